@@ -1,7 +1,7 @@
 //! The cost at rest of an agent that watches many files. It runs in its own process, started by
 //! `benches/files.rs`, with only the agent's watcher and digest pass, over one interval.
 
-use remoor_host::files::let_go;
+use remoor_host::files::trim_memory;
 use remoor_host::files::{Cache, Servers, digest_with_servers, directories, watch};
 use remoor_model::NodeManifest;
 use std::fs;
@@ -64,7 +64,7 @@ fn run_watcher(manifest: &NodeManifest, entries: usize) -> io::Result<()> {
         assert_eq!((service.entries.len(), service.unreadable.len()), (entries, 0));
         drop(service);
         thread::sleep(SETTLE);
-        let_go();
+        trim_memory();
     };
     pass();
     let (began, before) = (Instant::now(), ticks()?);

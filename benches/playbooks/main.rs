@@ -89,7 +89,7 @@ fn main() -> Result<()> {
     let node = Node::start()?;
     println!("{rounds} rounds on sshds of its own at 127.0.0.2 to 127.0.0.51; seconds; CPU of all hosts together");
     let upload = upload(&node, rounds)?;
-    let mut tools = tools::all(&node);
+    let mut tools = tools::available_tools(&node);
     // The tools' caches of bytecode and the like are filled only once for a host.
     tools.retain(|tool| match node.measure(&mut (tool.command)(&node, Case::on_hosts(1))) {
         Err(why) if tool.kind == Kind::Peer => {

@@ -54,7 +54,7 @@ pub enum Kind {
 }
 
 /// remoor, the plain logins, and the tools that pip could install; the others are named.
-pub fn all(node: &Node) -> Vec<Tool> {
+pub fn available_tools(node: &Node) -> Vec<Tool> {
     let mut tools = vec![
         Tool { name: LOGIN, kind: Kind::Floor, checks: false, command: login },
         Tool { name: SCRIPT, kind: Kind::Floor, checks: false, command: script },

@@ -88,7 +88,7 @@ impl PeerBook {
 
     /// Whether the managers have reported everything that gossip shows of a member: its key, its
     /// address, and the generation that it uses. `known` is the generation of this node's manifest.
-    pub fn told(
+    pub fn is_reported(
         &self,
         name: &NodeName,
         addr: SocketAddr,
@@ -124,7 +124,13 @@ mod tests {
         let (m1, w1) = (peer("m1", "10.0.0.1:7946"), peer("w1", "10.0.0.2:7946"));
         book.update(vec![m1.clone(), w1], vec![m1]).expect("saved");
         let told = |name: &str, addr: &str, signed, by| {
-            book.told(&name.into(), addr.parse().expect("an address"), signed, GenerationSeq(by), GenerationSeq(3))
+            book.is_reported(
+                &name.into(),
+                addr.parse().expect("an address"),
+                signed,
+                GenerationSeq(by),
+                GenerationSeq(3),
+            )
         };
         assert!(told("m1", "10.0.0.1:7946", true, 3) && told("w1", "10.0.0.2:7946", true, 3));
         assert!(told("m1", "10.0.0.1:7946", true, 2), "one that is behind");

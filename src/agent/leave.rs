@@ -53,7 +53,7 @@ async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<
         };
     }
     let reply = request_leave(&desk).await?;
-    desk.own.part(Departure { why: reply.text.clone(), left: true });
+    desk.own.request_departure(Departure { why: reply.text.clone(), left: true });
     Ok(Json(reply))
 }
 

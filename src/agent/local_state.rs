@@ -191,7 +191,7 @@ impl AgentState {
     }
 
     /// Records the epoch that a manager of the cluster reported.
-    pub fn hear_epoch(&self, epoch: Epoch) {
+    pub fn learn_epoch(&self, epoch: Epoch) {
         self.epoch.send_if_modified(|known| {
             let newer = epoch > *known;
             *known = epoch.max(*known);
@@ -215,7 +215,7 @@ impl AgentState {
     }
 
     /// A manager reported that this node is no longer a member: the agent must stop.
-    pub fn part(&self, parted: Departure) {
+    pub fn request_departure(&self, parted: Departure) {
         self.parting.send_replace(Some(parted));
     }
 
@@ -406,7 +406,7 @@ impl AgentState {
         (state.met.values().filter(|m| m.here).count() as u64, all as u64)
     }
 
-    pub fn started(&self) -> Wall {
+    pub fn start_time(&self) -> Wall {
         self.state().record.started
     }
 

@@ -54,7 +54,7 @@ impl Metrics {
         }
         let set = |name: &str, value: f64| self.registry.set(name, &[], value);
         self.registry.set("remoor_agent_info", &[("version", view.node.agent_version.as_str())], 1.0);
-        set("remoor_agent_start_time_seconds", self.own.started().0 as f64 / 1000.0);
+        set("remoor_agent_start_time_seconds", self.own.start_time().0 as f64 / 1000.0);
         self.registry.add("remoor_agent_restarts_total", &[], u64::from(view.node.crashes));
         self.registry.add("remoor_agent_isolations_total", &[], u64::from(view.isolation.episodes));
         set("remoor_agent_isolated", f64::from(u8::from(view.isolation.alone)));

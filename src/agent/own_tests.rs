@@ -98,10 +98,10 @@ fn an_epoch_that_was_heard_is_never_gone_back_from() {
     let own = sample_state();
     let mut followed = own.follow_epoch();
     assert_eq!((own.epoch(), own.peers_reply().epoch), (Epoch(1), Epoch(1)));
-    own.hear_epoch(Epoch(7));
+    own.learn_epoch(Epoch(7));
     assert!(followed.has_changed().expect("followed") && *followed.borrow_and_update() == Epoch(7));
-    own.hear_epoch(Epoch(3));
-    own.hear_epoch(Epoch(0));
+    own.learn_epoch(Epoch(3));
+    own.learn_epoch(Epoch(0));
     assert!(!followed.has_changed().expect("followed"));
     assert_eq!((own.epoch(), own.peers_reply().epoch, own.view(Wall(1)).node.epoch), (Epoch(7), Epoch(7), 7));
 }

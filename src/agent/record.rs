@@ -50,7 +50,7 @@ impl RecordKeeper {
 
     /// All peers are lost: an isolation episode begins. The counter is on disk before it is
     /// gossiped.
-    pub fn alone(&mut self, peers_lost: u32, now: Wall) -> Result<(), DiskError> {
+    pub fn begin_isolation(&mut self, peers_lost: u32, now: Wall) -> Result<(), DiskError> {
         self.record.isolation += 1;
         self.record.last_isolation = Some(Isolation { from: now, to: None, peers_lost });
         self.save()
@@ -181,7 +181,7 @@ mod tests {
     fn episodes_of_isolation_outlive_the_instance() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut first = begin(&dir, "boot-1", "a", 1);
-        first.alone(4, Wall(10)).expect("saved");
+        first.begin_isolation(4, Wall(10)).expect("saved");
         let second = begin(&dir, "boot-1", "b", 50);
         assert_eq!(second.record().isolation, 1);
         let episode = second.record().last_isolation.clone().expect("an episode");

@@ -180,7 +180,7 @@ impl AgentTask {
                     if let Some(outcome) = by {
                         // Not of a former manager.
                         if let (Ok(_), Some(reply)) = (&outcome, &peers) {
-                            self.config.own.hear_epoch(reply.epoch);
+                            self.config.own.learn_epoch(reply.epoch);
                         }
                         self.config.own.set_manager_contact(outcome, now());
                     }
@@ -206,7 +206,7 @@ impl AgentTask {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 *name != self.config.name
-                    && !self.peers.told(name, *addr, *signed, report.generation, self.generation())
+                    && !self.peers.is_reported(name, *addr, *signed, report.generation, self.generation())
             }
             MemberEvent::Gone { name, .. } => self.peers.managers.iter().any(|m| m.name == *name),
             _ => false,
@@ -218,7 +218,7 @@ impl AgentTask {
     fn is_all_reported(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name
-                || self.peers.told(&m.name, m.addr, m.signed, m.report.generation, self.generation())
+                || self.peers.is_reported(&m.name, m.addr, m.signed, m.report.generation, self.generation())
         };
         !self.config.own.manages() && self.gossip.members().iter().all(told)
     }
@@ -280,7 +280,7 @@ impl AgentTask {
         self.most_peers = if before == 0 { after } else { self.most_peers.max(after) };
         self.peers_lost_since = if here { None } else { self.peers_lost_since.or(Some(now())) };
         let saved = match (changed, before, after) {
-            (true, 1, 0) => self.record.alone(self.most_peers, self.peers_lost_since.unwrap_or_else(now)),
+            (true, 1, 0) => self.record.begin_isolation(self.most_peers, self.peers_lost_since.unwrap_or_else(now)),
             (true, 0, 1) => self.record.end_isolation(now()),
             _ => return,
         };

@@ -54,7 +54,7 @@ impl Api {
                 .next("--credentials FILE, with the file that remoor init or remoor key operator wrote")
         };
         let file =
-            connection.credentials.as_deref().ok_or_else(|| Stop::usage("--manager needs --credentials FILE"))?;
+            connection.credentials.as_deref().ok_or_else(|| Stop::usage_error("--manager needs --credentials FILE"))?;
         let identity = TlsIdentity::load(file).map_err(|e| wrong(&e))?;
         let tls = ClientTls::member(&identity).map_err(|e| wrong(&e))?;
         Ok(Self { clients: connection.manager.iter().map(|addr| Client::tls(addr, &tls, None)).collect() })

@@ -39,7 +39,7 @@ pub fn confirm_host_keys(
 }
 
 /// Confirmed by `--yes`, or by typing yes at a terminal after reading `effect`. Anything else is a refusal.
-pub fn agreed(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<Confirmed> {
+pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<Confirmed> {
     if yes {
         return Ok(Confirmed(()));
     }

@@ -98,7 +98,7 @@ pub fn init(options: InitCommand) -> anyhow::Result<InitResult> {
 /// Reads a gossip key. Rejects a file that other users can read.
 fn gossip_key(file: &Path) -> anyhow::Result<GossipKey> {
     GossipKey::load(file).map_err(|error| {
-        let stop = Stop::usage(format!("the gossip key can't be read from {}", file.display())).cause(&error);
+        let stop = Stop::usage_error(format!("the gossip key can't be read from {}", file.display())).cause(&error);
         stop.next("create a file of mode 0600 with 64 hex digits: openssl rand -hex 32").into()
     })
 }
@@ -119,7 +119,7 @@ fn admin_error(error: daemon::AdminError) -> anyhow::Error {
         }
         _ => return error.into(),
     };
-    let mut stop = Stop::of(&error.into());
+    let mut stop = Stop::from_error(&error.into());
     stop.exit = exit;
     stop.next = next.map(str::to_owned).or(stop.next);
     stop.into()
@@ -141,7 +141,7 @@ pub fn record_tokens_printed(dir: &Path) -> anyhow::Result<()> {
 /// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the operator meanwhile.
 pub fn join(options: JoinCommand, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
-        let stop = Stop::usage("the token can't be read").cause(&error);
+        let stop = Stop::usage_error("the token can't be read").cause(&error);
         return Err(stop.next("pass the complete token, as remoor init printed it, in --token-file FILE").into());
     }
     let config = node_config(&options.here);
@@ -192,7 +192,7 @@ pub fn user() -> String {
 
 /// The plan of a recovery, with the objections to it.
 pub fn plan_recovery(options: &RecoverOptions) -> anyhow::Result<LookedAt> {
-    runtime()?.block_on(daemon::look(options)).map_err(|error| recovery_error(error, &options.dir))
+    runtime()?.block_on(daemon::prepare_recovery(options)).map_err(|error| recovery_error(error, &options.dir))
 }
 
 /// Executes a recovery.
@@ -219,7 +219,7 @@ fn recovery_error(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
             (Exit::Failed, next)
         }
     };
-    let stop = Stop::of(&error.into());
+    let stop = Stop::from_error(&error.into());
     Stop { exit, ..stop }.next(next).into()
 }
 
@@ -230,7 +230,7 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
         Ok(restored) => return Ok(restored),
         // The directory holds no node, so the usual advice to put a file back would be wrong.
         Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
-            let stop = Stop::of(&anyhow::Error::from(error));
+            let stop = Stop::from_error(&anyhow::Error::from(error));
             let next = "--dir with a directory that is empty or does not exist, and that this user can write to";
             return Err(Stop { exit: Exit::Refused, ..stop }.next(next).into());
         }
@@ -246,7 +246,7 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
         }
         _ => "use another backup",
     };
-    let stop = Stop::of(&error.into());
+    let stop = Stop::from_error(&error.into());
     Err(Stop { exit: Exit::Refused, ..stop }.next(next).into())
 }
 
@@ -261,7 +261,7 @@ fn backup_error(error: BackupError) -> anyhow::Error {
         BackupError::TooNew { .. } => (Exit::Refused, "install the newer program"),
         _ => (Exit::Refused, "use another backup; remoor backup --verify FILE checks one"),
     };
-    let stop = Stop::of(&error.into());
+    let stop = Stop::from_error(&error.into());
     Stop { exit, ..stop }.next(next).into()
 }
 
@@ -287,7 +287,7 @@ fn daemon_error(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
         ),
         _ => return error.into(),
     };
-    Stop::of(&error.into()).next(next).into()
+    Stop::from_error(&error.into()).next(next).into()
 }
 
 /// Serves one session on standard input and output.
@@ -370,7 +370,7 @@ pub fn compare_digests(
 }
 
 fn digest_error(error: digest::DigestError) -> anyhow::Error {
-    Stop { exit: Exit::Usage, ..Stop::of(&error.into()) }.into()
+    Stop { exit: Exit::Usage, ..Stop::from_error(&error.into()) }.into()
 }
 
 /// All faults and warnings of a fleet directory; without `remoor.yml`, those of the playbooks in it.
@@ -398,9 +398,9 @@ pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
 /// Memory is released before and after, because most of it is the program itself: parsing arguments, loading files and
 /// running checks each use another part of it.
 pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
-    files::let_go();
+    files::trim_memory();
     let suite = solo::load(options)?;
-    files::let_go();
+    files::trim_memory();
     Ok(suite)
 }
 
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn a_join_during_a_ca_rotation_is_told_to_use_a_new_token() {
         let error = daemon::AdminError::Join(JoinError::Replaced { addr: "m1:7947".to_owned() });
-        let stop = Stop::of(&error::join_error(admin_error(error)));
+        let stop = Stop::from_error(&error::join_error(admin_error(error)));
         assert_eq!(stop.exit, Exit::Refused);
         assert!(stop.next.is_some_and(|next| next.contains("a new token") && next.contains("retry the command")));
     }

@@ -27,7 +27,7 @@ impl Stop {
         Self { exit, message: message.into(), causes: Vec::new(), next: None }
     }
 
-    pub fn usage(message: impl Into<String>) -> Self {
+    pub fn usage_error(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
@@ -58,7 +58,7 @@ impl Stop {
 
     /// Converts any error of a command: a [`Stop`] in its chain stays, else an API error decides the exit code, else it is a
     /// failure.
-    pub fn of(error: &anyhow::Error) -> Self {
+    pub fn from_error(error: &anyhow::Error) -> Self {
         let stop = error.chain().find_map(|e| e.downcast_ref::<Stop>());
         let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
         let mut told = match (stop, api) {
@@ -154,7 +154,7 @@ pub fn join_error(error: anyhow::Error) -> anyhow::Error {
         Some(ApiError::Timeout { .. } | ApiError::Protocol { .. }) => "retry the command: joining twice is safe",
         Some(ApiError::Status { .. }) | None => return error,
     };
-    let mut stop = Stop::of(&error);
+    let mut stop = Stop::from_error(&error);
     stop.next = Some(next.to_owned());
     stop.into()
 }
@@ -217,23 +217,27 @@ pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) ->
 pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     let grave = faults.iter().filter(|f| !f.warning).count();
     let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
-    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
+    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage_error(text) }
 }
 
 /// `--changed-only` without a directory for its state.
 pub fn no_state_home() -> Stop {
-    Stop::usage("--changed-only has no directory for the results of a run: neither XDG_STATE_HOME nor HOME is set")
-        .next("XDG_STATE_HOME=/var/lib/remoor-checks in front of the same command")
+    Stop::usage_error(
+        "--changed-only has no directory for the results of a run: neither XDG_STATE_HOME nor HOME is set",
+    )
+    .next("XDG_STATE_HOME=/var/lib/remoor-checks in front of the same command")
 }
 
 pub fn no_last_run_of_standard_input() -> Stop {
-    Stop::usage("--changed-only finds the last run by the names of the check files, and standard input has none")
+    Stop::usage_error("--changed-only finds the last run by the names of the check files, and standard input has none")
         .next("the same command with --file FILE")
 }
 
 pub fn no_last_check_of_nodes() -> Stop {
-    Stop::usage("--changed-only requires --file: managers store only how many checks of a node passed, not which ones")
-        .next("remoor history NODE shows what changed at each examination")
+    Stop::usage_error(
+        "--changed-only requires --file: managers store only how many checks of a node passed, not which ones",
+    )
+    .next("remoor history NODE shows what changed at each examination")
 }
 
 /// A check was not added; the file is unchanged.
@@ -244,7 +248,7 @@ pub fn addition_error(error: &AdditionError) -> Stop {
             Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::refusal(message) }
         }
         AdditionError::Write(_) => Stop::new(Exit::Failed, message).cause(error),
-        AdditionError::NoSuch(_) => Stop::usage(message),
+        AdditionError::NoSuch(_) => Stop::usage_error(message),
         AdditionError::NoAnswer { .. } => Stop::new(Exit::CouldNotAsk, message),
     }
 }
@@ -252,14 +256,14 @@ pub fn addition_error(error: &AdditionError) -> Stop {
 /// Invalid check files on this machine; nothing was run.
 pub fn invalid_checks(faults: &[Fault]) -> Stop {
     let text = format!("the check files have {}; nothing was run", count_noun(faults.len(), "fault"));
-    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
+    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage_error(text) }
 }
 
 /// An invalid playbook, inventory or variable; no host was changed.
 pub fn invalid_play(faults: &[Fault]) -> Stop {
     let errors = faults.iter().filter(|fault| !fault.warning).count();
     let text = format!("{}; no host was changed", count_noun(errors, "fault"));
-    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
+    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage_error(text) }
 }
 
 #[cfg(test)]
@@ -281,7 +285,7 @@ mod tests {
     fn each_cause_is_shown_once() {
         let io = std::io::Error::other("disk on fire");
         let error = anyhow::Error::new(io).context("reading fleet/remoor.yml").context("can't pack the fleet");
-        let stop = Stop::of(&error);
+        let stop = Stop::from_error(&error);
         assert_eq!(stop.exit, Exit::Failed);
         assert_eq!(
             stop.render(),
@@ -291,10 +295,10 @@ mod tests {
 
     #[test]
     fn api_errors_keep_their_exit_code_with_context() {
-        let stop = Stop::of(&status("refused", json!(null)).context("resetup of w1"));
+        let stop = Stop::from_error(&status("refused", json!(null)).context("resetup of w1"));
         assert_eq!(stop.exit, Exit::Refused);
         assert_eq!(stop.render(), "error: resetup of w1\ncaused by: w1 is away since 12:00:00\n");
-        let stop = Stop::of(&status("no-quorum", json!(null)));
+        let stop = Stop::from_error(&status("no-quorum", json!(null)));
         assert_eq!(stop.exit, Exit::CouldNotAsk);
         assert!(stop.render().contains("next: bring a majority"), "{}", stop.render());
     }
@@ -310,7 +314,7 @@ mod tests {
             (identity("its CA is not the one that the token names"), "token of the cluster"),
             (unreachable, "7947"),
         ] {
-            let stop = Stop::of(&join_error(anyhow::Error::from(error).context("joining failed")));
+            let stop = Stop::from_error(&join_error(anyhow::Error::from(error).context("joining failed")));
             assert_eq!(stop.exit, Exit::CouldNotAsk);
             assert!(stop.next.as_deref().is_some_and(|next| next.contains(wanted)), "{}", stop.render());
             assert!(stop.render().starts_with("error: joining failed\ncaused by: "), "{}", stop.render());
@@ -319,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_forbidden_caller_gets_a_useful_next_step() {
-        let stop = Stop::of(&status("forbidden", json!(null)));
+        let stop = Stop::from_error(&status("forbidden", json!(null)));
         assert_eq!(stop.exit, Exit::Refused);
         assert!(
             stop.next.as_deref().is_some_and(|next| next.contains("manager") && !next.contains("sudo")),
@@ -330,7 +334,7 @@ mod tests {
     #[test]
     fn faults_are_listed() {
         let fault = Fault::error("remoor.yml", 3, 5, "unknown key").hint("did you mean groups?");
-        let stop = Stop::of(&status("invalid", json!({"faults": [fault]})));
+        let stop = Stop::from_error(&status("invalid", json!({"faults": [fault]})));
         assert_eq!(stop.exit, Exit::Usage);
         assert!(stop.render().contains("caused by: remoor.yml:3:5: unknown key\n  hint: did"), "{}", stop.render());
     }

@@ -52,7 +52,7 @@ impl Exit {
 
     /// The more serious of two exit codes, for commands about several nodes. A missing answer, a refusal and a failure are
     /// more serious than a no.
-    pub fn and(self, other: Exit) -> Exit {
+    pub fn more_serious(self, other: Exit) -> Exit {
         let weight = |exit: Exit| match exit {
             Exit::Done => 0,
             Exit::No => 1,
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_batch_returns_its_most_serious_exit_code() {
-        assert_eq!(Exit::Done.and(Exit::No), Exit::No);
-        assert_eq!(Exit::Refused.and(Exit::No), Exit::Refused);
-        assert_eq!(Exit::No.and(Exit::CouldNotAsk), Exit::CouldNotAsk);
+        assert_eq!(Exit::Done.more_serious(Exit::No), Exit::No);
+        assert_eq!(Exit::Refused.more_serious(Exit::No), Exit::Refused);
+        assert_eq!(Exit::No.more_serious(Exit::CouldNotAsk), Exit::CouldNotAsk);
     }
 }

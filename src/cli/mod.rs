@@ -26,8 +26,8 @@ mod tests;
 use api::Api;
 use args::{BackupArgs, CheckArgs, Connection, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
 use command::{
-    add, backup, check_files, digest, examine, fleet, history, job, keys, leave, listed, local, members, nodes, order,
-    play, recover, remove, roles, status, wait, watch, why,
+    add, backup, check_files, check_list, digest, examine, fleet, history, job, keys, leave, local, members, nodes,
+    order, play, recover, remove, roles, status, wait, watch, why,
 };
 use error::Stop;
 use exit::Exit;
@@ -45,8 +45,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             // clap's message has several lines.
             let text = error.to_string();
             return check_files::report_unknown(
-                &Out::plain(),
-                &Stop::usage(text.trim_end().trim_start_matches("error: ")),
+                &Out::without_options(),
+                &Stop::usage_error(text.trim_end().trim_start_matches("error: ")),
             )
             .into();
         }
@@ -60,7 +60,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return drivers::exec(&exec.state_dir).unwrap_or_else(|e| report_result(Err(e)).into());
     }
     match dispatch(cli.verb) {
-        Err(error) if plugin => check_files::report_unknown(&Out::plain(), &Stop::of(&error)).into(),
+        Err(error) if plugin => check_files::report_unknown(&Out::without_options(), &Stop::from_error(&error)).into(),
         result => report_result(result).into(),
     }
 }
@@ -70,8 +70,8 @@ fn report_result(result: anyhow::Result<Exit>) -> Exit {
         Ok(exit) => exit,
         Err(error) if is_broken_pipe(&error) => Exit::Done,
         Err(error) => {
-            let stop = Stop::of(&error);
-            Out::plain().talk(stop.render().trim_end());
+            let stop = Stop::from_error(&error);
+            Out::without_options().talk(stop.render().trim_end());
             stop.exit
         }
     }
@@ -85,23 +85,25 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Init(args) => local::init(&Out::new(&args.output), args),
-        Verb::Join(args) => local::join(&Out::plain(), args),
+        Verb::Join(args) => local::join(&Out::without_options(), args),
         Verb::Agent(args) => local::agent(args),
         Verb::Recover(args) => recover::recover(&Out::new(&args.output), args),
         Verb::Restore(args) => recover::restore(&Out::new(&args.output), args),
         Verb::Backup(BackupArgs { verify: true, file: Some(file), output, .. }) => {
             backup::verify(&Out::new(&output), &file)
         }
-        Verb::Node(NodeVerb::Add(args)) => add::run(&Out::plain(), args),
-        Verb::Completions(args) => local::completions(&Out::plain(), &args),
-        Verb::Man(args) => local::man(&Out::plain(), &args),
-        Verb::Digest(args) => digest::run(&Out::new(&args.output).judging(), args),
-        Verb::Check(args) if args.runs_locally() => check_files::run(&check_files::out(&args), &args),
+        Verb::Node(NodeVerb::Add(args)) => add::run(&Out::without_options(), args),
+        Verb::Completions(args) => local::completions(&Out::without_options(), &args),
+        Verb::Man(args) => local::man(&Out::without_options(), &args),
+        Verb::Digest(args) => digest::run(&Out::new(&args.output).with_exit_as_answer(), args),
+        Verb::Check(args) if args.runs_locally() => check_files::run(&check_files::suite_output(&args), &args),
         Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
-        Verb::Play(args) => play::run(&args.out(), &args),
-        Verb::Lint(args) => fleet::lint(&Out::new(&args.output).judging(), &args),
+        Verb::Play(args) => play::run(&args.output(), &args),
+        Verb::Lint(args) => fleet::lint(&Out::new(&args.output).with_exit_as_answer(), &args),
         Verb::RaftMembers(args) if args.table => members::table(&Out::new(&args.output)),
-        Verb::Check(args) if args.fleet.is_some() => listed::list_for_directory(&Out::new(&asked(&args)?), &args),
+        Verb::Check(args) if args.fleet.is_some() => {
+            check_list::list_for_directory(&Out::new(&node_output(&args)?), &args)
+        }
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let result = runtime.block_on(remote(&verb));
@@ -112,9 +114,9 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
 }
 
 /// The output options of `check` for nodes; the formats of goss are an error there.
-fn asked(args: &CheckArgs) -> anyhow::Result<Output> {
+fn node_output(args: &CheckArgs) -> anyhow::Result<Output> {
     let text = "this format is only for --file; for nodes use table, wide, json or template='...'";
-    args.common().ok_or_else(|| Stop::usage(text).into())
+    args.common().ok_or_else(|| Stop::usage_error(text).into())
 }
 
 /// The commands that ask a manager.
@@ -129,7 +131,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
     }
     match verb {
         Verb::Status(args) if args.exit_code && args.watch.is_none() => {
-            ask!(args, async |api, out: &Out, args| status::run(api, &out.clone().judging(), args).await)
+            ask!(args, async |api, out: &Out, args| status::run(api, &out.clone().with_exit_as_answer(), args).await)
         }
         Verb::Status(args) => ask!(args, status::run),
         Verb::Nodes(args) if args.removed => ask!(args, async |api, out, _| remove::list(api, out).await),
@@ -143,24 +145,26 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
             let (api, out) = open(connection, output)?;
             job::run(&api, &out, verb).await
         }
-        Verb::Wait(args) => ask!(args, async |api, out: &Out, args| wait::run(api, &out.clone().judging(), args).await),
+        Verb::Wait(args) => {
+            ask!(args, async |api, out: &Out, args| wait::run(api, &out.clone().with_exit_as_answer(), args).await)
+        }
         Verb::Check(args) => {
-            let (api, out) = open(&args.connection, &asked(args)?)?;
-            let out = out.judging();
+            let (api, out) = open(&args.connection, &node_output(args)?)?;
+            let out = out.with_exit_as_answer();
             if args.list || args.render {
-                return listed::asked(&api, &out, args).await;
+                return check_list::list_for_node(&api, &out, args).await;
             }
             examine::check(&api, &out, args).await
         }
         Verb::Diff(args) => {
-            ask!(args, async |api, out: &Out, args| examine::diff(api, &out.clone().judging(), args).await)
+            ask!(args, async |api, out: &Out, args| examine::diff(api, &out.clone().with_exit_as_answer(), args).await)
         }
         Verb::Adopt(args) => ask!(args, examine::adopt),
         Verb::Resetup(args) => ask!(args, order::resetup),
         Verb::Undo(args) => ask!(args, order::undo),
         Verb::Apply(args) => ask!(args, fleet::apply),
         Verb::Update(args) => ask!(args, order::update),
-        Verb::Inventory(args) => fleet::inventory(&Api::open(&args.connection)?, &Out::plain(), args).await,
+        Verb::Inventory(args) => fleet::inventory(&Api::open(&args.connection)?, &Out::without_options(), args).await,
         Verb::Commission(args) => ask!(args, order::commission),
         Verb::Decommission(args) => ask!(args, order::decommission),
         Verb::Drain(args) => ask!(args, order::drain),
@@ -197,6 +201,6 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         | Verb::Node(_)
         | Verb::Exec(_)
         | Verb::Completions(_)
-        | Verb::Man(_) => Err(Stop::usage("this command runs on this machine and asks no manager").into()),
+        | Verb::Man(_) => Err(Stop::usage_error("this command runs on this machine and asks no manager").into()),
     }
 }

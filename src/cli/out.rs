@@ -62,7 +62,7 @@ impl Out {
     }
 
     /// For commands without output options.
-    pub fn plain() -> Self {
+    pub fn without_options() -> Self {
         let tty = std::io::stdout().is_terminal();
         let (sink, format, width) = (Sink::Process, Format::Table, terminal_width());
         Self { sink, format, headers: true, quiet: false, tty, width, judging: false, broken: Arc::default() }
@@ -77,7 +77,7 @@ impl Out {
 
     /// The answer and the messages of an output in memory.
     #[cfg(test)]
-    pub fn captured(&self) -> (String, String) {
+    pub fn captured_text(&self) -> (String, String) {
         match &self.sink {
             Sink::Process => Default::default(),
             #[cfg(test)]
@@ -92,7 +92,7 @@ impl Out {
     }
 
     /// For commands whose exit code is part of the answer: a closed pipe does not end them.
-    pub fn judging(mut self) -> Self {
+    pub fn with_exit_as_answer(mut self) -> Self {
         self.judging = true;
         self
     }

@@ -202,7 +202,7 @@ mod tests {
             message: message.to_owned(),
             ..CheckResult::sample_failing("net", check)
         };
-        let reason = Reason::new(Witness::Check, "net".into(), format!("net: {}", result.told()), false);
+        let reason = Reason::new(Witness::Check, "net".into(), format!("net: {}", result.describe()), false);
         Reason { about: format!("{check} {property}"), ..reason }
     }
 

@@ -57,7 +57,7 @@ pub fn backup(backup: &BackupView) -> String {
 }
 
 /// Presence; unless it is alive, with the time since it began.
-pub fn seen(node: &NodeView, today: Today) -> String {
+pub fn presence(node: &NodeView, today: Today) -> String {
     let since = node.presence_since.as_deref().and_then(moment::parse);
     match (node.presence.as_str(), since) {
         ("alive" | "never-seen" | "unknown", _) | (_, None) => node.presence.clone(),

@@ -47,7 +47,7 @@ impl Story {
     }
 
     /// The text of `item`. Items must be passed in their order.
-    pub fn tell(&mut self, item: &HistoryItem) -> EventText {
+    pub fn describe_event(&mut self, item: &HistoryItem) -> EventText {
         let node = item.node.map(|n| n.0).unwrap_or(0);
         match &item.what {
             JournalEvent::Away { absence, last_seen, retrospect, .. } => {
@@ -174,7 +174,7 @@ impl Story {
 /// `TIME  NODE  headline`, and the details below it, indented.
 pub fn lines(story: &mut Story, item: &HistoryItem, today: Today) -> String {
     let name = item.node.map(|n| story.name(n.0)).unwrap_or_else(|| "-".to_owned());
-    let text = story.tell(item);
+    let text = story.describe_event(item);
     let mut out = format!("{}  {name}  {}", today.show(item.at), text.headline);
     for detail in &text.details {
         out.push_str(&format!("\n    {}", sanitize::cell(detail)));

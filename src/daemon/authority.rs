@@ -47,7 +47,7 @@ pub async fn follow(
             }
             false => Duration::MAX,
         };
-        if let Some(shared) = manage.shared() {
+        if let Some(shared) = manage.manager_context() {
             let file = operator.clone();
             let renewed = tokio::task::spawn_blocking(move || renew_operator_credentials(&file, &shared)).await;
             if let Ok(Err(error)) = renewed {
@@ -102,7 +102,7 @@ fn holds(keyring: &Keyring, manage: &ManagerLifecycle) -> u64 {
         let inventory = shared.inventory();
         inventory.authority.changed >= changed && authority::complete(&shared, &inventory)
     };
-    if keyring.is_settled(changed) && manage.shared().is_none_or(keys) { changed } else { 0 }
+    if keyring.is_settled(changed) && manage.manager_context().is_none_or(keys) { changed } else { 0 }
 }
 
 async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<TrustedCasReply> {

@@ -104,7 +104,7 @@ impl Epochs {
                             %by, %addr, %epoch, before = %known,
                             "a node proved that the cluster was rebuilt (newer epoch)"
                         );
-                        self.own.hear_epoch(epoch);
+                        self.own.learn_epoch(epoch);
                         learnt = true;
                     }
                 }

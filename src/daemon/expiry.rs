@@ -30,7 +30,12 @@ pub fn warn_in_log(
 
 /// The same on a manager, where the notice is also logged: calls `tell` after the delay and then
 /// daily.
-pub fn tell(name: &NodeName, not_after: Wall, stopped: watch::Receiver<bool>, tell: impl Fn() + Send + 'static) {
+pub fn warn_on_manager(
+    name: &NodeName,
+    not_after: Wall,
+    stopped: watch::Receiver<bool>,
+    tell: impl Fn() + Send + 'static,
+) {
     log_expiry(name, not_after);
     tokio::spawn(daily((SETTLED, EVERY), stopped, tell));
 }

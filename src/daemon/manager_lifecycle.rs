@@ -13,7 +13,7 @@
 use super::archive;
 use super::keyring::Keyring;
 use super::layout::Layout;
-use super::parts::{ManagerService, MemberEventSender, Parts, begin_log};
+use super::manager_service::{ManagerService, MemberEventSender, Parts, begin_log};
 use super::run::DaemonError;
 use super::runtime::Threads;
 use super::swappable_router::SwappableRouter;
@@ -156,7 +156,7 @@ impl ManagerLifecycle {
     }
 
     /// The context of the running manager service; None: it does not run.
-    pub fn shared(&self) -> Option<Arc<ManagerContext>> {
+    pub fn manager_context(&self) -> Option<Arc<ManagerContext>> {
         self.shared.borrow().clone()
     }
 
@@ -219,7 +219,7 @@ impl ManagerLifecycle {
         let (own, mut epochs) = (ground.own.clone(), retired.follow_epoch());
         tokio::spawn(async move {
             while epochs.changed().await.is_ok() {
-                own.hear_epoch(*epochs.borrow_and_update());
+                own.learn_epoch(*epochs.borrow_and_update());
             }
         });
         tracing::info!(raft = %id, "the manager service runs");
@@ -363,7 +363,7 @@ impl ManagerLifecycle {
     /// A worker makes no backups, but the operator who scheduled them here may rely on them, so
     /// this is logged.
     fn end_backups(&self) {
-        let Some(shared) = self.shared() else { return };
+        let Some(shared) = self.manager_context() else { return };
         let planned = shared.backups.view(&shared.me, wall()).and_then(|backups| backups.every_ms);
         if let Some(every) = planned {
             tracing::warn!(
@@ -475,7 +475,7 @@ impl ManagerLifecycle {
         let Caller::Node { id, .. } = caller else {
             return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
         };
-        if self.shared().is_some_and(|shared| shared.inventory().is_out(*id)) {
+        if self.manager_context().is_some_and(|shared| shared.inventory().is_out(*id)) {
             return Err(Failure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
         }
         let asked_as = self.role_of(*id);
@@ -495,7 +495,7 @@ impl ManagerLifecycle {
     /// The role of a node. A manager by either source, the agent's list or the applied inventory,
     /// counts as one.
     fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
-        let applied = self.shared().and_then(|shared| shared.inventory().node(node).map(|n| n.role));
+        let applied = self.manager_context().and_then(|shared| shared.inventory().node(node).map(|n| n.role));
         let told = self.ground.own.role_of(node);
         [applied, told].into_iter().flatten().max_by_key(|role| *role == ClusterRole::Manager)
     }

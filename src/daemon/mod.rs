@@ -4,17 +4,17 @@ mod add;
 mod add_many;
 mod address;
 mod admin;
+mod applied_watermark;
 mod archive;
 mod authority;
 mod epochs;
 mod expiry;
 mod gossip_key;
-mod high;
 mod incomplete_init;
 mod keyring;
 mod layout;
 mod manager_lifecycle;
-mod parts;
+mod manager_service;
 mod rebuild;
 mod recover;
 mod renewal;
@@ -37,7 +37,7 @@ pub use layout::{Layout, NodeConfig};
 pub use rebuild::RebuildResult;
 pub use recover::{
     NodePlacement, Objection, OtherManager, PositionAnswer, RecoverError, RecoverOptions, Recovery, RecoveryState,
-    look, recover,
+    prepare_recovery, recover,
 };
 pub use remoor_cluster::raft::OPENING_THREAD;
 pub use restore::{RestoreError, RestoreOptions, Restored, restore, verify};

@@ -3,8 +3,8 @@
 //! alive or know more.
 
 use super::admin::AdminError;
+use super::applied_watermark;
 use super::epochs;
-use super::high;
 use super::incomplete_init;
 use super::layout::{Layout, NodeConfig};
 use super::rebuild::{self, RebuildError, RebuildResult};
@@ -271,7 +271,7 @@ pub enum RecoveryState {
 
 /// Reads the directory, which no daemon may use, and asks the other voters. Changes nothing, except
 /// that an interrupted recovery is completed.
-pub async fn look(options: &RecoverOptions) -> Result<RecoveryState, RecoverError> {
+pub async fn prepare_recovery(options: &RecoverOptions) -> Result<RecoveryState, RecoverError> {
     let none = |why| RecoverError::NoManager { dir: options.dir.clone(), why };
     if !options.dir.join("identity.json").exists() {
         return Err(none("it has no identity.json"));
@@ -305,12 +305,12 @@ pub async fn look(options: &RecoverOptions) -> Result<RecoveryState, RecoverErro
     let elsewhere = epochs::proved_by(&peers, &managers_of(&last.state), &tls, own).await;
     let before = elsewhere.as_ref().map_or(own, |(_, epoch)| own.max(*epoch));
     let cas = Authorities::load(&options.dir.join("ca")).map_err(|_| none("the key of its CA can't be read"))?;
-    if cas.of(last.state.issuer()).is_none() {
+    if cas.for_certificate(last.state.issuer()).is_none() {
         return Err(none("the key of the current issuing CA is not in its ca/: recover on a manager that has it"));
     }
     let next = last.state.authority.next.as_ref();
     let with = ClusterRebuild {
-        next_ca: next.is_some_and(|next| cas.of(&next.ca_pem).is_some()),
+        next_ca: next.is_some_and(|next| cas.for_certificate(&next.ca_pem).is_some()),
         epoch: next_epoch(before)?,
         founder: identity.node,
         at: wall(),
@@ -325,7 +325,7 @@ pub async fn look(options: &RecoverOptions) -> Result<RecoveryState, RecoverErro
     let found = (last.term, last.index);
     let open = last.state.jobs.values().filter(|j| j.open_attempt().is_some());
     let open = open.filter_map(|j| Some(last.state.node(j.node)?.name().to_string())).collect();
-    let applied = high::load_index(&layout, &identity, id)?;
+    let applied = applied_watermark::load_index(&layout, &identity, id)?;
     let mut objections = objections(&identity, found, &last.voters, &others);
     if found.1 < applied {
         objections.push(Objection::RolledBack { ends: found.1, applied });

@@ -117,8 +117,8 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
     let kept = tokio::task::spawn_blocking(move || ring.renew(&reply)).await;
     kept.map_err(|e| e.to_string())?.map_err(|e| format!("the answer of {by} can't be used: {e}"))?;
     own.set_certified(keyring.certificate_epoch());
-    if let Some(shared) = manage.shared() {
-        shared.certificates.seen(own.id().id, keyring.ends());
+    if let Some(shared) = manage.manager_context() {
+        shared.certificates.record_expiry(own.id().id, keyring.ends());
     }
     if lapsed {
         // Uses the new certificate, so the managers no longer wait for an operator to accept the
@@ -155,7 +155,7 @@ async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result
             // A node that was removed before its certificate expired or its CA was replaced learns
             // it only here.
             Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
-                own.part(Departure { why: message.clone(), left: details["left"] == true });
+                own.request_departure(Departure { why: message.clone(), left: details["left"] == true });
                 return Err(format!("{}: {message}", manager.name));
             }
             Err(error) => {

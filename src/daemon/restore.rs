@@ -158,7 +158,7 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
     };
     with.new_addresses.insert(node, (config.api().to_string(), config.gossip().to_string()));
     let cas = Authorities::load(&options.dir.join("ca"))?;
-    with.next_ca = state.authority.next.as_ref().is_some_and(|next| cas.of(&next.ca_pem).is_some());
+    with.next_ca = state.authority.next.as_ref().is_some_and(|next| cas.for_certificate(&next.ca_pem).is_some());
     let raft = state.rebuild_cluster(&with).map_err(RecoverError::State)?;
     let key = credentials(&options.dir, node, &name, &head, &state, &cas)?;
     if let Some(founder) = state.nodes.get_mut(&node).map(Arc::make_mut) {
@@ -253,7 +253,7 @@ fn credentials(
     cas: &Authorities,
 ) -> Result<String, RestoreError> {
     let epoch = state.epoch;
-    let ca = cas.of(state.issuer()).ok_or(RestoreError::MissingFile("the key of the CA that issues"))?;
+    let ca = cas.for_certificate(state.issuer()).ok_or(RestoreError::MissingFile("the key of the CA that issues"))?;
     let before = Credentials::load(dir)?.ok_or(RestoreError::MissingFile("credentials.json"))?;
     let key = if node == head.node { before.key()? } else { NodeKey::generate()? };
     let validity = Validity::valid_for(NODE_LIFE);

@@ -9,7 +9,7 @@ use super::gossip_key;
 use super::keyring::Keyring;
 use super::layout::{Layout, NodeConfig};
 use super::manager_lifecycle::{ManagerLifecycle, ManagerResources};
-use super::parts::{MemberEventSender, begin_log};
+use super::manager_service::{MemberEventSender, begin_log};
 use super::rebuild::RebuildError;
 use super::renewal;
 use super::scrape;
@@ -314,7 +314,7 @@ async fn start_manager_lifecycle(
     if identity.raft.is_some()
         && let Some(epoch) = epochs::newer_epoch_at_start(peers, managers, &keyring.client(), identity.epoch).await
     {
-        own.hear_epoch(epoch);
+        own.learn_epoch(epoch);
     }
     let claims = Epochs {
         gossip: membership.gossip.clone(),
@@ -379,7 +379,8 @@ async fn serve(
     serve_socket(socket, manage.socket(), stopped.clone()).await?;
     if let Some(listener) = listeners.metrics {
         let manage = manage.clone();
-        let text = move || metrics.render(wall()) + &manage.shared().map(|s| api::metrics(&s)).unwrap_or_default();
+        let text =
+            move || metrics.render(wall()) + &manage.manager_context().map(|s| api::metrics(&s)).unwrap_or_default();
         tokio::spawn(scrape::serve(listener, Arc::new(text), wait_for_stop(stopped.clone())));
     }
     Ok(())

@@ -4,7 +4,7 @@
 use crate::agent;
 use axum::Router;
 use axum::routing::get;
-use remoor_cluster::rpc::plain::serve_plain;
+use remoor_cluster::rpc::plain_http::serve_plain;
 use remoor_cluster::rpc::server::Limits;
 use remoor_cluster::rpc::wire;
 use std::sync::Arc;

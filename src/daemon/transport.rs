@@ -106,7 +106,7 @@ impl Transport for TlsTransport {
             let sent = match kind {
                 // A snapshot is received outside Raft's own thread.
                 "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
-                _ => client.tell(kind, body).await,
+                _ => client.send_raft_message(kind, body).await,
             };
             // Only a node that is proved to be that member may report this.
             if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {

@@ -32,7 +32,7 @@ pub(super) fn left_behind(
     }
     let stays = stays(fleet, host, context);
     let mentions = Mentions::from_plan(cleanup, &of_attempt(Phase::Cleanup));
-    let tasks = provision.seen(&of_attempt(Phase::Provision));
+    let tasks = provision.predicted_tasks(&of_attempt(Phase::Provision));
     let removed: Vec<String> = tasks.iter().filter_map(removed_path).collect();
     let mut told = BTreeSet::new();
     let mut faults = Vec::new();

@@ -33,7 +33,7 @@ pub(super) struct Mentions {
 impl Mentions {
     pub fn from_plan(plan: &Plan, facts: &Map<String, Value>) -> Self {
         let mut out = Self::default();
-        plan.seen(facts).iter().for_each(|task| out.task(task));
+        plan.predicted_tasks(facts).iter().for_each(|task| out.task(task));
         for blob in plan.blobs.values() {
             match String::from_utf8(blob.0.clone()) {
                 Ok(text) => out.script(text),

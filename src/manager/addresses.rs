@@ -131,7 +131,10 @@ mod tests {
         let managers = [manager_at(1, "10.0.0.1:7947", None), manager_at(7, OLD, Some([10, 0, 0, 12]))];
         let found = whereabouts(&managers, &status([(1, "10.0.0.1:7947"), (7, OLD)]));
         let at = |addr: &str, node| (addr.to_owned(), Some(NodeId(node)));
-        assert_eq!((found.of(OLD), found.of("10.0.0.1:7947")), (at(NEW, 107), at("10.0.0.1:7947", 101)));
+        assert_eq!(
+            (found.for_address(OLD), found.for_address("10.0.0.1:7947")),
+            (at(NEW, 107), at("10.0.0.1:7947", 101))
+        );
         assert_eq!(found.for_member(RaftId(7), OLD), at(NEW, 107));
     }
 
@@ -150,7 +153,7 @@ mod tests {
         let managers = [manager_at(1, "10.0.0.1:7947", Some([10, 0, 0, 2])), manager_at(7, OLD, Some([10, 0, 0, 12]))];
         let found = whereabouts(&managers, &status([(1, "10.0.0.1:7947"), (7, OLD)]));
         let at = |addr: &str, node: Option<u64>| (addr.to_owned(), node.map(NodeId));
-        assert_eq!(found.of(OLD), at(OLD, None));
+        assert_eq!(found.for_address(OLD), at(OLD, None));
         assert_eq!(found.for_member(RaftId(1), "10.0.0.1:7947"), at(OLD, Some(101)));
         assert_eq!(found.for_member(RaftId(7), OLD), at(NEW, Some(107)));
         assert_eq!(found.for_member(RaftId(9), "10.0.0.3:7947"), at("10.0.0.3:7947", None), "not entered yet");

@@ -78,7 +78,7 @@ impl Authorities {
     }
 
     /// The CA with this certificate; None: this manager does not have its key.
-    pub fn of(&self, ca_pem: &str) -> Option<Arc<ClusterCa>> {
+    pub fn for_certificate(&self, ca_pem: &str) -> Option<Arc<ClusterCa>> {
         self.by_id(Some(ca_id(ca_pem)))
     }
 
@@ -91,7 +91,7 @@ impl Authorities {
     }
 
     /// All CAs, the first one first.
-    pub fn all(&self) -> Vec<Arc<ClusterCa>> {
+    pub fn all_cas(&self) -> Vec<Arc<ClusterCa>> {
         std::iter::once(self.first.clone()).chain(self.later_cas().values().cloned()).collect()
     }
 
@@ -161,20 +161,20 @@ mod tests {
             let mut state = apply(Command::RotateCa { ca_pem: ca_pem.clone(), cross_pem: String::new() });
             for _ in 0..2 {
                 held.tidy(&state);
-                assert!(held.of(&ca_pem).is_some() && held.of(&state.ca_pem).is_some());
+                assert!(held.for_certificate(&ca_pem).is_some() && held.for_certificate(&state.ca_pem).is_some());
                 state = apply(Command::CaStep { changed: state.authority.changed });
             }
             held.tidy(&state);
             (ca_pem, state)
         };
         let (second, _) = rotate();
-        assert!(held.of(&second).is_some() && Arc::ptr_eq(&held.by_id(None).unwrap(), held.first()));
+        assert!(held.for_certificate(&second).is_some() && Arc::ptr_eq(&held.by_id(None).unwrap(), held.first()));
         let (third, state) = rotate();
-        assert!(held.of(&second).is_none(), "the key of the second is not needed any more");
+        assert!(held.for_certificate(&second).is_none(), "the key of the second is not needed any more");
         let again = Authorities::load(dir.path()).unwrap();
         let names = |all: Vec<Arc<ClusterCa>>| all.iter().map(|ca| ca.cert_pem().to_owned()).collect::<Vec<_>>();
-        assert_eq!(names(again.all()), names(held.all()));
-        assert_eq!(names(again.all()), [held.first().cert_pem().to_owned(), third.clone()]);
+        assert_eq!(names(again.all_cas()), names(held.all_cas()));
+        assert_eq!(names(again.all_cas()), [held.first().cert_pem().to_owned(), third.clone()]);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "two files each");
 
         // A gossip key that is in force needs the CA from whose key it is derived.
@@ -182,12 +182,12 @@ mod tests {
             Inventory { gossip: remoor_model::GossipKeys { base: Some(ca_id(&third)), ..Default::default() }, ..state };
         let later = Inventory { ca_pem: Arc::new(ca().cert_pem().to_owned()), ..based };
         held.tidy(&later);
-        assert!(held.of(&third).is_some());
+        assert!(held.for_certificate(&third).is_some());
         // Rotations that failed to start leave no pile of keys.
         for _ in 0..=UNNAMED_MAX {
             held.keep(ca()).unwrap();
         }
         held.tidy(&later);
-        assert_eq!(held.all().len(), 2);
+        assert_eq!(held.all_cas().len(), 2);
     }
 }

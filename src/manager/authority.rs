@@ -75,7 +75,7 @@ pub fn operator(
     inventory: &Inventory,
     name: &str,
 ) -> Result<Option<TlsIdentity>, IdentityError> {
-    let Some(ca) = shared.cas.of(inventory.issuer()) else { return Ok(None) };
+    let Some(ca) = shared.cas.for_certificate(inventory.issuer()) else { return Ok(None) };
     let issued = ca.issue_operator(name, Validity::days_from_now(OPERATOR_DAYS))?;
     let cert_pem = issued.cert_pem.clone() + &inventory.cross_chain();
     Ok(Some(TlsIdentity { ca_pem: inventory.roots().concat(), cert_pem, ..issued }))
@@ -96,7 +96,7 @@ pub enum MakeError {
 /// entry that starts the rotation, and the managers that do not have the key yet.
 pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
-    let present = shared.cas.of(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
+    let present = shared.cas.for_certificate(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
     let failed = |e: IdentityError| MakeError::Failed(e.to_string());
     let next = ClusterCa::create_next(present.cluster()).map_err(failed)?;
     let (pair, ca_pem) = (CaPair::from_ca(&next), next.cert_pem().to_owned());
@@ -194,7 +194,7 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
         }
         let Some(next) = &inventory.authority.next else { continue };
         let missing = unconfirmed_nodes(&shared, &inventory);
-        shared.ca_confirmed.look(&shared, changed, &missing.here);
+        shared.ca_confirmed.update_waits(&shared, changed, &missing.here);
         if !shared.raft.status().borrow().is_leader {
             continue;
         }

@@ -18,12 +18,12 @@ pub const CERTIFICATE: &str = "certificate";
 pub struct Certificates(Mutex<BTreeMap<NodeId, Wall>>);
 
 impl Certificates {
-    pub fn seen(&self, node: NodeId, not_after: Wall) {
+    pub fn record_expiry(&self, node: NodeId, not_after: Wall) {
         self.inner().insert(node, not_after);
     }
 
     /// Expiry of the certificate of `node`, if it has called.
-    pub fn of(&self, node: NodeId) -> Option<Wall> {
+    pub fn expiry_of(&self, node: NodeId) -> Option<Wall> {
         self.inner().get(&node).copied()
     }
 
@@ -39,10 +39,10 @@ impl Certificates {
 
     /// Sends notices about certificates that expire soon: the manager's own, and on the leader also
     /// the others. To be called once a day.
-    pub fn tell(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
+    pub fn send_notices(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
         for (id, text) in self.expiry_warnings(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
             let name = inventory.node(id).map(|node| node.name().to_string());
-            notices.tell(&format!("{CERTIFICATE} {id}"), name.as_deref(), &text);
+            notices.notify(&format!("{CERTIFICATE} {id}"), name.as_deref(), &text);
         }
     }
 
@@ -54,7 +54,13 @@ impl Certificates {
 impl ManagerContext {
     /// The daily call of [`Certificates::tell`].
     pub fn send_certificate_notices(&self, now: Wall) {
-        self.certificates.tell(&self.inventory(), self.id, self.engine_snapshot().is_some(), &self.notices, now);
+        self.certificates.send_notices(
+            &self.inventory(),
+            self.id,
+            self.engine_snapshot().is_some(),
+            &self.notices,
+            now,
+        );
     }
 }
 
@@ -76,18 +82,18 @@ mod tests {
         }
         let (certificates, now) = (Certificates::default(), Wall(1_000 * DAY_MS));
         for (node, days) in [(1, 12), (2, 5), (3, 80), (9, 3)] {
-            certificates.seen(NodeId(node), now.plus_ms(days * DAY_MS));
+            certificates.record_expiry(NodeId(node), now.plus_ms(days * DAY_MS));
         }
         let told = |own, leads| {
             let notices = Notices::default();
-            certificates.tell(&inventory, NodeId(own), leads, &notices, now);
+            certificates.send_notices(&inventory, NodeId(own), leads, &notices, now);
             assert!(notices.recent_but(&[CERTIFICATE]).is_empty(), "a status says it itself");
             notices.recent_but(&[])
         };
         assert_eq!(told(1, false), ["certificate of m1 ends in 12 days"]);
         assert_eq!(told(1, true), ["certificate of m1 ends in 12 days", "certificate of m2 ends in 5 days"]);
         assert_eq!(told(3, false), [""; 0]);
-        certificates.seen(NodeId(2), now.plus_ms(90 * DAY_MS));
+        certificates.record_expiry(NodeId(2), now.plus_ms(90 * DAY_MS));
         assert_eq!(certificates.expiry_warnings(&inventory, now).len(), 1, "m2 has a new one");
     }
 }

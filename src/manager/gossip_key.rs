@@ -68,7 +68,7 @@ impl Confirmed {
 
     /// Updates the waits of this manager. `here` are the reachable nodes that have not confirmed
     /// the current step.
-    pub(super) fn look(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
+    pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
         // A leadership survives a lease that expires for a moment, and so must the waits of its
         // nodes.
         let here = if shared.engine_snapshot().is_some() { here } else { &[] };
@@ -87,7 +87,7 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
         let ca = cas.by_id(base).ok_or_else(unknown)?;
         ca.derive_secret(&format!("remoor gossip key {serial}")).map(GossipKey)
     };
-    let (first, other) = keys.held();
+    let (first, other) = keys.active_keys();
     let on_its_way = keys.next.as_ref();
     let next = on_its_way.map(|next| derived(next.base, next.serial)).transpose()?;
     let of = |serial: u64| match (serial, on_its_way) {
@@ -124,7 +124,7 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
             continue;
         }
         let (here, _) = unconfirmed_nodes(&shared, &inventory);
-        shared.key_confirmed.look(&shared, changed, &here);
+        shared.key_confirmed.update_waits(&shared, changed, &here);
         let leads = shared.raft.status().borrow().is_leader;
         let over = wall().ms_since(since.1) >= STEP_MIN_MS;
         if !leads || !over || !here.is_empty() {

@@ -4,7 +4,7 @@ use remoor_engine::{Action, EngineEvent, ExamOutcome, PhaseResult, Purpose, Reac
 use remoor_model::{AbsenceKind, Applied, CheckState, Command, Report, count_noun};
 
 /// Describes an event that the engine received.
-pub fn told(event: &EngineEvent) -> String {
+pub fn describe_event(event: &EngineEvent) -> String {
     match event {
         EngineEvent::Alive { report, .. } if report.leaving => format!("its agent leaves gossip ({})", summary(report)),
         EngineEvent::Alive { report, .. } if report.is_blank() => {
@@ -59,7 +59,7 @@ pub fn told(event: &EngineEvent) -> String {
 }
 
 /// Describes an action that the engine asked for.
-pub fn asked(action: &Action) -> String {
+pub fn describe_action(action: &Action) -> String {
     match action {
         Action::Propose { command, .. } => format!("propose: {}", entry(command)),
         Action::Probe { .. } => "probe its SSH port, without a login".to_owned(),
@@ -149,7 +149,7 @@ mod tests {
     fn leaving_unreadable_and_normal_reports_are_described_differently() {
         let node = NodeId(4);
         let report = Report { boot: "6f1c2d3e-0000".into(), instance: "aa".into(), ..Report::default() };
-        let told = |report: Report| told(&EngineEvent::Alive { node, report });
+        let told = |report: Report| describe_event(&EngineEvent::Alive { node, report });
         assert!(told(report.clone()).starts_with("alive in gossip: boot 6f1c2d3e, instance aa, isolations 0, digest "));
         assert!(told(Report { leaving: true, ..report }).starts_with("its agent leaves gossip"));
         assert!(told(Report::default()).contains("can't be read"));
@@ -159,8 +159,8 @@ mod tests {
     fn entries_are_named() {
         let about = About::Node(NodeId(4));
         let command = Command::SetAbsenceKind { node: NodeId(4), no: AbsenceNo(3), gone: AbsenceKind::AgentDown };
-        let text = asked(&Action::Propose { about, command });
+        let text = describe_action(&Action::Propose { about, command });
         assert_eq!(text, "propose: absence 3: only its agent is down");
-        assert_eq!(asked(&Action::Propose { about, command: Command::Resume }), "propose: resume");
+        assert_eq!(describe_action(&Action::Propose { about, command: Command::Resume }), "propose: resume");
     }
 }

@@ -15,6 +15,7 @@ mod blobs;
 mod certificates;
 mod cleanup_verification;
 mod digest_summary;
+mod engine_snapshot;
 mod examination_limits;
 mod examine;
 pub mod gossip_key;
@@ -31,7 +32,6 @@ mod remote_examination;
 mod shared;
 mod sweep;
 mod trusted_peers;
-mod view;
 
 pub mod api;
 
@@ -218,11 +218,11 @@ impl ManagerTask {
             }
             MemberEvent::Conflict { name, existing, other } => {
                 let text = format!("two nodes use the name {name}: {existing} and {other}");
-                self.shared.notices.tell(&format!("conflict {name} {other}"), None, &text);
+                self.shared.notices.notify(&format!("conflict {name} {other}"), None, &text);
             }
             MemberEvent::Forged { name, addr } => {
                 let text = format!("{addr} gossips as {name} without its key; refused");
-                self.shared.notices.tell(&format!("forged {name} {addr}"), None, &text);
+                self.shared.notices.notify(&format!("forged {name} {addr}"), None, &text);
             }
             MemberEvent::Unreadable { name, version, .. } => {
                 let text = format!(
@@ -230,7 +230,7 @@ impl ManagerTask {
                      and its report is ignored; next: install the newer remoor on the managers first",
                     env!("CARGO_PKG_VERSION")
                 );
-                self.shared.notices.tell(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
+                self.shared.notices.notify(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
             MemberEvent::SignedElsewhere { .. } => {} // the daemon ends because of it
             MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or the other daemon ends now that it knows
@@ -240,7 +240,7 @@ impl ManagerTask {
                      manager; next: decide which one to keep, and move the data directory of the other away",
                     self.shared.me
                 );
-                self.shared.notices.tell(&format!("twice {addr}"), None, &text);
+                self.shared.notices.notify(&format!("twice {addr}"), None, &text);
             }
         }
     }
@@ -275,7 +275,7 @@ impl ManagerTask {
         if let Some(step) = recorder::step(wall, &inventory, told, &actions) {
             self.shared.record(step);
         }
-        self.shared.set_snapshot(Some(view::snapshot(engine, now, wall, &inventory)));
+        self.shared.set_snapshot(Some(engine_snapshot::snapshot(engine, now, wall, &inventory)));
         for action in actions {
             self.performer.perform(action);
         }

@@ -93,7 +93,7 @@ impl Notices {
 
     /// Logs and sends `text`, unless the same `key` was sent within the hour. The word before the
     /// first space of `key` is the kind: `verdict`, `held`; anything else is an alert.
-    pub fn tell(&self, key: &str, node: Option<&str>, text: &str) {
+    pub fn notify(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
         if inner.sent.len() >= KEYS_MAX {
             inner.sent.retain(|_, told| told.last.elapsed() < QUIET);
@@ -248,14 +248,14 @@ mod tests {
     #[test]
     fn absences_of_one_node_are_one_line_with_their_count() {
         let notices = Notices::default();
-        notices.tell("verdict 4 drifted Some(1)", Some("w2"), "w2: was away (network), drifted");
+        notices.notify("verdict 4 drifted Some(1)", Some("w2"), "w2: was away (network), drifted");
         for no in 1..=5 {
             let text = format!("w1: was away (network), same: none, absence {no}");
-            notices.tell(&format!("verdict 3 same Some({no})"), Some("w1"), &text);
+            notices.notify(&format!("verdict 3 same Some({no})"), Some("w1"), &text);
         }
-        notices.tell("held 9", Some("w1"), "w1: job 9 is held");
-        notices.tell("conflict w3 a", None, "two nodes call themselves w3");
-        notices.tell("conflict w4 a", None, "two nodes call themselves w4");
+        notices.notify("held 9", Some("w1"), "w1: job 9 is held");
+        notices.notify("conflict w3 a", None, "two nodes call themselves w3");
+        notices.notify("conflict w4 a", None, "two nodes call themselves w4");
         let later = Instant::now() + PASSED;
         let passed: Vec<String> =
             notices.inner().recent.iter().filter(|r| r.has_passed(later)).map(|r| r.about.clone()).collect();
@@ -293,8 +293,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let notices = notices(NotifyTo::Webhook(url), NotifyOn::Held, Some("{{ node }} wants you: {{ text }}"));
-        notices.tell("verdict 3", Some("w1"), "not for this rule");
-        notices.tell("held 9", Some("w1"), "job 9 is held");
+        notices.notify("verdict 3", Some("w1"), "not for this rule");
+        notices.notify("held 9", Some("w1"), "job 9 is held");
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
         while !request.ends_with(b"}") {
@@ -315,7 +315,7 @@ mod tests {
         let script = format!("{{ echo \"$REMOOR_NODE\"; cat; }} > {0}.new && mv {0}.new {0}", path.display());
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
         let notices = notices(NotifyTo::Command(argv), NotifyOn::Alert, None);
-        notices.tell("absent", Some("w2"), "w2 is away");
+        notices.notify("absent", Some("w2"), "w2 is away");
         assert_eq!(wait_for(|| std::fs::read_to_string(&path).ok()).await, "w2\nw2 is away\n");
         assert_eq!(run(&["false".to_owned()], "w2", ""), Err("false: exit status: 1".to_owned()));
     }

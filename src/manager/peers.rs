@@ -30,7 +30,7 @@ pub struct ManagerAddresses {
 impl ManagerAddresses {
     /// The address to use for the manager that is or was at `addr`, and the node that must answer.
     /// None: any node of the cluster, since no node is known there yet.
-    pub fn of(&self, addr: &str) -> (String, Option<NodeId>) {
+    pub fn for_address(&self, addr: &str) -> (String, Option<NodeId>) {
         match self.moved.get(addr) {
             Some((to, node)) => (to.clone(), Some(*node)),
             None => (addr.to_owned(), self.entered.get(addr).copied()),
@@ -71,7 +71,7 @@ impl Peers {
 
     /// The client for the manager at `addr` (`host:port`), or at its new address if it moved.
     pub fn client(&self, addr: &str) -> Client {
-        let place = self.whereabouts().of(addr);
+        let place = self.whereabouts().for_address(addr);
         self.pooled_client(place)
     }
 

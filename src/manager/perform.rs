@@ -41,7 +41,7 @@ impl Performer {
                     let outcome = match from {
                         None => examine::examine(&shared, node).await,
                         Some(manager) => {
-                            remote_examination::ask(&shared, manager, node, shared.inventory().applied).await
+                            remote_examination::examine_by(&shared, manager, node, shared.inventory().applied).await
                         }
                     };
                     let outcome = Box::new(outcome);
@@ -61,7 +61,7 @@ impl Performer {
             Action::HandOver { why, to } => self.members.hand_over(why, to),
             Action::Notify { key, node, text } => {
                 let name = node.and_then(|id| self.shared.inventory().node(id).map(|n| n.name().to_string()));
-                self.shared.notices.tell(&key, name.as_deref(), &text);
+                self.shared.notices.notify(&key, name.as_deref(), &text);
             }
         }
     }

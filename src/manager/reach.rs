@@ -102,7 +102,7 @@ impl ReachabilityReports {
 }
 
 /// Checks whether this manager reaches the node's SSH port.
-pub async fn own(shared: &Arc<ManagerContext>, node: NodeId) -> Reachability {
+pub async fn probe_node(shared: &Arc<ManagerContext>, node: NodeId) -> Reachability {
     let _place = shared.reaches.places.acquire().await;
     let known = shared
         .reaches
@@ -132,7 +132,7 @@ async fn find(shared: &Arc<ManagerContext>, node: NodeId) -> Result<(), String> 
 /// Asks a manager, possibly this one, whether it reaches the node; None: it gave no answer.
 pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId) -> Option<Reachability> {
     if manager == shared.id {
-        return Some(own(shared, node).await);
+        return Some(probe_node(shared, node).await);
     }
     let addr = address(shared, manager)?;
     let answer = shared.peers.client(&addr).with_timeout(ASK_TIMEOUT).get(&format!("/manager/v1/reach/{node}")).await;
@@ -170,13 +170,13 @@ pub struct PingMonitor {
 impl PingMonitor {
     /// Probes the members that missed pings since the last call, each at most once per `every`.
     pub fn tick(&mut self, shared: &Arc<ManagerContext>, members: &BTreeMap<NodeName, Report>, leads: bool) {
-        let count = |name: &NodeName| (*name != shared.me).then(|| shared.unanswered(name));
+        let count = |name: &NodeName| (*name != shared.me).then(|| shared.unanswered_pings(name));
         let every = Duration::from_millis(shared.inventory().limits().probe_ms);
         for name in self.due(members, count, every) {
             let Some(node) = shared.inventory().by_name(name.as_str()).map(|n| n.id) else { continue };
             let shared = shared.clone();
             tokio::spawn(async move {
-                let line = own(&shared, node).await;
+                let line = probe_node(&shared, node).await;
                 match line {
                     line if leads => shared.reaches.add_report(node, shared.id, line),
                     Reachability::Reachable => {}

@@ -58,7 +58,7 @@ impl Recorder {
     }
 
     /// The steps about `node`, oldest first.
-    pub fn of(&self, node: NodeId) -> Vec<Arc<RecordedStep>> {
+    pub fn steps_about(&self, node: NodeId) -> Vec<Arc<RecordedStep>> {
         self.steps.iter().filter(|s| s.nodes.contains(&node)).cloned().collect()
     }
 }
@@ -183,11 +183,11 @@ mod tests {
         for n in 0..STEPS_MAX as u64 {
             recorder.add(step(Wall(7 + n), &inventory, gone_event(1), &[]).expect("news"));
         }
-        assert_eq!((recorder.dropped_count(), recorder.of(NodeId(1)).len()), (1, STEPS_MAX));
-        assert!(recorder.of(NodeId(2)).is_empty(), "the oldest is dropped first");
+        assert_eq!((recorder.dropped_count(), recorder.steps_about(NodeId(1)).len()), (1, STEPS_MAX));
+        assert!(recorder.steps_about(NodeId(2)).is_empty(), "the oldest is dropped first");
         recorder.begin(Wall(9));
         assert_eq!(
-            (recorder.leading_since(), recorder.dropped_count(), recorder.of(NodeId(1)).len()),
+            (recorder.leading_since(), recorder.dropped_count(), recorder.steps_about(NodeId(1)).len()),
             (Some(Wall(9)), 0, 0)
         );
     }

@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const ANSWER_MAX: usize = 16 << 20;
 
 /// Has `manager` examine the node. That manager must have applied at least the entry `basis`.
-pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId, basis: u64) -> ExamOutcome {
+pub async fn examine_by(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId, basis: u64) -> ExamOutcome {
     let inventory = shared.inventory();
     let name = inventory.node(manager).map_or_else(|| format!("node {manager}"), |n| n.name().to_string());
     let Some(addr) = reach::address(shared, manager) else {
@@ -91,7 +91,7 @@ fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
 pub struct NoRoute(pub String);
 
 /// Examines the node from here, or if this manager cannot reach it, from one that can.
-pub async fn look(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
+pub async fn examine_via_any_manager(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
     if shared.reaches.unreachable_reason(node).is_none() {
         let outcome = examine::examine(shared, node).await;
         if !matches!(outcome, ExamOutcome::Unreachable(_)) {
@@ -102,7 +102,7 @@ pub async fn look(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutc
     let open = |by: &NodeId| lines.get(by) == Some(&Reachability::Reachable);
     let basis = shared.inventory().applied;
     match (lines.get(&shared.id), lines.keys().find(|by| **by != shared.id && open(by))) {
-        (Some(Reachability::Unreachable { .. }), Some(other)) => Ok(ask(shared, *other, node, basis).await),
+        (Some(Reachability::Unreachable { .. }), Some(other)) => Ok(examine_by(shared, *other, node, basis).await),
         (Some(Reachability::Unreachable { why, .. }), None) => Err(NoRoute(why.clone())),
         (Some(Reachability::Reachable) | None, _) => Ok(examine::examine(shared, node).await),
     }

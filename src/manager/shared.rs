@@ -1,10 +1,10 @@
 //! State that the loop of a manager and its API share.
 
 use super::ansible::Keys;
+use super::engine_snapshot::EngineSnapshot;
 use super::notify::Notices;
 use super::recorder::{RecordedStep, Recorder};
 use super::trusted_peers::Sponsors;
-use super::view::EngineSnapshot;
 use crate::fleet::FleetCache;
 use crate::telemetry::{self, Registry};
 use remoor_cluster::raft::Raft;
@@ -233,8 +233,8 @@ impl ManagerContext {
 
     /// Number of this manager's gossip pings that the node left unanswered since this daemon
     /// started.
-    pub fn unanswered(&self, name: &NodeName) -> u64 {
-        telemetry::unanswered(&self.counts, name.as_str())
+    pub fn unanswered_pings(&self, name: &NodeName) -> u64 {
+        telemetry::unanswered_pings(&self.counts, name.as_str())
     }
 
     /// Stores the signed gossip address of a member. None: the member is gone, or its address is
@@ -276,7 +276,7 @@ impl ManagerContext {
     /// first.
     pub(super) fn recorded_steps(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<RecordedStep>>) {
         let recorder = self.recorder.lock().unwrap_or_else(|p| p.into_inner());
-        (recorder.leading_since(), recorder.dropped_count(), recorder.of(node))
+        (recorder.leading_since(), recorder.dropped_count(), recorder.steps_about(node))
     }
 
     /// Stores the latest gossip report of a member; None: it is gone.

@@ -35,7 +35,7 @@ impl Sweep {
         let (shared, inventory) = (shared.clone(), shared.inventory());
         tokio::task::spawn_blocking(move || {
             let before = SystemTime::now() - AGE_MIN;
-            let blobs = shared.blobs.keep(&referenced_blobs(&inventory), before);
+            let blobs = shared.blobs.remove_unnamed(&referenced_blobs(&inventory), before);
             let logs = logs(&shared.runs, &inventory, before);
             match (blobs, logs) {
                 (Ok(0), Ok(0)) => {}

@@ -34,7 +34,7 @@ impl Sponsors {
     }
 
     /// Whether the agent names `node` as a manager.
-    pub fn told(&self, node: NodeId) -> bool {
+    pub fn is_known_manager(&self, node: NodeId) -> bool {
         self.known.borrow().iter().any(|p| p.id == node)
     }
 
@@ -73,11 +73,15 @@ mod tests {
         };
         let (told, known) = watch::channel(Vec::new());
         let sponsors = Sponsors::new(vec![peer(1, "old"), peer(2, "b")], known, || {});
-        assert!(sponsors.is_initial_manager(NodeId(2)) && !sponsors.told(NodeId(2)) && !sponsors.told(NodeId(3)));
+        assert!(
+            sponsors.is_initial_manager(NodeId(2))
+                && !sponsors.is_known_manager(NodeId(2))
+                && !sponsors.is_known_manager(NodeId(3))
+        );
         told.send_replace(vec![peer(1, "new"), peer(3, "c")]);
         assert!(
             sponsors.is_initial_manager(NodeId(2))
-                && sponsors.told(NodeId(3))
+                && sponsors.is_known_manager(NodeId(3))
                 && !sponsors.is_initial_manager(NodeId(3))
         );
         let log = remoor_model::sample::fleet(0, 2);

@@ -37,7 +37,7 @@ impl SuiteRun {
     }
 
     /// The assertions to report.
-    pub fn told(&self) -> impl Iterator<Item = &AssertionOutcome> + Clone {
+    pub fn reported_outcomes(&self) -> impl Iterator<Item = &AssertionOutcome> + Clone {
         self.told.iter().filter_map(|at| self.outcomes.get(*at))
     }
 

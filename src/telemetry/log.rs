@@ -184,7 +184,7 @@ impl<S> Filter<S> for Floods {
 }
 
 /// Number of this node's pings that `peer` did not answer since the process started.
-pub fn unanswered(registry: &Registry, peer: &str) -> u64 {
+pub fn unanswered_pings(registry: &Registry, peer: &str) -> u64 {
     registry.get(UNANSWERED, &[("peer", peer)]).unwrap_or_default() as u64
 }
 
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(s.registry.get(SUSPICIONS, &[]), Some(1.0));
         let missed = "memberlist.state: failed unreliable connection ping (timeout reached)";
         tracing::debug!(target: "memberlist_core::state", local = %"m1", remote = %"w1", "{missed}");
-        assert_eq!((unanswered(&s.registry, "w1"), unanswered(&s.registry, "m1")), (1, 0));
+        assert_eq!((unanswered_pings(&s.registry, "w1"), unanswered_pings(&s.registry, "m1")), (1, 0));
         assert_eq!(s.paper.lines(), Vec::<String>::new());
     }
 }

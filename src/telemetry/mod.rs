@@ -9,6 +9,6 @@ mod panic;
 mod registry;
 mod throttle;
 
-pub use log::{TelemetryError, init, unanswered};
+pub use log::{TelemetryError, init, unanswered_pings};
 pub use panic::{PANIC_EXIT, exit_on_panic};
 pub use registry::{MetricKind, Registry};

@@ -315,7 +315,8 @@ fn rust(dirs: &[&str]) -> Vec<Source> {
 
 /// All texts that people wrote, without lock files and build results.
 fn texts() -> Vec<(String, String)> {
-    let dirs = ["src", "crates", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
+    let dirs =
+        ["src", "crates", "tests", "benches", "docs", "playbooks", "checks", "templates", "examples", ".ci", ".github"];
     let top = fs::read_dir(root()).expect("the project's folder").filter_map(Result::ok);
     let top = top.filter(|e| e.path().is_file()).map(|e| e.file_name().to_string_lossy().into_owned());
     let paths = dirs.iter().flat_map(|d| walk(d)).chain(top.filter(|n| n != ".git"));
@@ -451,6 +452,25 @@ fn write_fleet(dir: &Path, edit: impl FnMut(&str, String) -> String) {
 fn lint(dir: &Path) -> Vec<String> {
     let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
     faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn names_say_what_they_stand_for() {
+    let sources = rust(ALL);
+    assert_none(names::bare_functions(&sources));
+    let libraries = rust(&["src", "crates"]);
+    assert_none(names::repeated_types(&libraries));
+}
+
+#[test]
+fn functions_and_structs_stay_short() {
+    assert_none(names::oversized_items(&rust(ALL)));
+}
+
+#[test]
+fn documents_that_a_text_names_exist() {
+    let dangling = |(path, text): &(String, String)| names::dangling_references(root(), path, text);
+    assert_none(texts().iter().flat_map(dangling).collect());
 }
 
 #[test]

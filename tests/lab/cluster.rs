@@ -94,14 +94,14 @@ impl Cluster {
     /// Runs `remoor` on a host's console and returns its standard output. The error contains its
     /// messages.
     pub fn run_successfully(&self, host: &str, argv: &[&str]) -> Result<String> {
-        let output = self.order(host, argv)?;
+        let output = self.run_with_retry(host, argv)?;
         output.require_success(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
     /// The same with its exit code. If an election prevented the command (its message says that
     /// nothing was changed, that the query must be repeated, or that the answer is stale), it is
     /// repeated once after the election.
-    pub fn order(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
+    pub fn run_with_retry(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
         let said = String::from_utf8_lossy(&output.stderr);
         let again = ["nothing was changed", "ask again", "STALE: no quorum"].iter().any(|word| said.contains(word));

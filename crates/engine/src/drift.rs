@@ -3,7 +3,7 @@
 
 use remoor_model::{
     CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
-    Witness, differences, listed, truncate_text,
+    Witness, differences, join_limited, truncate_text,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,12 +71,12 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     for check in &exam.checks {
         match check.state {
             CheckState::Fail if check.on_fail != OnFail::None => {
-                let text = format!("{}: {}", check.service, check.told());
+                let text = format!("{}: {}", check.service, check.describe());
                 let grave = check.on_fail == OnFail::Resetup && !inventory.is_monitor_only(&check.service);
                 let about = format!("{} {}", check.check, check.property);
                 reasons.push(Reason { about, ..Reason::new(Witness::Check, check.service.clone(), text, grave) });
             }
-            CheckState::Unknown if check.on_fail != OnFail::None => unclear.push((&check.service, check.told())),
+            CheckState::Unknown if check.on_fail != OnFail::None => unclear.push((&check.service, check.describe())),
             _ => {}
         }
     }
@@ -165,7 +165,7 @@ pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) 
         }
         (true, false, clear) if clear || grave => (Verdict::Drifted, "the node differs from the recorded state"),
         (_, _, false) => (
-            Verdict::Unknown(listed(unclear, "; ")),
+            Verdict::Unknown(join_limited(unclear, "; ")),
             "something was unreadable or inconclusive, and no actionable drift was found",
         ),
         (false, true, true) => (Verdict::Outdated, "the node is as recorded; the desired state changed"),

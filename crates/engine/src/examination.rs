@@ -7,7 +7,7 @@ use super::routes::Route;
 use super::{drift, live, policy};
 use remoor_model::{
     AbsenceCause, AbsenceNo, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Reason, Trigger, Verdict, Witness,
-    failure_hash, listed, truncate_text,
+    failure_hash, join_limited, truncate_text,
 };
 
 /// Maximum number of damaged files that are reported per node.
@@ -299,7 +299,7 @@ fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     let alerts = finding.reasons.iter().filter(|r| r.by == Witness::Check && !r.actionable);
     let alerts: Vec<String> = alerts.map(|r| r.text.clone()).collect();
     if !alerts.is_empty() {
-        let text = format!("{}: {}", node.name(), listed(&alerts, "; "));
+        let text = format!("{}: {}", node.name(), join_limited(&alerts, "; "));
         out.push(Action::Notify { key: format!("check {} {amiss:x}", node.id), node: Some(node.id), text });
     }
 }

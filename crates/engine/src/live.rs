@@ -56,7 +56,7 @@ impl ManagerEngine {
             f.verdict != Verdict::Same && (f.trigger != Trigger::Live || f.planned_action != PlannedAction::Report)
         };
         let unsaid = owed && finding.is_none_or(|f| !said(f));
-        let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
+        let due = due && node.availability == Availability::Active && node.active_hold(at.wall).is_none();
         if unclear || due || news || unsaid {
             let told = finding.filter(|_| unclear || due).map_or(Trigger::Live, |f| f.trigger);
             // An address change counts as a return, however it was noticed. It does not fall under

@@ -181,7 +181,7 @@ impl ManagerEngine {
             EngineEvent::Probed { node, answers } => self.handle_probe(at, node, answers, &mut out),
             EngineEvent::Reach { node, by, line } => {
                 if self.seen.get(&node).is_some_and(|s| s.alive) {
-                    self.routes.told(node, by, line, now);
+                    self.routes.record(node, by, line, now);
                     attend.push(node);
                 }
             }

@@ -15,7 +15,7 @@ use super::manager::{ManagerEngine, StepContext};
 use super::routes::Route;
 use remoor_model::{
     AttemptId, AttemptOutcome, CheckState, Command, Failure, FailureClass, Inventory, Job, JobId, JobState, Node,
-    OnFail, Phase, ServiceName, Wall, listed,
+    OnFail, Phase, ServiceName, Wall, join_limited,
 };
 
 /// Number of failed verifications before the failure counts, because services need time to start.
@@ -170,7 +170,8 @@ fn check_verification(inventory: &Inventory, job: &Job, verified: &Verified) -> 
     let about = |name: &ServiceName| (job.services.is_empty() || job.services.contains(name)) && !watches(name);
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
-        let message = format!("provisioned, but different from the rendered state: {}", listed(&verified.wrong, ", "));
+        let message =
+            format!("provisioned, but different from the rendered state: {}", join_limited(&verified.wrong, ", "));
         return Err(failure(FailureClass::ProvisionedWrong, message, Vec::new()));
     }
     let exam = &verified.evidence.exam;
@@ -189,7 +190,7 @@ fn check_verification(inventory: &Inventory, job: &Job, verified: &Verified) -> 
         .iter()
         .filter(|c| about(&c.service))
         .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
-        .map(|c| c.told())
+        .map(|c| c.describe())
         .collect();
     match bad.first() {
         Some(first) => {

@@ -36,7 +36,7 @@ pub(super) struct RouteTable {
 impl RouteTable {
     /// Stores a manager's result for the node. The manager itself reports since when the node is
     /// unreachable.
-    pub fn told(&mut self, node: NodeId, by: NodeId, line: Reachability, now: Now) {
+    pub fn record(&mut self, node: NodeId, by: NodeId, line: Reachability, now: Now) {
         self.results.insert((node, by), (line, now));
     }
 
@@ -70,7 +70,7 @@ impl RouteTable {
 
     /// Whether the managers must be asked about this node now. If so, records the query. `every` is
     /// the pause while a manager cannot reach the node.
-    pub fn ask(&mut self, node: NodeId, now: Now, every: u64) -> bool {
+    pub fn should_query(&mut self, node: NodeId, now: Now, every: u64) -> bool {
         let missed = self.results_for(node).any(|(_, line, _)| *line != Reachability::Reachable);
         if !missed && !self.suspect.contains(&node) {
             return false;
@@ -159,39 +159,39 @@ mod tests {
     fn without_suspicion_a_node_counts_as_reachable_and_no_query_is_sent() {
         let mut routes = RouteTable::default();
         assert_eq!(route(&routes, 0), Route::FromLeader);
-        assert!(!routes.ask(W1, Now(0), EVERY));
-        routes.told(W1, ME, Reachability::Reachable, Now(0));
-        assert!(!routes.ask(W1, Now(90_000), EVERY));
+        assert!(!routes.should_query(W1, Now(0), EVERY));
+        routes.record(W1, ME, Reachability::Reachable, Now(0));
+        assert!(!routes.should_query(W1, Now(90_000), EVERY));
     }
 
     #[test]
     fn a_failed_login_queries_all_managers_and_their_answers_give_the_route() {
         let mut routes = RouteTable::default();
-        routes.told(W1, ME, Reachability::Reachable, Now(0));
+        routes.record(W1, ME, Reachability::Reachable, Now(0));
         routes.suspect(W1, ME);
-        assert!(routes.ask(W1, Now(1_000), EVERY));
+        assert!(routes.should_query(W1, Now(1_000), EVERY));
         assert_eq!(route(&routes, 1_000), Route::Querying);
-        assert!(!routes.ask(W1, Now(2_000), EVERY), "asked already");
-        routes.told(W1, ME, dead(), Now(4_000));
+        assert!(!routes.should_query(W1, Now(2_000), EVERY), "asked already");
+        routes.record(W1, ME, dead(), Now(4_000));
         assert_eq!(route(&routes, 4_000), Route::Querying, "the others have not answered");
-        routes.told(W1, NodeId(2), dead(), Now(4_000));
-        routes.told(W1, NodeId(3), Reachability::Reachable, Now(4_000));
+        routes.record(W1, NodeId(2), dead(), Now(4_000));
+        routes.record(W1, NodeId(3), Reachability::Reachable, Now(4_000));
         assert_eq!(route(&routes, 4_000), Route::FromManager(NodeId(3)));
         assert_eq!(routes.unreachable_from(W1, Now(4_000), EVERY).len(), 2);
-        routes.told(W1, NodeId(3), dead(), Now(5_000));
+        routes.record(W1, NodeId(3), dead(), Now(5_000));
         assert_eq!(route(&routes, 5_000), Route::NoRoute);
-        assert!(!routes.ask(W1, Now(30_900), EVERY), "at most every 30 s");
-        assert!(routes.ask(W1, Now(31_000), EVERY));
+        assert!(!routes.should_query(W1, Now(30_900), EVERY), "at most every 30 s");
+        assert!(routes.should_query(W1, Now(31_000), EVERY));
         assert_eq!(route(&routes, 31_000), Route::NoRoute, "until a manager reports otherwise");
-        routes.told(W1, ME, Reachability::Reachable, Now(31_010));
+        routes.record(W1, ME, Reachability::Reachable, Now(31_010));
         assert_eq!(route(&routes, 31_010), Route::FromLeader);
     }
 
     #[test]
     fn a_silent_manager_is_waited_for_only_briefly() {
         let mut routes = RouteTable::default();
-        routes.told(W1, ME, dead(), Now(0));
-        assert!(routes.ask(W1, Now(0), EVERY));
+        routes.record(W1, ME, dead(), Now(0));
+        assert!(routes.should_query(W1, Now(0), EVERY));
         assert_eq!(route(&routes, 9_999), Route::Querying);
         assert_eq!(route(&routes, 10_000), Route::NoRoute);
     }
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn results_expire_and_are_dropped_when_the_node_goes_away() {
         let mut routes = RouteTable::default();
-        routes.told(W1, ME, dead(), Now(0));
-        routes.told(W1, NodeId(2), Reachability::Reachable, Now(0));
+        routes.record(W1, ME, dead(), Now(0));
+        routes.record(W1, NodeId(2), Reachability::Reachable, Now(0));
         assert_eq!(route(&routes, 70_000), Route::FromManager(NodeId(2)));
         assert_eq!(route(&routes, 70_001), Route::FromLeader);
         assert!(routes.unreachable_from(W1, Now(70_001), EVERY).is_empty());

@@ -33,7 +33,7 @@ impl ManagerEngine {
     /// reason to.
     pub(super) fn query_reachability(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
-        if alive && !node.is_away() && self.routes.ask(node.id, at.now, probe_interval_ms(at)) {
+        if alive && !node.is_away() && self.routes.should_query(node.id, at.now, probe_interval_ms(at)) {
             let me = at.inventory.by_name(self.me.as_str()).map(|n| n.id);
             let managers = me.into_iter().chain(self.other_managers(at, node.id)).collect();
             out.push(Action::Reach { node: node.id, managers });

@@ -130,7 +130,7 @@ impl ManagerEngine {
         if node.adopted_only && inventory.group(node).is_some_and(|(_, g)| g.is_spared(node, Trigger::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }
-        if let Some(hold) = node.held(wall) {
+        if let Some(hold) = node.active_hold(wall) {
             add("held", hold.why.clone());
         }
         if let Some(m) = node.maintenance.as_ref().filter(|_| node.in_maintenance(wall)) {

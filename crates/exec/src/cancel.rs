@@ -72,7 +72,7 @@ impl SessionCancel {
     }
 
     /// The reason for the stop. None: the run continues.
-    pub fn stopped(&self) -> Option<Stop> {
+    pub fn stop_reason(&self) -> Option<Stop> {
         *lock_unpoisoned(&self.stop)
     }
 
@@ -117,15 +117,15 @@ mod tests {
     #[test]
     fn a_lost_manager_outweighs_other_reasons() {
         let cancel = SessionCancel::default();
-        assert_eq!(cancel.stopped(), None);
+        assert_eq!(cancel.stop_reason(), None);
         cancel.stop(Stop::Asked);
         cancel.stop(Stop::Timeout);
-        assert_eq!(cancel.stopped(), Some(Stop::Asked));
+        assert_eq!(cancel.stop_reason(), Some(Stop::Asked));
         cancel.stop(Stop::ManagerLost);
-        assert_eq!(cancel.stopped(), Some(Stop::ManagerLost));
+        assert_eq!(cancel.stop_reason(), Some(Stop::ManagerLost));
         assert!(!cancel.is_killed(), "the current task continues");
         cancel.kill(Stop::Timeout);
-        assert!(cancel.is_killed() && cancel.stopped() == Some(Stop::ManagerLost));
+        assert!(cancel.is_killed() && cancel.stop_reason() == Some(Stop::ManagerLost));
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl<'a> Executor<'a> {
                 last_report = Instant::now();
                 outbox.send_if_room(&Reply::Alive { waiting_for: Some(waiting_for.to_owned()) });
             }
-            if cancel.stopped().is_some() { WaitDecision::GiveUp } else { WaitDecision::Wait }
+            if cancel.stop_reason().is_some() { WaitDecision::GiveUp } else { WaitDecision::Wait }
         };
         let taken = RunLock::take_for_attempt(&self.state_dir, &fence, self.tuning.grace, deadline, &mut pause);
         let (lock, ended) = match taken {
@@ -251,7 +251,7 @@ impl<'a> Executor<'a> {
         if let Some(refused) = self.refusal(&order.fence) {
             return refused;
         }
-        if let Some(stop) = self.cancel.stopped() {
+        if let Some(stop) = self.cancel.stop_reason() {
             return refusal_reply(None, stop.as_str());
         }
         let paths = match RunPaths::prepare(&self.state_dir, &order.fence) {
@@ -269,7 +269,7 @@ impl<'a> Executor<'a> {
         let outbox = &self.outbox;
         let end = catch_panic("running", || {
             self.work.run(order, &paths, &self.cancel, &mut |event| {
-                log.line(&event);
+                log.write_line(&event);
                 outbox.send(&Reply::Event { event });
             })
         });
@@ -277,8 +277,8 @@ impl<'a> Executor<'a> {
         let (reply, outcome) = match end {
             Err(message) => (Reply::Error { message }, SessionOutcome::Failed),
             Ok(end) => {
-                log.line(end.to_string().as_bytes());
-                let outcome = outcome_of(&end, self.cancel.stopped());
+                log.write_line(end.to_string().as_bytes());
+                let outcome = outcome_of(&end, self.cancel.stop_reason());
                 (Reply::RunEnd(end), outcome)
             }
         };

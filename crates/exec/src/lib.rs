@@ -38,7 +38,7 @@ pub use cancel::{SessionCancel, Stop};
 pub use fence::{FenceError, FenceStore};
 pub use host::host_part;
 pub use lock::{Holder, HolderKind, LockError, RunLock, WaitDecision};
-pub use nodework::{NodeWork, look};
+pub use nodework::{NodeWork, examine_manifest};
 pub use process::{ProcessFamily, ProcessId};
 pub use runs::RunPaths;
 pub use serve::{STATE_DIR, Tuning, main, serve, serve_with};

@@ -203,7 +203,7 @@ impl RunLock {
                 Some(holder) if holder.kind == HolderKind::Attempt => {
                     let by_force = holder
                         .family()
-                        .end(grace)
+                        .terminate(grace)
                         .map_err(|left| LockError::Undying(left.iter().map(|id| id.pid).collect()))?;
                     let how = if by_force { "killed" } else { "ended" };
                     ended = Some(format!("{} was {how}", holder.describe()));

@@ -52,7 +52,7 @@ impl LockStranger {
 
 impl Drop for LockStranger {
     fn drop(&mut self) {
-        let _all = self.holder.family().end(Duration::from_secs(5));
+        let _all = self.holder.family().terminate(Duration::from_secs(5));
         let _reaped = self.child.wait();
     }
 }

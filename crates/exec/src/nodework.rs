@@ -27,7 +27,7 @@ pub struct NodeWork;
 impl ExecutorWork for NodeWork {
     fn examine(&self, manifest: &NodeManifest, key: &[u8; 32]) -> Exam {
         let begun = std::time::Instant::now();
-        let (digest, checks) = look(manifest, key);
+        let (digest, checks) = examine_manifest(manifest, key);
         Exam { digest, checks, took_ms: begun.elapsed().as_millis() as u64, ..Exam::default() }
     }
 
@@ -153,7 +153,7 @@ fn drive(
         } else {
             fields.remove("failed"); // here a count of ignored failures; the executor reads a boolean
         }
-        if let Some(why) = cancel.stopped().map(Stop::as_str) {
+        if let Some(why) = cancel.stop_reason().map(Stop::as_str) {
             fields.insert("stopped".to_owned(), why.into());
         }
     }
@@ -170,7 +170,7 @@ fn login_uid() -> Option<u32> {
 /// a newer attempt finds them even if they left the session of the executor.
 fn watch(cancel: &SessionCancel, stop: &playbook::CancelToken, news: &mpsc::Receiver<(u32, bool)>, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
-        if cancel.stopped().is_some() {
+        if cancel.stop_reason().is_some() {
             stop.stop();
         }
         if cancel.is_killed() {
@@ -243,7 +243,7 @@ fn refused_end(message: &str) -> serde_json::Value {
 
 /// Computes digest and checks of everything in the manifest. A check file that cannot be parsed
 /// gives one unknown result.
-pub fn look(manifest: &NodeManifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult>) {
+pub fn examine_manifest(manifest: &NodeManifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult>) {
     let digest = files::digest(manifest, key, &mut files::Cache::default());
     let mut checks = Vec::new();
     let mut results = Vec::new();

@@ -23,7 +23,7 @@ pub(super) fn play(
     cancel: &SessionCancel,
     outbox: &ReplyQueue,
 ) -> (Reply, SessionOutcome) {
-    if let Some(stop) = cancel.stopped() {
+    if let Some(stop) = cancel.stop_reason() {
         return (refusal_reply(None, stop.as_str()), SessionOutcome::Cancelled);
     }
     if !order.force
@@ -53,7 +53,7 @@ pub(super) fn play(
     let (reply, outcome) = match end {
         Err(message) => (Reply::Error { message }, SessionOutcome::Failed),
         Ok(end) => {
-            let outcome = outcome_of(&end, cancel.stopped());
+            let outcome = outcome_of(&end, cancel.stop_reason());
             (Reply::RunEnd(end), outcome)
         }
     };

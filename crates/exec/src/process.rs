@@ -122,7 +122,7 @@ impl ProcessFamily {
     }
 
     /// Kills all members, as [`end`] does.
-    pub fn end(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
+    pub fn terminate(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
         terminate_all(&|| self.members(), grace)
     }
 }
@@ -239,7 +239,7 @@ mod tests {
         let mut child = group_of_two();
         let family = family(&child, 0);
         wait_for(|| family.members().len() == 2 || family.members().len() == 3);
-        assert!(!family.end(Duration::from_secs(10)).unwrap());
+        assert!(!family.terminate(Duration::from_secs(10)).unwrap());
         assert!(family.members().is_empty());
         child.wait().unwrap();
     }
@@ -252,7 +252,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!family.members().is_empty());
-        family.end(Duration::from_secs(10)).unwrap();
+        family.terminate(Duration::from_secs(10)).unwrap();
         assert!(family.members().is_empty());
     }
 
@@ -261,9 +261,9 @@ mod tests {
         let mut child = group_of_two();
         let stranger = family(&child, 1);
         assert!(stranger.members().is_empty());
-        assert!(!stranger.end(Duration::from_secs(1)).unwrap());
+        assert!(!stranger.terminate(Duration::from_secs(1)).unwrap());
         assert!(ProcessId::from_pid(child.id() as i32).is_some());
-        family(&child, 0).end(Duration::from_secs(10)).unwrap();
+        family(&child, 0).terminate(Duration::from_secs(10)).unwrap();
         child.wait().unwrap();
     }
 

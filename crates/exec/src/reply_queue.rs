@@ -90,7 +90,7 @@ impl ReplyQueue {
     }
 
     fn push(&self, mut item: Item) {
-        while self.cancel.stopped() != Some(Stop::ManagerLost) {
+        while self.cancel.stop_reason() != Some(Stop::ManagerLost) {
             match self.queue.try_send(item) {
                 Ok(()) | Err(TrySendError::Disconnected(_)) => return,
                 Err(TrySendError::Full(back)) => item = back,
@@ -161,10 +161,10 @@ mod tests {
         let cancel = Arc::new(SessionCancel::default());
         let outbox = ReplyQueue::start(output, Arc::clone(&cancel));
         let deadline = Instant::now() + Duration::from_secs(120);
-        while cancel.stopped().is_none() && Instant::now() < deadline {
+        while cancel.stop_reason().is_none() && Instant::now() < deadline {
             outbox.send(&Reply::Closed);
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(cancel.stopped(), Some(Stop::ManagerLost));
+        assert_eq!(cancel.stop_reason(), Some(Stop::ManagerLost));
     }
 }

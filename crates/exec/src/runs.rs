@@ -111,12 +111,12 @@ impl RunEventLog {
         let start = serde_json::json!({
             "run": order.phase.as_str(), "attempt": order.fence.attempt, "epoch": order.fence.epoch, "at": now(),
         });
-        log.line(start.to_string().as_bytes());
+        log.write_line(start.to_string().as_bytes());
         log
     }
 
     /// Writes one event. Its line breaks become blanks; in JSON they occur only between values.
-    pub fn line(&mut self, event: &[u8]) {
+    pub fn write_line(&mut self, event: &[u8]) {
         let Some(file) = &mut self.file else { return };
         let mut line: Vec<u8> = event.iter().map(|b| if *b == b'\n' { b' ' } else { *b }).collect();
         line.push(b'\n');
@@ -213,21 +213,21 @@ mod tests {
         let mut log = RunEventLog::open(dir.path(), &order(7));
         let event = vec![b'e'; 1024 * 1024];
         for _ in 0..6 {
-            log.line(&event);
+            log.write_line(&event);
         }
         let text = fs::read(dir.path().join("runs/1-7.jsonl")).unwrap();
         assert!(text.len() as u64 <= LOG_BYTES_MAX + TRUNCATED.len() as u64);
         assert!(text.ends_with(TRUNCATED));
         assert!(!text.windows(6).any(|w| w == b"secret"));
         let mut again = RunEventLog::open(dir.path(), &order(7));
-        again.line(&event);
+        again.write_line(&event);
         assert!(fs::metadata(dir.path().join("runs/1-7.jsonl")).unwrap().len() < LOG_BYTES_MAX + 1024);
     }
 
     #[test]
     fn an_event_is_one_line() {
         let dir = tempfile::tempdir().unwrap();
-        RunEventLog::open(dir.path(), &order(7)).line(b"{\n\"a\":\n1}");
+        RunEventLog::open(dir.path(), &order(7)).write_line(b"{\n\"a\":\n1}");
         let text = fs::read_to_string(dir.path().join("runs/1-7.jsonl")).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert_eq!(text.lines().last(), Some("{ \"a\": 1}"));

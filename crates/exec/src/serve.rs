@@ -160,7 +160,7 @@ fn run_orders(
                 return executor.outcome;
             }
             Ok(ReaderItem::End) | Err(RecvTimeoutError::Disconnected) => return SessionOutcome::ManagerLost,
-            Err(RecvTimeoutError::Timeout) if cancel.stopped() == Some(Stop::ManagerLost) && !watch.has_ended() => {
+            Err(RecvTimeoutError::Timeout) if cancel.stop_reason() == Some(Stop::ManagerLost) && !watch.has_ended() => {
                 return SessionOutcome::ManagerLost;
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -47,7 +47,7 @@ impl ExecutorWork for ScriptedWork {
                     .unwrap();
             }
             b"tasks" => {
-                while cancel.stopped().is_none() {
+                while cancel.stop_reason().is_none() {
                     tasks += 1;
                     sink(format!("{{\"task\":{tasks}}}").into_bytes());
                     thread::sleep(Duration::from_millis(20));

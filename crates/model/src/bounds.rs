@@ -13,7 +13,7 @@ pub fn truncate_text(text: String) -> String {
 
 /// Joins the items with `separator`. If they exceed [`TEXT_MAX`] bytes, the text ends with the
 /// number of omitted items.
-pub fn listed(items: &[String], separator: &str) -> String {
+pub fn join_limited(items: &[String], separator: &str) -> String {
     let mut text = String::new();
     for (n, item) in items.iter().enumerate() {
         let left = items.len() - n;
@@ -47,18 +47,18 @@ mod tests {
     #[test]
     fn short_lists_are_unchanged_and_omitted_items_are_counted() {
         let items = |n: usize, text: &str| vec![text.to_owned(); n];
-        assert_eq!(listed(&[], ", "), "");
-        assert_eq!(listed(&items(3, "a"), ", "), "a, a, a");
-        let long = listed(&items(100_000, "/etc/app/file"), ", ");
+        assert_eq!(join_limited(&[], ", "), "");
+        assert_eq!(join_limited(&items(3, "a"), ", "), "a, a, a");
+        let long = join_limited(&items(100_000, "/etc/app/file"), ", ");
         assert!(long.len() <= TEXT_MAX && long.ends_with("file, and 99730 more"), "{}", &long[long.len() - 40..]);
         // A second call does not change the text.
-        assert_eq!(listed(std::slice::from_ref(&long), "; "), long);
+        assert_eq!(join_limited(std::slice::from_ref(&long), "; "), long);
         let huge = "ä".repeat(TEXT_MAX);
         let once = truncate_text(huge.clone());
         assert!(once.len() <= TEXT_MAX && once.ends_with("ä.."));
         assert_eq!(truncate_text(once.clone()), once);
-        let two = listed(&[huge.clone(), huge], "; ");
+        let two = join_limited(&[huge.clone(), huge], "; ");
         assert!(two.len() <= TEXT_MAX && two.ends_with("ä..; and 1 more"), "{}", two.len());
-        assert_eq!(listed(&items(1, &"x".repeat(TEXT_MAX)), ", ").len(), TEXT_MAX);
+        assert_eq!(join_limited(&items(1, &"x".repeat(TEXT_MAX)), ", ").len(), TEXT_MAX);
     }
 }

@@ -56,7 +56,7 @@ pub struct CheckResult {
 impl CheckResult {
     /// Describes the failed assertion in one line: `service:nginx running: expected true, found
     /// false`.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let mut text = format!("{} {}: ", self.check, self.property);
         if self.found.is_empty() {
             text += if self.message.is_empty() { "no answer" } else { &self.message };

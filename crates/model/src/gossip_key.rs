@@ -44,7 +44,7 @@ pub struct GossipKeys {
 
 impl GossipKeys {
     /// The key that nodes send with, and the other key that they accept.
-    pub fn held(&self) -> (u64, Option<u64>) {
+    pub fn active_keys(&self) -> (u64, Option<u64>) {
         match &self.next {
             None => (self.serial, None),
             Some(NextKey { serial, step: KeyStep::Insert, .. }) => (self.serial, Some(*serial)),

@@ -208,7 +208,7 @@ fn maintenance(q: &PreconditionInput) -> Option<Wait> {
 }
 
 fn node_held(q: &PreconditionInput) -> Option<Wait> {
-    let hold = q.node.held(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
+    let hold = q.node.active_hold(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
     hold.map(|hold| Wait::Held(hold.why.clone()))
 }
 
@@ -224,7 +224,7 @@ fn moved_recently(q: &PreconditionInput) -> Option<Wait> {
 fn window(q: &PreconditionInput) -> Option<Wait> {
     let (_, group) = q.group.filter(|_| !q.want.now && q.want.undo.is_none() && !q.node.half_done())?;
     let takes_in_or_out = !q.automatic && (q.want.decommission || !q.node.serves());
-    (!takes_in_or_out && !group.windows.open(q.at)).then(|| Wait::Window(group.windows.next_opening(q.at)))
+    (!takes_in_or_out && !group.windows.is_open(q.at)).then(|| Wait::Window(group.windows.next_opening(q.at)))
 }
 
 fn breaker(q: &PreconditionInput) -> Option<Wait> {

@@ -372,7 +372,7 @@ impl Node {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)
     }
     /// The hold that is in force at this moment.
-    pub fn held(&self, at: Wall) -> Option<&Hold> {
+    pub fn active_hold(&self, at: Wall) -> Option<&Hold> {
         self.hold.as_ref().filter(|h| h.until.is_none_or(|until| at < until))
     }
 }

@@ -40,7 +40,7 @@ pub struct Windows {
 
 impl Windows {
     /// Work may begin at this moment.
-    pub fn open(&self, at: Wall) -> bool {
+    pub fn is_open(&self, at: Wall) -> bool {
         self.open_at(minute_of_week(at))
     }
 
@@ -58,7 +58,7 @@ impl Windows {
 
     /// There is a minute at which the windows are open.
     pub fn ever_open(&self) -> bool {
-        self.open(Wall(0)) || self.next_opening(Wall(0)).is_some()
+        self.is_open(Wall(0)) || self.next_opening(Wall(0)).is_some()
     }
 
     fn open_at(&self, minute: u32) -> bool {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn deny_overrides_allow_and_empty_windows_are_open() {
-        assert!(Windows::default().open(moment(2, 12, 0)));
+        assert!(Windows::default().is_open(moment(2, 12, 0)));
         let windows =
             Windows { allow: vec![span((0, 22), (1, 6)), span((6, 22), (0, 6))], deny: vec![span((1, 0), (1, 2))] };
         for (day, hour, minute, open) in [
@@ -111,7 +111,7 @@ mod tests {
             (7, 5, 59, true),
             (7, 6, 0, false),
         ] {
-            assert_eq!(windows.open(moment(day, hour, minute)), open, "day {day} {hour}:{minute}");
+            assert_eq!(windows.is_open(moment(day, hour, minute)), open, "day {day} {hour}:{minute}");
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
             let next = windows.next_opening(from).unwrap();
             assert_eq!(weekday_text(next), weekday_text(to));
             assert_eq!(next, to);
-            assert!(windows.open(next) && !windows.open(Wall(next.0 - 1)));
+            assert!(windows.is_open(next) && !windows.is_open(Wall(next.0 - 1)));
         }
         // From the middle of a minute, and once a week.
         let weekly = Windows { allow: vec![span((2, 3), (2, 4))], deny: Vec::new() };

@@ -73,7 +73,7 @@ pub struct Attributes {
 }
 
 /// Returns what exists at a path; for a link, the link itself. None: nothing.
-pub fn look(path: &Path) -> Result<Option<Stat>> {
+pub fn stat_path(path: &Path) -> Result<Option<Stat>> {
     absolute(path)?;
     let stat = match place(path) {
         Ok((dir, name)) => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
@@ -408,7 +408,7 @@ pub fn read_link(path: &Path) -> Result<PathBuf> {
 pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
     absolute(path)?;
     let end = symlink_safe_path::end(path).map_err(|lost| refusal(path, "follow the link", lost))?;
-    let stat = look(&end)?;
+    let stat = stat_path(&end)?;
     Ok((end, stat))
 }
 
@@ -417,7 +417,7 @@ pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
 pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     let mut out = Vec::new();
     let mut open = vec![path.to_owned()];
-    let device = look(path)?.map(|s| s.st_dev);
+    let device = stat_path(path)?.map(|s| s.st_dev);
     while let Some(dir) = open.pop() {
         let fd = open_at(&dir, OFlags::RDONLY | OFlags::DIRECTORY, "open the directory")?;
         for entry in Dir::read_from(&fd).map_err(io(&dir, "read the directory"))? {

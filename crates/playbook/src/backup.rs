@@ -67,7 +67,7 @@ impl Backup {
         let mut moved = BTreeSet::new();
         for entry in &entries {
             if let Was::Parked { to } = &entry.was
-                && atomic_fs::look(to)?.is_some()
+                && atomic_fs::stat_path(to)?.is_some()
             {
                 moved.insert(entry.path.clone());
             }
@@ -154,7 +154,7 @@ impl Backup {
             Some(Some(only)) if fate != Fate::AttributesChange => Some(*only),
             Some(_) => return Ok(None),
         };
-        let was = match atomic_fs::look(path)? {
+        let was = match atomic_fs::stat_path(path)? {
             None => Was::Absent,
             Some(stat) => match atomic_fs::kind(&stat) {
                 FileType::Directory => {
@@ -198,7 +198,7 @@ impl Backup {
         // would change the kept content.
         if linked && stat.st_nlink == 1 && atomic_fs::second_name(&TempFileNotes::default(), path, copy).is_ok() {
             let same = |named: Stat| (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
-            if atomic_fs::look(copy)?.is_some_and(same) {
+            if atomic_fs::stat_path(copy)?.is_some_and(same) {
                 return Ok(());
             }
             // Another file took its place meanwhile.
@@ -275,7 +275,7 @@ fn note(path: &Path, done: Result<bool, SafeError>, restored: &mut Vec<String>, 
 }
 
 fn take_away(path: &Path) -> Result<bool, SafeError> {
-    match atomic_fs::look(path)? {
+    match atomic_fs::stat_path(path)? {
         None => Ok(false),
         Some(stat) if atomic_fs::kind(&stat) == FileType::Directory => match atomic_fs::remove(path, true) {
             // The directory contains files that the run did not create, so it stays.
@@ -292,7 +292,7 @@ fn take_away(path: &Path) -> Result<bool, SafeError> {
 
 fn put_back(dir: &Path, entry: &BackupEntry) -> Result<bool, SafeError> {
     let path = &entry.path;
-    let now = atomic_fs::look(path)?;
+    let now = atomic_fs::stat_path(path)?;
     let same = |uid: u32, gid: u32, mode: u32| {
         now.is_some_and(|s| (s.st_uid, s.st_gid, atomic_fs::mode_of(&s)) == (uid, gid, mode))
     };
@@ -352,7 +352,7 @@ fn put_back(dir: &Path, entry: &BackupEntry) -> Result<bool, SafeError> {
             Ok(true)
         }
         Was::Parked { to } => {
-            let Some(parked) = atomic_fs::look(to)? else { return Ok(false) };
+            let Some(parked) = atomic_fs::stat_path(to)? else { return Ok(false) };
             let file = |s: &rustix::fs::Stat| atomic_fs::kind(s) == FileType::RegularFile;
             if now.is_some_and(|s| !(file(&s) && file(&parked))) {
                 return Err(SafeError::new_refused(

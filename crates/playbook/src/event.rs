@@ -45,7 +45,7 @@ impl CancelToken {
         self.stop();
     }
     /// Whether nothing further may be started.
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
     /// Whether the current command must end too.
@@ -66,7 +66,7 @@ impl CancelToken {
 
 impl std::fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cancel(stopped {}, cancelled {})", self.stopped(), self.is_cancelled())
+        write!(f, "Cancel(stopped {}, cancelled {})", self.is_stopped(), self.is_cancelled())
     }
 }
 

@@ -104,7 +104,8 @@ impl<'a> Run<'a, '_> {
                     owed.cloned().collect::<Vec<_>>()
                 };
                 self.flushing = [outer.clone(), owed(&due[at..])].concat();
-                let flow = if self.cancel.stopped() { Err(RunStopped) } else { self.handler(play, &play.handlers[*i]) };
+                let flow =
+                    if self.cancel.is_stopped() { Err(RunStopped) } else { self.handler(play, &play.handlers[*i]) };
                 if flow.is_err() {
                     let mut all = owed(&due[at..]);
                     all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());

@@ -33,7 +33,7 @@ impl Object for HostVarsObject {
     }
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
         let Some(Var::Map(inventory)) = self.all.get(name) else { return None };
-        let own = self.scope.own().filter(|own| own.name == name);
+        let own = self.scope.host_layers().filter(|own| own.name == name);
         let unknown = own.map(|_| self.scope.unknown_names().clone()).unwrap_or_default();
         let mut common = VarMap::default();
         for known in COMMON {
@@ -47,7 +47,7 @@ impl Object for HostVarsObject {
         layers.extend(own.into_iter().flat_map(|own| own.layers.iter().cloned()));
         let within = [vec![Arc::new(common)], layers.clone()].concat();
         let [vars, within] = [layers, within].map(|layers| ExprScope::new(layers, unknown.clone()));
-        let within = self.scope.own().map(|own| within.of(own.clone())).unwrap_or(within);
+        let within = self.scope.host_layers().map(|own| within.with_host(own.clone())).unwrap_or(within);
         Some(Value::from_object(SingleHostVars { vars, within }))
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {

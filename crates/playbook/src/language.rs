@@ -68,7 +68,7 @@ pub fn all_words() -> Vec<LanguageWord> {
     module_specs::ELSEWHERE
         .split_whitespace()
         .for_each(|name| put(WordKind::Module, name, "", State::Refused(ELSEWHERE)));
-    filters::all().for_each(|filter| put(WordKind::Filter, filter.name, "", told(filter.differs)));
+    filters::all_filters().for_each(|filter| put(WordKind::Filter, filter.name, "", told(filter.differs)));
     filters::all_tests().for_each(|ask| put(WordKind::Test, ask.name, "", told(ask.differs)));
     filters::BUILTIN_TESTS.iter().for_each(|name| put(WordKind::Test, *name, "", State::Known));
     filters::FUNCTIONS.iter().for_each(|name| put(WordKind::Function, *name, "", State::Known));

@@ -85,7 +85,7 @@ impl<'a> Run<'a, '_> {
         let mut merged = LoopResult::new();
         let mut cut = false;
         for index in 0..items.len() {
-            if self.cancel.stopped() {
+            if self.cancel.is_stopped() {
                 cut = true;
                 break;
             }

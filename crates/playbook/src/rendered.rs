@@ -83,7 +83,7 @@ impl Plan {
     /// The tasks that a run on the plan's host would perform, without those whose condition is
     /// known not to hold. Handlers are included, but never certain. `facts` are the facts assumed
     /// to be known.
-    pub fn seen(&self, facts: &Map<String, Value>) -> Vec<PredictedTask> {
+    pub fn predicted_tasks(&self, facts: &Map<String, Value>) -> Vec<PredictedTask> {
         let mut out = Walk::new(self, facts);
         out.plan();
         out.seen

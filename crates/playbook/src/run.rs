@@ -83,7 +83,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         run.end.failure =
             Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
     }
-    run.end.cancelled = cancel.stopped() && flow.is_err();
+    run.end.cancelled = cancel.is_stopped() && flow.is_err();
     // Check mode ran no handler, so the pending ones are unchanged.
     let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
     RunEnd { pending_handlers, ..run.end }
@@ -155,7 +155,7 @@ impl<'a> Run<'a, '_> {
                 self.report_play_end(play);
                 continue;
             }
-            if flow.is_err() && play.force_handlers && !self.cancel.stopped() {
+            if flow.is_err() && play.force_handlers && !self.cancel.is_stopped() {
                 let failure = self.end.failure.take();
                 let forced = self.flush(play);
                 self.end.failure = failure.or(self.end.failure.take());
@@ -192,7 +192,7 @@ impl<'a> Run<'a, '_> {
 
     pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [PlanStep]) -> Flow {
         for step in steps {
-            if self.cancel.stopped() {
+            if self.cancel.is_stopped() {
                 return Err(RunStopped);
             }
             match step {
@@ -213,7 +213,7 @@ impl<'a> Run<'a, '_> {
         if flow.is_ok() {
             self.release(play, task);
         }
-        self.end.fatal |= flow.is_err() && task.fatal && !self.cancel.stopped();
+        self.end.fatal |= flow.is_err() && task.fatal && !self.cancel.is_stopped();
         flow
     }
 
@@ -258,7 +258,7 @@ impl<'a> Run<'a, '_> {
         if self.early_end.is_some() {
             return flow;
         }
-        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.stopped() {
+        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.is_stopped() {
             let failed = self.end.failure.take();
             self.end.failed = failed_before;
             self.notified_by_failed.clear();
@@ -270,7 +270,7 @@ impl<'a> Run<'a, '_> {
             }
             flow = self.steps(play, &block.rescue);
         }
-        if self.cancel.stopped() || self.early_end.is_some() {
+        if self.cancel.is_stopped() || self.early_end.is_some() {
             return Err(RunStopped);
         }
         let always = self.steps(play, &block.always);

@@ -196,7 +196,7 @@ impl Schedule {
     }
 
     /// Whether nothing further may be started, in this play or later ones.
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
@@ -267,7 +267,7 @@ mod tests {
         let mut fatal = schedule(4, &[], |k| k.any_errors_fatal = true);
         assert_eq!(fatal.host_ended("h1", Done), BatchVerdict::Wait);
         assert!(matches!(fatal.host_ended("h2", Unreachable), BatchVerdict::Stop(_)));
-        assert!(fatal.stopped());
+        assert!(fatal.is_stopped());
         let mut task = schedule(2, &[], |_| {});
         assert!(matches!(task.host_ended("h1", Failed { everyone: true }), BatchVerdict::Stop(_)));
         let mut calm = schedule(1, &[], |k| k.ignore_unreachable = true);

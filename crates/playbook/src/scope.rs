@@ -81,13 +81,13 @@ impl ExprScope {
     }
 
     /// Returns this scope as the scope of a host, whose values in `hostvars` include `own`.
-    pub fn of(&self, own: Arc<HostLayers>) -> Self {
+    pub fn with_host(&self, own: Arc<HostLayers>) -> Self {
         let (layers, unknown) = (self.0.layers.clone(), self.0.unknown.clone());
         Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
     }
 
     /// The values of the host of this scope, if set.
-    pub fn own(&self) -> Option<&Arc<HostLayers>> {
+    pub fn host_layers(&self) -> Option<&Arc<HostLayers>> {
         self.0.own.as_ref()
     }
 
@@ -140,7 +140,7 @@ impl ExprScope {
     /// The value of the variable `name`. Templates in it are rendered with this scope.
     pub fn value(&self, name: &str, var: &Var) -> Value {
         match var {
-            Var::Plain(value) => plain(value),
+            Var::Plain(value) => plain_value(value),
             Var::Template(text) => self.render(name, text),
             Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
             Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
@@ -219,7 +219,7 @@ fn unknown_in_check(name: &str) -> Value {
 }
 
 /// A scalar without templates.
-pub fn plain(value: &serde_json::Value) -> Value {
+pub fn plain_value(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::String(s) => Value::from(s.as_str()),
         serde_json::Value::Array(_) | serde_json::Value::Object(_) => value_of(value),

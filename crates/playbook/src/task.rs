@@ -257,7 +257,7 @@ impl<'a> Run<'a, '_> {
                     result["changed"] = unknown::mark();
                     return (outcome, result);
                 }
-                Ok(Some(false)) if attempt >= most || self.cancel.stopped() => {
+                Ok(Some(false)) if attempt >= most || self.cancel.is_stopped() => {
                     result["attempts"] = json!((attempt - 1).max(1));
                     result["failed"] = json!(true);
                     let said = result["msg"].as_str().unwrap_or_default();
@@ -298,7 +298,7 @@ impl<'a> Run<'a, '_> {
         let check = self.checks(task, scope);
         // A task whose `check_mode` differs from the run sees the real node and leaves no
         // prediction behind.
-        let kept = (check != self.ground.node.checks()).then(|| {
+        let kept = (check != self.ground.node.is_check_mode()).then(|| {
             std::mem::replace(&mut self.ground.node, Node::new(check, TempFileNotes::default(), self.cancel.clone()))
         });
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
@@ -378,7 +378,7 @@ impl<'a> Run<'a, '_> {
 
     pub(super) fn interruptible_sleep(&self, time: Duration) {
         let start = Instant::now();
-        while start.elapsed() < time && !self.cancel.stopped() {
+        while start.elapsed() < time && !self.cancel.is_stopped() {
             std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
         }
     }

@@ -133,7 +133,7 @@ fn room_of(notes: &Path) -> PathBuf {
 
 /// Removes the private directory; it may be absent.
 fn remove_private_dir(room: &Path) -> Result<(), SafeError> {
-    match atomic_fs::look(room)? {
+    match atomic_fs::stat_path(room)? {
         Some(_) => tree_removal::remove(room),
         None => Ok(()),
     }
@@ -151,7 +151,7 @@ fn read_note(file: &File, at: usize) -> Option<PathBuf> {
 /// Removes a noted path; it may be absent.
 fn take_away(path: &Path) -> Result<(), SafeError> {
     let ours = path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()));
-    match atomic_fs::look(path) {
+    match atomic_fs::stat_path(path) {
         Ok(Some(stat)) if ours => atomic_fs::remove(path, atomic_fs::kind(&stat) == FileType::Directory),
         Ok(_) => Ok(()),
         Err(e) => Err(e),

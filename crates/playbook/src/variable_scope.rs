@@ -198,7 +198,7 @@ impl<'p> VariableScope<'p> {
         layers.push(self.extra.clone());
         own.push(self.extra.clone());
         let own = HostLayers { name: self.plan.host.clone(), layers: own };
-        ExprScope::new(layers, self.unknown.clone()).of(Arc::new(own))
+        ExprScope::new(layers, self.unknown.clone()).with_host(Arc::new(own))
     }
 
     fn leave_out_forgotten(&self, layers: &mut [Arc<VarMap>]) {

@@ -132,7 +132,7 @@ pub struct LocalCheckArgs {
 }
 
 impl CheckArgs {
-    pub fn which(&self) -> NodeSelection {
+    pub fn selection(&self) -> NodeSelection {
         NodeSelection { nodes: self.nodes.clone(), group: self.group.clone(), all: self.all }
     }
 

@@ -53,7 +53,7 @@ fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     for (options, ended) in all.iter().zip(ended) {
         match ended {
             Ok(added) => show(out, options, &added)?,
-            Err(error) => failed.push((&options.name, Stop::of(&with_done_steps(error.into())))),
+            Err(error) => failed.push((&options.name, Stop::from_error(&with_done_steps(error.into())))),
         }
     }
     if failed.is_empty() {

@@ -13,9 +13,11 @@ use std::path::Path;
 
 pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit> {
     if !args.connection.manager.is_empty() {
-        return Err(Stop::usage("a backup contains keys, so it can only be written on the machine of the manager")
-            .next("run the command on a manager, without --manager")
-            .into());
+        return Err(Stop::usage_error(
+            "a backup contains keys, so it can only be written on the machine of the manager",
+        )
+        .next("run the command on a manager, without --manager")
+        .into());
     }
     let path = args.file.as_deref().map(text).transpose()?.unwrap_or_default();
     match (args.every.zip(args.keep), args.end) {
@@ -47,7 +49,7 @@ fn print_view(out: &Out, view: serde_json::Value, said: &str) -> anyhow::Result<
 
 fn text(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().map(str::to_owned);
-    Ok(text.ok_or_else(|| Stop::usage(format!("the path {} is not valid UTF-8", path.display())))?)
+    Ok(text.ok_or_else(|| Stop::usage_error(format!("the path {} is not valid UTF-8", path.display())))?)
 }
 
 async fn take(api: &Api, out: &Out, file: String) -> anyhow::Result<Exit> {

@@ -22,10 +22,10 @@ use tokio::sync::oneshot;
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The output for checks on this machine. The formats of goss are written as plain text.
-pub fn out(args: &CheckArgs) -> Out {
+pub fn suite_output(args: &CheckArgs) -> Out {
     let CheckArgs { no_headers, quiet, .. } = *args;
     let plain = Output { output: Format::Table, json: false, no_headers, quiet };
-    Out::new(&args.common().unwrap_or(plain)).judging()
+    Out::new(&args.common().unwrap_or(plain)).with_exit_as_answer()
 }
 
 /// An error in the format of a Nagios plugin: the first line has the status, and the exit code is 3, because 2 would mean a
@@ -142,7 +142,7 @@ fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Resu
     let file = match files {
         [] => None,
         [one] if one != Path::new("-") && !one.is_dir() => Some(one),
-        _ => return Err(Stop::usage("--add writes to one file, or without --file to standard output").into()),
+        _ => return Err(Stop::usage_error("--add writes to one file, or without --file to standard output").into()),
     };
     let more = drivers::observe(kind, ids).map_err(|e| error::addition_error(&e))?;
     match file {
@@ -173,7 +173,7 @@ fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<(
     if out.machine(&drivers::goss_json(run))? {
         return Ok(());
     }
-    let results: Vec<CheckResult> = run.told().map(|outcome| outcome.result.clone()).collect();
+    let results: Vec<CheckResult> = run.reported_outcomes().map(|outcome| outcome.result.clone()).collect();
     if out.quiet {
         let bad = |r: &&CheckResult| matches!(r.state, CheckState::Fail | CheckState::Unknown);
         let named = results.iter().filter(|result| changes.is_some() || bad(result));

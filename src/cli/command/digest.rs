@@ -42,16 +42,16 @@ pub fn show(out: &Out, taken: &StoredDigest) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     for path in taken.absent() {
         out.talk(&format!("{path}: does not exist"));
-        exit = exit.and(Exit::No);
+        exit = exit.more_serious(Exit::No);
     }
     if taken.keyless() > 0 {
         let files = count_noun(taken.keyless(), "file");
         out.talk(&format!(
             "{files} without a content hash, because only the owner may read the content; --key FILE hashes it with a key"
         ));
-        exit = exit.and(Exit::CouldNotAsk);
+        exit = exit.more_serious(Exit::CouldNotAsk);
     }
-    Ok(exit.and(unclear(out, &taken.unclear())))
+    Ok(exit.more_serious(unclear(out, &taken.unclear())))
 }
 
 fn entries(out: &Out, taken: &StoredDigest) -> std::io::Result<()> {
@@ -97,7 +97,7 @@ pub fn show_changes(out: &Out, comparison: &DigestComparison) -> anyhow::Result<
         } else {
             let mut table = Table::new(["CHANGE", "PATH", "WHAT"]);
             for c in &comparison.differences {
-                let attributes: Vec<String> = c.attributes.iter().map(|a| a.told()).collect();
+                let attributes: Vec<String> = c.attributes.iter().map(|a| a.describe()).collect();
                 table.row([change_word(c.change).to_owned(), c.path.clone(), attributes.join(", ")]);
             }
             if !table.is_empty() {

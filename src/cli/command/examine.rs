@@ -1,7 +1,7 @@
 //! `remoor check`, `diff` and `adopt`: commands for which a manager examines a node over SSH now.
 
 use super::changed_words::changed_words;
-use super::which;
+use super::selection;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{AdoptArgs, CheckArgs, DiffArgs, NodeSelection};
 use crate::cli::duration;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const AT_ONCE: usize = 16;
 
 pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
-    let nodes = which::choose(api, &args.which()).await?;
+    let nodes = selection::choose(api, &args.selection()).await?;
     let mut views: Vec<CheckView> = Vec::new();
     let mut errors: Vec<Value> = Vec::new();
     let mut exit = Exit::Done;
@@ -37,16 +37,16 @@ pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
         }
         match answer {
             Ok(view) => {
-                exit = exit.and(if as_desired(&view) { Exit::Done } else { Exit::No });
+                exit = exit.more_serious(if as_desired(&view) { Exit::Done } else { Exit::No });
                 if !out.format.is_machine() {
-                    exit = exit.and(show_check(out, &view)?);
+                    exit = exit.more_serious(show_check(out, &view)?);
                 }
                 views.push(view);
             }
             Err(error) if nodes.len() == 1 => return Err(error.into()),
             Err(error) => {
-                let stop = Stop::of(&anyhow::Error::new(error).context(format!("check of {name}")));
-                exit = exit.and(stop.exit);
+                let stop = Stop::from_error(&anyhow::Error::new(error).context(format!("check of {name}")));
+                exit = exit.more_serious(stop.exit);
                 out.talk(stop.render().trim_end());
                 errors.push(json!({"node": name, "message": stop.message, "causes": stop.causes}));
             }
@@ -166,7 +166,7 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
         }
     }
     let exit = out.source(&view.as_of);
-    Ok(exit.and(if view.files.is_empty() { Exit::Done } else { Exit::No }))
+    Ok(exit.more_serious(if view.files.is_empty() { Exit::Done } else { Exit::No }))
 }
 
 /// A path with its facts.
@@ -202,10 +202,10 @@ pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exi
     if names.is_empty() != by_group {
         let text =
             if by_group { "use either names of nodes, --group or --all" } else { "the node of these paths is missing" };
-        return Err(Stop::usage(text).next("remoor adopt NODE [PATH..]").into());
+        return Err(Stop::usage_error(text).next("remoor adopt NODE [PATH..]").into());
     }
     let chosen = NodeSelection { nodes: names, group: args.group.clone(), all: args.all };
-    let nodes = which::choose(api, &chosen).await?;
+    let nodes = selection::choose(api, &chosen).await?;
     let request = OrderRequest { paths, ..OrderRequest::default() };
     let mut views: Vec<AdoptView> = Vec::new();
     for node in &nodes {

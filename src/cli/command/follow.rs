@@ -144,7 +144,7 @@ pub async fn follow_to_end(api: &Api, out: &Out, followed: &mut [FollowedJob]) -
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(followed.iter().filter_map(|f| f.exit).fold(Exit::Done, Exit::and))
+    Ok(followed.iter().filter_map(|f| f.exit).fold(Exit::Done, Exit::more_serious))
 }
 
 /// Polls all jobs once.

@@ -22,7 +22,7 @@ pub fn show(out: &Out, view: &HistoryView) -> anyhow::Result<Exit> {
         let mut table = Table::new(["TIME", "NODE", "WHAT"]);
         for item in &view.items {
             let name = item.node.map(|n| story.name(n.0)).unwrap_or_default();
-            let text = story.tell(item);
+            let text = story.describe_event(item);
             table.row([today.show(item.at), name, text.headline]);
             text.details.iter().for_each(|detail| table.detail(detail));
         }

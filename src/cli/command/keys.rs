@@ -59,7 +59,7 @@ pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Res
 pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::Result<Exit> {
     let key = match args.key {
         KeyWord::Gossip if args.finish => {
-            return Err(Stop::usage(
+            return Err(Stop::usage_error(
                 "--finish is only for the CA: a rotation of the gossip key does not wait for nodes that are away",
             )
             .into());
@@ -76,7 +76,7 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
                  certificate is no longer accepted: it needs remoor accept NAME, and is then the same node as before",
                 away.join(", ")
             );
-            let Confirmed(()) = ask::agreed(out, "the rotation", &effect, args.yes)?;
+            let Confirmed(()) = ask::confirm_yes(out, "the rotation", &effect, args.yes)?;
         }
     }
     let request = RotateKeyRequest { key: key.to_owned(), finish: args.finish };
@@ -129,7 +129,7 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
             out.text("\n")?;
             out.table(&table)?;
         }
-        if let Some(table) = waiting(&view.waiting) {
+        if let Some(table) = waiting_table(&view.waiting) {
             out.text("\n")?;
             out.table(&table)?;
             if view.waiting.iter().any(|one| one.state == "waiting") {
@@ -163,9 +163,9 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(|error| {
         let stop = match error.kind() {
             ErrorKind::AlreadyExists => {
-                Stop::usage(format!("{} exists already and is not overwritten", file.display()))
+                Stop::usage_error(format!("{} exists already and is not overwritten", file.display()))
             }
-            _ => Stop::usage(format!("{} can't be written", file.display())).cause(&error),
+            _ => Stop::usage_error(format!("{} can't be written", file.display())).cause(&error),
         };
         stop.next("--file with another name")
     })?;
@@ -225,7 +225,7 @@ pub async fn accept(api: &Api, out: &Out, args: &AcceptArgs) -> anyhow::Result<E
 }
 
 /// The machines that wait to be accepted, and the answers to them; None: there are none.
-pub fn waiting(pending: &[PendingView]) -> Option<Table> {
+pub fn waiting_table(pending: &[PendingView]) -> Option<Table> {
     let mut table = Table::new(["WAITS", "FOR", "STATE", "ROLE", "KEY", "ADDRESS", "SINCE"]);
     for one in pending {
         table.row(

@@ -1,7 +1,7 @@
 //! `remoor leave`: asks for confirmation, orders the daemon of this machine to leave, and waits until its agent has stopped.
 
-use super::own;
-use super::until::{Look, until};
+use super::local_status;
+use super::poll::{Look, poll_until};
 use crate::cli::api::{self, Api};
 use crate::cli::args::LeaveArgs;
 use crate::cli::ask::{self, Confirmed};
@@ -18,7 +18,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
         out.talk(&format!("nothing to do: {}", before.node.removed.unwrap_or_default()));
         return Ok(Exit::Done);
     }
-    let Confirmed(()) = ask::agreed(out, &format!("leaving of {name}"), &effect(&before), args.yes)?;
+    let Confirmed(()) = ask::confirm_yes(out, &format!("leaving of {name}"), &effect(&before), args.yes)?;
     let reply: LeaveReply = api.post("/v1/leave", &Nothing {}).await?;
     let view = json!({"version": 1, "node": name, "text": reply.text, "until": reply.until});
     let told = out.machine(&view)? || out.quiet;
@@ -29,7 +29,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     }
     let look = async |answer: Result<StatusView, ApiError>| match answer {
-        Err(error) if own::only_managers(&error) => {
+        Err(error) if local_status::only_managers(&error) => {
             let view: AgentView = match api.get("/v1/agent").await {
                 Ok(view) => view,
                 Err(error) => return Ok(Look::Waits(error.to_string())),
@@ -40,7 +40,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
         Err(error) if !api::temporary(&error) => Err(error.into()),
         Ok(_) | Err(_) => Ok(Look::Waits(format!("the daemon of {name} has not stopped yet"))),
     };
-    let exit = until(api, out, args.waiting.timeout.0, look).await?;
+    let exit = poll_until(api, out, args.waiting.timeout.0, look).await?;
     if exit == Exit::Done {
         out.talk("the daemon is inactive; nothing was cleaned up here: the services of this machine keep running");
         out.talk(

@@ -1,7 +1,7 @@
 //! `remoor nodes [NODE]`: identity, addresses and roles of the nodes. Their state is in `remoor status`.
 
 use super::keys;
-use super::own::{self, AgentQuery};
+use super::local_status::{self, AgentQuery};
 use crate::cli::api::{self, Api};
 use crate::cli::args::NodesArgs;
 use crate::cli::error;
@@ -19,7 +19,7 @@ pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit>
         Ok(view) => view,
         Err(error) => {
             let asked = args.node.as_deref().map_or(AgentQuery::Nodes, AgentQuery::Node);
-            return own::ask_agent_instead(api, out, asked, error).await;
+            return local_status::ask_agent_instead(api, out, asked, error).await;
         }
     };
     match &args.node {
@@ -45,7 +45,7 @@ pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
             out.table(&list_table(view, out.format == Format::Wide))?;
             let today = Today::from_answer(&view.as_of.at);
             view.nodes.iter().filter_map(|node| next_step(node, today)).for_each(|text| out.talk(&text));
-            if let Some(table) = keys::waiting(&view.pending) {
+            if let Some(table) = keys::waiting_table(&view.pending) {
                 out.text("\n")?;
                 out.table(&table)?;
             }
@@ -77,7 +77,7 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
             format!("{}{mark}", node.name),
             node.id.to_string(),
             "accepted".to_owned(),
-            state::seen(node, today),
+            state::presence(node, today),
             availability(node.availability).to_owned(),
             node.group.clone().unwrap_or_default(),
             node.api.clone(),
@@ -114,7 +114,7 @@ fn certificate_expiry(node: &NodeView) -> Option<String> {
 
 /// What to do about a manager that does not answer, the least intrusive step first.
 fn next_step(node: &NodeView, today: Today) -> Option<String> {
-    let (name, seen) = (&node.name, state::seen(node, today));
+    let (name, seen) = (&node.name, state::presence(node, today));
     let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
     let restart = format!("next, on {name}: systemctl restart remoor, or reboot");
     if let Some(silent) = node.manager_silent.as_ref().filter(|_| !gone && node.manager.as_deref() == Some("voter")) {
@@ -170,7 +170,7 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         ("node", format!("{} (id {})", node.name, node.id)),
         ("group", node.group.clone().unwrap_or_default()),
         ("role", state::role(node)),
-        ("seen", state::seen(node, today)),
+        ("seen", state::presence(node, today)),
         ("lifecycle", node.lifecycle.clone()),
         ("availability", availability(node.availability).to_owned()),
         ("configuration", state::config(node).to_owned()),

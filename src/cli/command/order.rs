@@ -1,7 +1,7 @@
 //! Orders for nodes: those that start a job, and those that take effect at once.
 
 use super::follow::{self, FollowedJob};
-use super::which;
+use super::selection;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{
     CommissionArgs, DecommissionArgs, FollowOptions, MaintenanceArgs, NodeSelection, ResetupArgs, ResumeArgs,
@@ -60,7 +60,7 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
         vars: args.extra_vars.iter().cloned().collect(),
         ..OrderRequest::default()
     };
-    let nodes = nodes_in_service(out, which::choose(api, &args.which).await?, &args.which);
+    let nodes = nodes_in_service(out, selection::choose(api, &args.which).await?, &args.which);
     if args.check {
         return super::plan::run(api, out, &nodes, &request).await;
     }
@@ -70,7 +70,7 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
 pub async fn commission(api: &Api, out: &Out, args: &CommissionArgs) -> anyhow::Result<Exit> {
     let vars = args.extra_vars.iter().cloned().collect();
     let request = OrderRequest { vars, no_queue: args.following.no_queue, ..OrderRequest::default() };
-    let nodes = which::choose(api, &args.which).await?;
+    let nodes = selection::choose(api, &args.which).await?;
     place_and_finish(api, out, &nodes, JobOrder::Commission, &request, &args.following).await
 }
 
@@ -83,8 +83,8 @@ pub async fn drain(api: &Api, out: &Out, args: &DecommissionArgs) -> anyhow::Res
 }
 
 async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: JobOrder, doing: &str) -> anyhow::Result<Exit> {
-    let nodes = which::choose(api, &args.which).await?;
-    let called = which::selection_name(&args.which, &nodes);
+    let nodes = selection::choose(api, &args.which).await?;
+    let called = selection::selection_name(&args.which, &nodes);
     let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
     let what = format!("{doing} {}", names.join(", "));
     let effect = format!("{what}: cleaned up and not provisioned again: {}", affected_services(&nodes));
@@ -117,7 +117,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
         vars: args.extra_vars.iter().cloned().collect(),
         ..OrderRequest::default()
     };
-    let mut nodes = nodes_in_service(out, which::choose(api, &args.which).await?, &args.which);
+    let mut nodes = nodes_in_service(out, selection::choose(api, &args.which).await?, &args.which);
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return place_and_finish(api, out, &nodes, JobOrder::Update, &request, &args.following).await;
     }
@@ -141,11 +141,11 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
         let request = OrderRequest { no_canary: true, ..request };
         let rest = place(api, out, &others, JobOrder::Update, &request, &args.following).await?;
         told.ordered.extend(rest.ordered);
-        told.exit = told.exit.and(rest.exit);
+        told.exit = told.exit.more_serious(rest.exit);
     } else {
         let names = |nodes: &[NodeView]| nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
         out.talk(&format!("the canary did not succeed: {}; not ordered: {}", names(&first), names(&others)));
-        told.exit = told.exit.and(Exit::No);
+        told.exit = told.exit.more_serious(Exit::No);
     }
     told.finish(out)
 }
@@ -284,14 +284,14 @@ async fn order_immediate(
 }
 
 pub async fn pause(api: &Api, out: &Out, which: &NodeSelection) -> anyhow::Result<Exit> {
-    let nodes = which::choose(api, which).await?;
+    let nodes = selection::choose(api, which).await?;
     order_immediate(api, out, &nodes, "pause", &OrderRequest::default()).await
 }
 
 pub async fn resume(api: &Api, out: &Out, args: &ResumeArgs) -> anyhow::Result<Exit> {
     if !args.nodes.is_empty() {
         let which = NodeSelection { nodes: args.nodes.clone(), ..NodeSelection::default() };
-        let nodes = which::choose(api, &which).await?;
+        let nodes = selection::choose(api, &which).await?;
         return order_immediate(api, out, &nodes, "resume", &OrderRequest::default()).await;
     }
     let view: OrderView = api.post("/v1/resume", &json!({})).await?;
@@ -303,20 +303,20 @@ pub async fn resume(api: &Api, out: &Out, args: &ResumeArgs) -> anyhow::Result<E
 
 pub async fn maintenance(api: &Api, out: &Out, args: &MaintenanceArgs) -> anyhow::Result<Exit> {
     let for_ms = args.time.map_or(0, |span| span.0.as_millis() as u64);
-    let nodes = which::choose(api, &args.which).await?;
+    let nodes = selection::choose(api, &args.which).await?;
     order_immediate(api, out, &nodes, "maintenance", &OrderRequest { for_ms, ..OrderRequest::default() }).await
 }
 
 pub async fn zone(api: &Api, out: &Out, args: &ZoneArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest { zone: args.set.clone().unwrap_or_default(), ..OrderRequest::default() };
-    let nodes = which::choose(api, &args.which).await?;
+    let nodes = selection::choose(api, &args.which).await?;
     order_immediate(api, out, &nodes, "zone", &request).await
 }
 
 pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest { fingerprint: args.fingerprint.clone(), ..OrderRequest::default() };
     let which = NodeSelection { nodes: vec![args.node.clone()], ..NodeSelection::default() };
-    let nodes = which::choose(api, &which).await?;
+    let nodes = selection::choose(api, &which).await?;
     order_immediate(api, out, &nodes, "trust-key", &request).await
 }
 

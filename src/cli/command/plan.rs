@@ -17,16 +17,16 @@ pub async fn run(api: &Api, out: &Out, nodes: &[NodeView], request: &OrderReques
         let asked = api.post::<PlanView>(&format!("/v1/nodes/{}/plan", api::segment(&node.name)), request).await;
         match asked {
             Ok(plan) => {
-                exit = exit.and(verdict(&plan));
+                exit = exit.more_serious(verdict(&plan));
                 if !out.format.is_machine() && !out.quiet {
-                    out.text(&tell(&plan))?;
+                    out.text(&plan_text(&plan))?;
                 }
                 plans.push(plan);
             }
             Err(error) if nodes.len() == 1 => return Err(error.into()),
             Err(error) => {
-                let stop = Stop::of(&anyhow::Error::from(error));
-                exit = exit.and(stop.exit);
+                let stop = Stop::from_error(&anyhow::Error::from(error));
+                exit = exit.more_serious(stop.exit);
                 out.talk(stop.render().trim_end());
             }
         }
@@ -46,7 +46,7 @@ fn verdict(plan: &PlanView) -> Exit {
     }
 }
 
-pub fn tell(plan: &PlanView) -> String {
+pub fn plan_text(plan: &PlanView) -> String {
     let mut text = format!("{}: {}\n", plan.node, sanitize::line(&plan.verdict));
     let mut line = |line: String| text.push_str(&format!("  {}\n", sanitize::line(&line)));
     plan.reasons.iter().for_each(|reason| line(format!("reason: {reason}")));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_answer_names_services_tasks_and_obstacles() {
-        let text = tell(&plan("drifted", true));
+        let text = plan_text(&plan("drifted", true));
         for part in [
             "w1: drifted",
             "would set up again: net, web",

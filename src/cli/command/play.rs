@@ -100,15 +100,15 @@ pub fn exit(summary: &PlaySummary, args: &PlayArgs) -> Exit {
         (HostState::Unknown, Exit::Failed),
     ] {
         if summary.any_in_state(state) {
-            exit = exit.and(means);
+            exit = exit.more_serious(means);
         }
     }
     // The failure of a task that was ended is due to the interrupt.
     if summary.interrupted && summary.states.values().any(|state| *state != HostState::Done) {
-        exit = exit.and(Exit::Interrupted);
+        exit = exit.more_serious(Exit::Interrupted);
     }
     let changes = summary.recap.values().any(|recap| recap.changed + recap.unknown > 0);
-    if args.exit_code && changes { exit.and(Exit::No) } else { exit }
+    if args.exit_code && changes { exit.more_serious(Exit::No) } else { exit }
 }
 
 /// The current task of each host, in the last line of a terminal.

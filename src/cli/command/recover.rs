@@ -47,7 +47,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     let effect = "from then on, only the data of this manager is valid";
     ask::confirm_name(out, "rebuilding the cluster", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
         |error| {
-            let mut stop = Stop::of(&error);
+            let mut stop = Stop::from_error(&error);
             stop.next = Some("the same command with --yes".to_owned());
             stop
         },

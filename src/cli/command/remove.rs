@@ -1,8 +1,8 @@
 //! `remoor remove`: asks for confirmation, places one order for all given nodes, and waits until managers have left Raft.
 //! `nodes --removed` lists the removed nodes.
 
-use super::until::{Look, until};
-use super::{own, which};
+use super::poll::{Look, poll_until};
+use super::{local_status, selection};
 use crate::cli::api::{self, Api};
 use crate::cli::args::{NodeSelection, RemoveArgs};
 use crate::cli::ask::{self, Confirmed};
@@ -23,11 +23,11 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
     // Nodes that left are not in the list of nodes, but can be removed too.
     let (left, named): (Vec<String>, Vec<String>) =
         args.nodes.iter().cloned().partition(|name| status.left.iter().any(|l| l.name == *name));
-    let nodes = which::pick(&status, &NodeSelection { nodes: named, ..NodeSelection::default() })?;
+    let nodes = selection::pick(&status, &NodeSelection { nodes: named, ..NodeSelection::default() })?;
     let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).chain(left.iter().cloned()).collect();
     let what = format!("removing {}", names.join(", "));
     let Confirmed(()) =
-        ask::agreed(out, &what, &removal_effect(&nodes, &left, Today::from_answer(&status.as_of.at)), args.yes)?;
+        ask::confirm_yes(out, &what, &removal_effect(&nodes, &left, Today::from_answer(&status.as_of.at)), args.yes)?;
     let request = OrderRequest { force: args.force, ..OrderRequest::default() };
     let order = OrdersRequest { order: "remove".to_owned(), nodes: names.clone(), request };
     let view: OrdersView = api.post("/v1/orders", &order).await?;
@@ -59,7 +59,7 @@ fn removal_effect(nodes: &[NodeView], left: &[String], today: Today) -> String {
             "  {}: {} {group}, {}, {}; {serves}",
             node.name,
             state::role(node),
-            state::seen(node, today),
+            state::presence(node, today),
             node.lifecycle
         )
     };
@@ -72,14 +72,16 @@ fn removal_effect(nodes: &[NodeView], left: &[String], today: Today) -> String {
 /// Waits until none of them is a node, and reports each manager that was removed.
 async fn follow(api: &Api, out: &Out, mut followed: PendingRemovals<'_>, timeout: Duration) -> anyhow::Result<Exit> {
     let look = async |answer: Result<StatusView, ApiError>| match answer {
-        Ok(view) => followed.look(&view),
-        Err(error) if asks_itself(api, &error, &followed.names).await => Ok(Look::Ended(itself(out, &followed.names)?)),
-        Err(error) if let_go(&error) || api::temporary(&error) || own::only_managers(&error) => {
+        Ok(view) => followed.check_status(&view),
+        Err(error) if is_own_removal(api, &error, &followed.names).await => {
+            Ok(Look::Ended(report_own_removal(out, &followed.names)?))
+        }
+        Err(error) if is_rejected(&error) || api::temporary(&error) || local_status::only_managers(&error) => {
             Ok(Look::Waits(error.to_string()))
         }
         Err(error) => Err(error.into()),
     };
-    until(api, out, timeout, look).await
+    poll_until(api, out, timeout, look).await
 }
 
 struct PendingRemovals<'a> {
@@ -91,7 +93,7 @@ struct PendingRemovals<'a> {
 }
 
 impl PendingRemovals<'_> {
-    fn look(&mut self, view: &StatusView) -> anyhow::Result<Look> {
+    fn check_status(&mut self, view: &StatusView) -> anyhow::Result<Look> {
         if view.as_of.stale {
             return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
         }
@@ -121,20 +123,20 @@ impl PendingRemovals<'_> {
 }
 
 /// Whether other managers already reject the asked one, which does not know yet that it was removed.
-fn let_go(error: &ApiError) -> bool {
+fn is_rejected(error: &ApiError) -> bool {
     error.code().is_some_and(|code| ["forbidden", "retired", "node-removed"].contains(&code))
 }
 
 /// Whether the asked machine is one of the removed nodes and its agent knows it.
-async fn asks_itself(api: &Api, error: &ApiError, removed: &[String]) -> bool {
-    let told = own::only_managers(error) || let_go(error);
+async fn is_own_removal(api: &Api, error: &ApiError, removed: &[String]) -> bool {
+    let told = local_status::only_managers(error) || is_rejected(error);
     told && match api.get::<AgentView>("/v1/agent").await {
         Ok(view) => view.node.removed.is_some() && removed.contains(&view.node.name),
         Err(_) => false,
     }
 }
 
-fn itself(out: &Out, all: &[String]) -> anyhow::Result<Exit> {
+fn report_own_removal(out: &Out, all: &[String]) -> anyhow::Result<Exit> {
     if let [name] = all {
         if !out.quiet && !out.format.is_machine() {
             out.text(&format!("{name} (this machine) is removed; its name is free\n"))?;

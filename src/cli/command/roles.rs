@@ -1,8 +1,8 @@
 //! `remoor promote` and `remoor demote`: one order for all given nodes; then waits until it has taken effect. The leader
 //! carries out the order whether or not this command waits.
 
-use super::until::{Look, until};
-use super::{own, which};
+use super::poll::{Look, poll_until};
+use super::{local_status, selection};
 use crate::cli::api::{self, Api};
 use crate::cli::args::{NodeSelection, RoleArgs};
 use crate::cli::exit::Exit;
@@ -65,7 +65,7 @@ pub async fn demote(api: &Api, out: &Out, args: &RoleArgs) -> anyhow::Result<Exi
 
 async fn change(api: &Api, out: &Out, args: &RoleArgs, role: TargetRole) -> anyhow::Result<Exit> {
     let which = NodeSelection { nodes: args.nodes.clone(), ..NodeSelection::default() };
-    let nodes: Vec<String> = which::choose(api, &which).await?.into_iter().map(|n| n.name).collect();
+    let nodes: Vec<String> = selection::choose(api, &which).await?.into_iter().map(|n| n.name).collect();
     let (order, request) = (role.order().to_owned(), OrderRequest::default());
     let view: OrdersView = api.post("/v1/orders", &OrdersRequest { order, nodes: nodes.clone(), request }).await?;
     if !out.format.is_machine() {
@@ -102,13 +102,13 @@ impl<'a> Follower<'a> {
     async fn follow(&mut self, api: &Api, timeout: Duration) -> anyhow::Result<Exit> {
         let out = self.out;
         let look = async |answer| match answer {
-            Ok(view) => self.look(&view),
-            Err(error) => self.unanswered(api, error).await,
+            Ok(view) => self.check_status(&view),
+            Err(error) => self.handle_error(api, error).await,
         };
-        until(api, out, timeout, look).await
+        poll_until(api, out, timeout, look).await
     }
 
-    fn look(&mut self, view: &StatusView) -> anyhow::Result<Look> {
+    fn check_status(&mut self, view: &StatusView) -> anyhow::Result<Look> {
         if view.as_of.stale {
             return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
         }
@@ -132,8 +132,8 @@ impl<'a> Follower<'a> {
     }
 
     /// After the demotion of the asked machine itself, its agent answers instead of its manager.
-    async fn unanswered(&mut self, api: &Api, error: ApiError) -> anyhow::Result<Look> {
-        if own::only_managers(&error) && self.role == TargetRole::Worker {
+    async fn handle_error(&mut self, api: &Api, error: ApiError) -> anyhow::Result<Look> {
+        if local_status::only_managers(&error) && self.role == TargetRole::Worker {
             let view: AgentView = match api.get("/v1/agent").await {
                 Ok(view) => view,
                 Err(_) => return Ok(Look::Waits(error.to_string())),

@@ -1,6 +1,6 @@
 //! `remoor status`: the state of the whole fleet on one page.
 
-use super::own::{self, AgentQuery};
+use super::local_status::{self, AgentQuery};
 use crate::cli::api::{self, Api};
 use crate::cli::args::StatusArgs;
 use crate::cli::error::Stop;
@@ -20,7 +20,7 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
     let Some(every) = args.watch else {
         return match api.get::<StatusView>("/v1/status").await {
             Ok(view) => show(out, &view, args.exit_code),
-            Err(error) => own::ask_agent_instead(api, out, AgentQuery::Status, error).await,
+            Err(error) => local_status::ask_agent_instead(api, out, AgentQuery::Status, error).await,
         };
     };
     let mut interrupt = Interrupt::new()?;
@@ -30,14 +30,14 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
         };
         match answer {
             Ok(view) => redraw(out, &view)?,
-            Err(error) if own::only_managers(&error) => {
+            Err(error) if local_status::only_managers(&error) => {
                 if out.is_tty() {
                     out.raw(CLEAR)?;
                 }
-                own::ask_agent_instead(api, out, AgentQuery::Status, error).await.map(|_| ())?;
+                local_status::ask_agent_instead(api, out, AgentQuery::Status, error).await.map(|_| ())?;
             }
             // The manager may come back while the command watches.
-            Err(error) if api::temporary(&error) => out.talk(Stop::of(&error.into()).render().trim_end()),
+            Err(error) if api::temporary(&error) => out.talk(Stop::from_error(&error.into()).render().trim_end()),
             Err(error) => return Err(error.into()),
         }
         if interrupt.unless_interrupted(tokio::time::sleep(every.0)).await.is_none() {
@@ -81,7 +81,7 @@ pub fn show(out: &Out, view: &StatusView, exit_code: bool) -> anyhow::Result<Exi
         }
     }
     let no = !undesired.is_empty() || view.breaker.is_some();
-    Ok(exit.and(if no { Exit::No } else { Exit::Done }))
+    Ok(exit.more_serious(if no { Exit::No } else { Exit::Done }))
 }
 
 fn heading(view: &StatusView) -> String {
@@ -134,7 +134,7 @@ fn table(view: &StatusView, wide: bool) -> Table {
             format!("{}{mark}", node.name),
             node.group.clone().unwrap_or_default(),
             state::role(node),
-            state::seen(node, today),
+            state::presence(node, today),
             node.lifecycle.clone(),
             state::config(node).to_owned(),
             state::checks(node),

@@ -1,6 +1,6 @@
 //! `remoor wait`: polls until the nodes have reached the state, or until the timeout.
 
-use super::{own, which};
+use super::{local_status, selection};
 use crate::cli::api::{self, Api};
 use crate::cli::args::{Goal, WaitArgs};
 use crate::cli::exit::Exit;
@@ -23,11 +23,11 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
         let over = Instant::now() >= ends;
         match answer {
             Ok(view) if !view.as_of.stale => {
-                let nodes = which::pick(&view, &args.which)?;
+                let nodes = selection::pick(&view, &args.which)?;
                 let missing: Vec<String> = nodes.iter().filter_map(|n| why_not_reached(n, args.goal)).collect();
                 if missing.is_empty() {
                     if !out.machine(&view)? && !out.quiet {
-                        out.text(&format!("{}: done\n", which::selection_name(&args.which, &nodes)))?;
+                        out.text(&format!("{}: done\n", selection::selection_name(&args.which, &nodes)))?;
                     }
                     return Ok(Exit::Done);
                 }
@@ -47,7 +47,9 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                 return Ok(out.source(&view.as_of));
             }
             Ok(_) => print_waiting(out, &mut said, "no quorum"),
-            Err(error) if over || !api::temporary(&error) || own::only_managers(&error) => return Err(error.into()),
+            Err(error) if over || !api::temporary(&error) || local_status::only_managers(&error) => {
+                return Err(error.into());
+            }
             Err(error) => print_waiting(out, &mut said, &error.to_string()),
         }
         let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));

@@ -61,7 +61,7 @@ fn why_text(view: &WhyView) -> String {
 
 /// An event and its details; without the details of the last verdict, which has a section of its own.
 fn event(story: &mut Story, item: &HistoryItem, view: &WhyView, today: Today) -> Vec<String> {
-    let text = story.tell(item);
+    let text = story.describe_event(item);
     let mut lines = vec![format!("{}  {}", today.show(item.at), text.headline)];
     let last = view.node.finding.as_ref();
     let shown =

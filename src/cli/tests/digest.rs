@@ -18,7 +18,7 @@ fn run_digest(dir: &Path, line: &str, format: Format) -> String {
     };
     let out = Out::memory(format, false).quietly(args.output.quiet);
     let exit = digest::run(&out, args).expect("nothing fails").code();
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     // The width of columns depends on the name of the directory.
     let text = format!("{answer}--- {exit}\n{talk}").replace(&place, "DIR");
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
@@ -134,7 +134,7 @@ fn an_unusable_digest_is_a_usage_error() {
     };
     let out = Out::memory(Format::Table, false);
     let error = digest::run(&out, args(format!("remoor digest --compare {}/key", dir.path().display()))).unwrap_err();
-    let stop = crate::cli::error::Stop::of(&error);
+    let stop = crate::cli::error::Stop::from_error(&error);
     assert_eq!(stop.exit, crate::cli::exit::Exit::Usage);
     assert!(!stop.render().contains("62e99") && stop.render().contains("line 1"), "{}", stop.render());
 }

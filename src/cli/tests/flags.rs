@@ -226,7 +226,7 @@ fn completions_are_made_for_the_usual_shells() {
         let Ok(Verb::Completions(args)) = parse(&format!("remoor completions {shell}")) else { panic!("{shell}") };
         let out = Out::memory(Format::Table, false);
         local::completions(&out, &args).unwrap();
-        let (script, _) = out.captured();
+        let (script, _) = out.captured_text();
         assert!(script.contains(sign) && script.contains("trust-key"), "{shell}");
     }
 }

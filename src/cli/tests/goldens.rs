@@ -2,7 +2,7 @@
 
 use super::views;
 use crate::cli::args::{Goal, NodeSelection};
-use crate::cli::command::{examine, fleet, history, job, nodes, status, wait, watch, which, why};
+use crate::cli::command::{examine, fleet, history, job, nodes, selection, status, wait, watch, why};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
@@ -15,7 +15,7 @@ use remoor_model::*;
 fn capture(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {
     let out = Out::memory(format, false);
     let exit = show(&out).expect("nothing fails");
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     format!("{answer}--- {}\n{talk}", exit.code())
 }
 
@@ -78,7 +78,7 @@ fn status_of_a_clean_fleet_has_exit_code_0() {
 fn quiet_status_names_what_is_wrong() {
     let out = Out::memory(Format::Table, false).quietly(true);
     assert_eq!(status::show(&out, &views::status(), true).unwrap(), Exit::No);
-    assert_eq!(out.captured(), ("m3\nw1\nw2\n".to_owned(), String::new()));
+    assert_eq!(out.captured_text(), ("m3\nw1\nw2\n".to_owned(), String::new()));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn each_variable_is_shown_with_the_place_that_defines_it() {
     let view = VarsView { version: 1, as_of: views::as_of(), node: "w1".into(), vars };
     let out = Out::memory(Format::Wide, false);
     out.table(&nodes::vars_table(&view)).unwrap();
-    let (text, _) = out.captured();
+    let (text, _) = out.captured_text();
     let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(words[0], ["VARIABLE", "VALUE", "FROM"]);
     assert_eq!(words[1..3], [vec!["colour", "\"red\"", "job", "17"], vec!["workers", "4", "group_vars/web.yml:3"]]);
@@ -195,7 +195,7 @@ fn history_shows_each_reason_once() {
 /// The counts of the later examination next to the earlier verdict would look as if a failing check had passed.
 #[test]
 fn a_repaired_verdict_shows_no_check_counts() {
-    let mut view = views::why();
+    let mut view = views::why_view();
     let finding = view.node.finding.as_mut().expect("a finding");
     let before = std::mem::replace(&mut finding.verdict, Verdict::Same);
     finding.overtaken = Some((before, finding.at));
@@ -210,7 +210,7 @@ fn a_repaired_verdict_shows_no_check_counts() {
 #[test]
 fn why_shows_everything_about_a_node() {
     table(
-        |out| why::show(out, &views::why()),
+        |out| why::show(out, &views::why_view()),
         expect![[r#"
             node:           w1 (id 4)
             group:          service-worker
@@ -299,7 +299,7 @@ fn jobs_are_listed_and_shown() {
         "#]],
     );
     let missing = job::show(&Out::memory(Format::Table, false), &views::jobs(), 99).unwrap_err();
-    assert_eq!(Stop::of(&missing).exit, Exit::Refused);
+    assert_eq!(Stop::from_error(&missing).exit, Exit::Refused);
 }
 
 #[test]
@@ -449,8 +449,8 @@ fn an_invalid_template_is_a_usage_error() {
     for template in ["{{ n", "{{ nothing.there }}"] {
         let out = Out::memory(Format::Template(template.into()), false);
         let error = status::show(&out, &views::status(), false).unwrap_err();
-        assert_eq!(Stop::of(&error).exit, Exit::Usage, "{template}");
-        assert!(Stop::of(&error).render().contains("caused by: "), "{template}");
+        assert_eq!(Stop::from_error(&error).exit, Exit::Usage, "{template}");
+        assert!(Stop::from_error(&error).render().contains("caused by: "), "{template}");
     }
 }
 
@@ -460,7 +460,7 @@ fn remote_text_can_not_control_a_terminal() {
     view.nodes[3].failed = Some("\u{1b}]0;owned\u{7}".into());
     let out = Out::memory(Format::Table, true);
     status::show(&out, &view, false).unwrap();
-    let (answer, _) = out.captured();
+    let (answer, _) = out.captured_text();
     assert!(answer.contains("␛]0;owned␇") && !answer.contains('\u{1b}'), "{answer}");
 }
 
@@ -514,15 +514,15 @@ fn one_wrong_name_selects_nothing() {
         ..NodeSelection::default()
     };
     let status = views::status();
-    let chosen = which::pick(&status, &names(&["w1", "m1", "w1"])).unwrap();
+    let chosen = selection::pick(&status, &names(&["w1", "m1", "w1"])).unwrap();
     assert_eq!(chosen.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["w1", "m1"]);
-    let error = Stop::of(&which::pick(&status, &names(&["w1", "w8", "w9"])).unwrap_err());
+    let error = Stop::from_error(&selection::pick(&status, &names(&["w1", "w8", "w9"])).unwrap_err());
     assert_eq!(
         (error.exit, error.message.as_str()),
         (Exit::Refused, "these nodes do not exist: w8, w9; nothing was ordered")
     );
     let group = |group: &str| NodeSelection { group: Some(group.to_owned()), ..NodeSelection::default() };
-    assert_eq!(which::pick(&status, &group("service-master")).unwrap().len(), 3);
-    let error = Stop::of(&which::pick(&status, &group("db")).unwrap_err());
+    assert_eq!(selection::pick(&status, &group("service-master")).unwrap().len(), 3);
+    let error = Stop::from_error(&selection::pick(&status, &group("db")).unwrap_err());
     assert!(error.message.contains("groups: service-master, service-worker"), "{}", error.message);
 }

@@ -72,7 +72,7 @@ async fn run(line: &str, quiet: bool) -> (Exit, String, String) {
         Verb::Accept(args) => keys::accept(&api, &out, &args).await,
         other => panic!("{other:?}"),
     };
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     match exit {
         Ok(exit) => (exit, answer, talk),
         Err(error) => (error.downcast_ref::<Stop>().map_or(Exit::Failed, |stop| stop.exit), answer, talk),
@@ -200,7 +200,7 @@ fn waiting_machines_are_listed_below_the_nodes() {
     let view = StatusView { pending, ..views::clean_status() };
     let out = Out::memory(Format::Table, false);
     nodes::list(&out, &view).expect("listed");
-    let (answer, _) = out.captured();
+    let (answer, _) = out.captured_text();
     let (_, below) = answer.split_once("\n\n").expect("two tables");
     expect![[r#"
         WAITS  FOR          STATE     ROLE    KEY         ADDRESS        SINCE

@@ -4,7 +4,7 @@
 use super::transport::{Daemon, verb};
 use super::{local_status, views};
 use crate::cli::args::Verb;
-use crate::cli::command::{leave, nodes, which};
+use crate::cli::command::{leave, nodes, selection};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
@@ -45,7 +45,7 @@ async fn run_leave(daemon: &Daemon, line: &str) -> (anyhow::Result<Exit>, (Strin
     let Verb::Leave(args) = verb(line) else { panic!("{line}") };
     let out = Out::memory(Format::Table, false);
     let ended = leave::run(&daemon.api(), &out, &args).await;
-    (ended, out.captured())
+    (ended, out.captured_text())
 }
 
 #[tokio::test]
@@ -67,12 +67,12 @@ async fn leave_needs_confirmation_and_refuses_managers_with_a_next_step() {
     let told = Arc::new(AtomicUsize::new(0));
     let daemon = worker(0, None, told.clone()).await;
     let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
-    assert_eq!((Stop::of(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert_eq!((Stop::from_error(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(talk.contains("Nothing is cleaned up here"), "{talk}");
 
     let refusal = Failure::new(Code::Refused, "m1 is a manager").next("remoor demote m1, then the same command");
     let daemon = worker(0, Some(refusal), Arc::default()).await;
-    let stop = Stop::of(&run_leave(&daemon, "remoor leave --yes").await.0.unwrap_err());
+    let stop = Stop::from_error(&run_leave(&daemon, "remoor leave --yes").await.0.unwrap_err());
     assert_eq!(stop.exit, Exit::Refused);
     assert!(stop.render().contains("next: remoor demote m1"), "{}", stop.render());
 }
@@ -92,12 +92,12 @@ fn nodes_that_left_are_listed_and_named_in_errors() {
     for format in [Format::Table, Format::Wide] {
         let out = Out::memory(format, false);
         nodes::list(&out, &status).unwrap();
-        let (text, _) = out.captured();
+        let (text, _) = out.captured_text();
         let row: Vec<&str> = text.lines().find(|l| l.starts_with("w9")).expect("a row").split_whitespace().collect();
         assert_eq!(row[..5], ["w9", "9", "left", "since", "12:01:09"], "{text}");
     }
     let args = crate::cli::args::NodeSelection { nodes: vec!["w9".to_owned()], ..Default::default() };
-    let stop = Stop::of(&which::pick(&status, &args).unwrap_err());
+    let stop = Stop::from_error(&selection::pick(&status, &args).unwrap_err());
     assert!(stop.message.starts_with("w9 left the cluster at"), "{}", stop.render());
     assert!(stop.next.is_some_and(|next| next.contains("remoor join on w9") && next.contains("remoor remove w9")));
 }

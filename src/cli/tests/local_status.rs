@@ -3,7 +3,7 @@
 use super::views;
 use crate::cli::api::Api;
 use crate::cli::args::{self, Connection, Verb};
-use crate::cli::command::own::{self, AgentQuery};
+use crate::cli::command::local_status::{self, AgentQuery};
 use crate::cli::command::{nodes, replay, status, wait};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
@@ -119,14 +119,14 @@ pub fn agent() -> AgentView {
 fn assert_output(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
     let out = Out::memory(Format::Table, false);
     let exit = show(&out).unwrap().code();
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     expected.assert_eq(&format!("{answer}--- {exit}\n{talk}"));
 }
 
 #[test]
 fn the_view_of_an_agent_has_its_own_heading() {
     assert_output(
-        |out| own::show(out, &agent(), AgentQuery::Status),
+        |out| local_status::show(out, &agent(), AgentQuery::Status),
         expect![[r#"
             not the cluster's view: w1 is no manager, and this is what its agent knows itself
 
@@ -152,7 +152,7 @@ fn the_view_of_an_agent_has_its_own_heading() {
         "#]],
     );
     assert_output(
-        |out| own::show(out, &agent(), AgentQuery::Node("m1")),
+        |out| local_status::show(out, &agent(), AgentQuery::Node("m1")),
         expect![[r#"
         not the cluster's view: w1 is no manager, and this is what its agent knows itself
 
@@ -171,9 +171,9 @@ fn the_view_of_an_agent_has_its_own_heading() {
 #[test]
 fn quiet_prints_names_and_unknown_names_are_an_error() {
     let out = Out::memory(Format::Table, false).quietly(true);
-    assert_eq!(own::show(&out, &agent(), AgentQuery::Nodes).unwrap(), Exit::CouldNotAsk);
-    assert_eq!(out.captured().0, "w1\nm1\nm2\nw2\nw3\n");
-    let stop = Stop::of(&own::show(&out, &agent(), AgentQuery::Node("w9")).unwrap_err());
+    assert_eq!(local_status::show(&out, &agent(), AgentQuery::Nodes).unwrap(), Exit::CouldNotAsk);
+    assert_eq!(out.captured_text().0, "w1\nm1\nm2\nw2\nw3\n");
+    let stop = Stop::from_error(&local_status::show(&out, &agent(), AgentQuery::Node("w9")).unwrap_err());
     assert_eq!(stop.exit, Exit::CouldNotAsk);
     assert!(stop.render().contains("does not know a node w9"), "{}", stop.render());
 }
@@ -181,8 +181,8 @@ fn quiet_prints_names_and_unknown_names_are_an_error() {
 #[test]
 fn json_shows_that_an_agent_answered() {
     let out = Out::memory(Format::Json, false);
-    own::show(&out, &agent(), AgentQuery::Status).unwrap();
-    let value: serde_json::Value = serde_json::from_str(&out.captured().0).unwrap();
+    local_status::show(&out, &agent(), AgentQuery::Status).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&out.captured_text().0).unwrap();
     assert_eq!((&value["kind"], &value["version"]), (&"agent".into(), &1.into()));
     assert!(value.get("nodes").is_none(), "programs must not take it for the status of a fleet");
 }
@@ -204,13 +204,13 @@ async fn a_worker_answers_with_the_view_of_its_agent() {
     let Verb::Nodes(args) = parsed("remoor nodes w2") else { panic!("nodes") };
     assert_eq!(nodes::run(&api, &out, &args).await.unwrap(), Exit::CouldNotAsk);
     let Verb::Wait(args) = parsed("remoor wait w2 --for=clean --timeout=1h") else { panic!("wait") };
-    let stop = Stop::of(&wait::run(&api, &out, &args).await.unwrap_err());
+    let stop = Stop::from_error(&wait::run(&api, &out, &args).await.unwrap_err());
     assert_eq!(
         (stop.exit, stop.next.as_deref()),
         (Exit::CouldNotAsk, Some("ask one")),
         "it does not wait for the timeout"
     );
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     assert!(answer.contains("not the cluster's view: w1 is no manager") && answer.contains("left since"), "{answer}");
     assert!(talk.contains("next: remoor status on a manager, or here with --manager 10.0.0.1:7947"), "{talk}");
     server.abort();

@@ -71,7 +71,7 @@ async fn remove_waits_until_a_manager_is_no_longer_a_node() {
     let out = Out::memory(Format::Table, false);
     assert_eq!(run_remove(&daemon, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
     assert_eq!(
-        out.captured(),
+        out.captured_text(),
         ("ordered\nm3 is removed; its name is free\n".to_owned(), "waiting: m3: demoting\n".to_owned())
     );
 }
@@ -81,12 +81,16 @@ async fn a_reversed_removal_has_exit_code_1_and_the_own_removal_is_reported_by_t
     let back = cluster(vec![with_m3("commissioned", "voter")], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(run_remove(&back, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::No);
-    assert!(out.captured().1.starts_with("not done: m3 is still a manager"), "{:?}", out.captured());
+    assert!(out.captured_text().1.starts_with("not done: m3 is still a manager"), "{:?}", out.captured_text());
 
     let itself = cluster(vec![with_m3("commissioned", "voter"), None], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(run_remove(&itself, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
-    assert!(out.captured().0.ends_with("\nm3 (this machine) is removed; its name is free\n"), "{:?}", out.captured());
+    assert!(
+        out.captured_text().0.ends_with("\nm3 (this machine) is removed; its name is free\n"),
+        "{:?}",
+        out.captured_text()
+    );
 }
 
 #[tokio::test]
@@ -95,10 +99,10 @@ async fn remove_shows_the_effect_and_needs_confirmation() {
     let daemon = cluster(vec![with_m3("commissioned", "voter")], orders.clone()).await;
     let out = Out::memory(Format::Table, false);
     let error = run_remove(&daemon, &out, "remoor remove m3 --force").await.unwrap_err();
-    let stop = Stop::of(&error);
+    let stop = Stop::from_error(&error);
     assert_eq!((stop.exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(stop.render().contains("next: the same command with --yes"), "{}", stop.render());
-    let (_, talk) = out.captured();
+    let (_, talk) = out.captured_text();
     assert!(
         talk.contains("1 node permanently removed") && talk.contains("m3: manager") && talk.contains("etcd"),
         "{talk}"
@@ -118,7 +122,7 @@ fn removed_nodes_are_listed_with_their_expiry() {
     let view = RemovedView { version: 1, as_of: views::as_of(), removed: vec![node] };
     let out = Out::memory(Format::Table, false);
     assert_eq!(remove::show(&out, &view).unwrap(), Exit::Done);
-    let (text, _) = out.captured();
+    let (text, _) = out.captured_text();
     let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(words[0], ["NODE", "ID", "REMOVED", "BY", "REMEMBERED", "UNTIL"]);
     assert_eq!(words[1][..4], ["w1", "4", "12:01:09", "root@m1"]);

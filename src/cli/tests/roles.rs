@@ -82,7 +82,7 @@ async fn promote_waits_until_the_node_votes() {
     let daemon = cluster(vec![before, away(), away(), behind(120), behind(110), votes], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::Done);
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     assert_eq!(answer, "w1: ordered\nw1 votes now\n");
     let said = [
         "warning: 2 managers survive no loss",
@@ -98,7 +98,7 @@ async fn a_timeout_has_exit_code_3_and_the_order_continues() {
     let daemon = cluster(vec![Ok(status(vec![node("m2", "worker", "demoting", waits, None)]))], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m2 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     assert_eq!(answer, "m2: ordered\n");
     let last = "not done within 600 ms: m2: demoting: waiting for quorum, 1 of 3 managers answer; the order continues: \
                 remoor nodes";
@@ -113,7 +113,7 @@ async fn no_wait_asks_once_and_json_has_the_warnings() {
     let out = Out::memory(Format::Json, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1 w2 --no-wait").await.unwrap(), Exit::Done);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "to resolve the names");
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     let view: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&view["orders"][1]["node"], &view["orders"][1]["manager_state"]), (&"w2".into(), &Value::Null));
     assert_eq!((&view["warnings"][0], talk.as_str()), (&"2 managers survive no loss".into(), ""));
@@ -138,7 +138,7 @@ async fn the_asked_manager_can_be_demoted_itself() {
     let daemon = cluster(answers, Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m3").await.unwrap(), Exit::Done);
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     assert_eq!(answer, "m3: ordered\nm3 is a worker now\n");
     assert!(talk.contains("waiting: m1 knows of no leader\nwaiting: m3 is no manager\n"), "{talk}");
 
@@ -146,7 +146,7 @@ async fn the_asked_manager_can_be_demoted_itself() {
     let daemon = cluster(vec![before, both, worker()], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m3 m2").await.unwrap(), Exit::CouldNotAsk);
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     assert!(answer.ends_with("\nm3 is a worker now\n"), "{answer}");
     assert!(
         talk.ends_with("m3 is a worker now and can't see m2; the order continues: remoor nodes on a manager\n"),
@@ -161,7 +161,7 @@ async fn a_worker_answer_does_not_end_a_promotion() {
     let daemon = cluster(vec![before, error], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
-    assert_eq!(out.captured().0, "w1: ordered\n");
+    assert_eq!(out.captured_text().0, "w1: ordered\n");
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_contrary_order_is_reported() {
     let daemon = cluster(vec![before, begun, back], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::No);
-    assert!(out.captured().1.ends_with("not done: w1 becomes a worker again, because of another order\n"));
+    assert!(out.captured_text().1.ends_with("not done: w1 becomes a worker again, because of another order\n"));
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn a_refused_demotion_has_exit_code_4_and_does_not_wait() {
     let asked = Arc::new(AtomicUsize::new(0));
     let daemon = cluster(vec![Ok(views::clean_status())], asked.clone()).await;
     let error = change(&daemon, &Out::memory(Format::Table, false), "remoor demote m1").await.unwrap_err();
-    let stop = Stop::of(&error);
+    let stop = Stop::from_error(&error);
     assert_eq!((stop.exit, stop.message.as_str()), (Exit::Refused, "m1 is the only manager"));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
@@ -188,7 +188,7 @@ async fn a_refused_demotion_has_exit_code_4_and_does_not_wait() {
 fn assert_output(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
     let out = Out::memory(Format::Table, false);
     let exit = show(&out).expect("nothing fails");
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     expected.assert_eq(&format!("{answer}--- {}\n{talk}", exit.code()));
 }
 
@@ -241,7 +241,7 @@ fn an_absent_manager_holds_a_vote_only_if_it_is_a_voter() {
     ] {
         let out = Out::memory(Format::Table, false);
         nodes::list(&out, &status(vec![view])).unwrap();
-        assert!(out.captured().1.contains(said), "{said}: {}", out.captured().1);
+        assert!(out.captured_text().1.contains(said), "{said}: {}", out.captured_text().1);
     }
 }
 
@@ -299,7 +299,7 @@ fn raft_members_are_listed_with_orphans_and_joint_changes() {
     let stale = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
     let out = Out::memory(Format::Json, false);
     assert_eq!(members::show(&out, &RaftView { as_of: stale, ..raft() }).unwrap(), Exit::CouldNotAsk);
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     let view: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&view["joint"], &view["members"][2]["orphan"]), (&true.into(), &true.into()));
     assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
@@ -325,6 +325,6 @@ fn the_table_of_failures_contacts_no_manager() {
     );
     let out = Out::memory(Format::Json, false);
     members::table(&out).unwrap();
-    let view: Value = serde_json::from_str(&out.captured().0).unwrap();
+    let view: Value = serde_json::from_str(&out.captured_text().0).unwrap();
     assert_eq!(view["table"][4], json!({"managers": 5, "majority": 3, "survives": 2, "zones": [2, 2, 1]}));
 }

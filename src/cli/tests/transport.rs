@@ -69,7 +69,7 @@ async fn ask_status(api: &Api) -> anyhow::Result<Exit> {
 #[tokio::test]
 async fn no_daemon_has_exit_code_3_and_a_next_step() {
     let dir = tempfile::tempdir().unwrap();
-    let stop = Stop::of(&ask_status(&api(dir.path().join("none"))).await.unwrap_err());
+    let stop = Stop::from_error(&ask_status(&api(dir.path().join("none"))).await.unwrap_err());
     assert_eq!(stop.exit, Exit::CouldNotAsk);
     let text = stop.render();
     assert!(text.starts_with("error: can't reach ") && text.contains("\nnext: systemctl start remoor"), "{text}");
@@ -93,7 +93,7 @@ async fn error_answers_keep_their_code_and_next_step() {
     {
         let refuse = move || async move { Failure::new(code, "not now").next("remoor do that") };
         let daemon = Daemon::start(Router::new().route("/v1/status", get(refuse))).await;
-        let stop = Stop::of(&ask_status(&daemon.api()).await.unwrap_err());
+        let stop = Stop::from_error(&ask_status(&daemon.api()).await.unwrap_err());
         assert_eq!((stop.exit, stop.render().as_str()), (exit, "error: not now\nnext: remoor do that\n"));
     }
 }
@@ -159,7 +159,7 @@ async fn a_resetup_is_followed_to_its_end() {
     let daemon = Daemon::start(fleet_with_a_job(orders.clone(), JobState::Done)).await;
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     assert_eq!((exit, orders.load(Ordering::SeqCst)), (Exit::Done, 1));
     assert_eq!(answer, "w1: ordered\nw1: job 17 done in 3:42\n", "{talk}");
     assert!(talk.contains("w1  job 17  attempt 2  cleanup"), "{talk}");
@@ -172,7 +172,7 @@ async fn a_failed_job_has_exit_code_5() {
     let daemon = Daemon::start(fleet_with_a_job(Arc::default(), JobState::Cancelled)).await;
     let out = Out::memory(Format::Json, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
-    let view: Value = serde_json::from_str(&out.captured().0).unwrap();
+    let view: Value = serde_json::from_str(&out.captured_text().0).unwrap();
     assert_eq!(exit, Exit::Failed);
     assert_eq!((&view["orders"][0]["node"], &view["orders"][0]["job"]["state"]), (&"w1".into(), &"cancelled".into()));
 }
@@ -183,7 +183,7 @@ async fn a_batch_with_one_wrong_node_orders_nothing() {
     let daemon = Daemon::start(fleet_with_a_job(orders.clone(), JobState::Done)).await;
     let out = Out::memory(Format::Table, false);
     let error = resetup(&daemon.api(), &out, "remoor resetup w1 w9").await.unwrap_err();
-    assert_eq!((Stop::of(&error).exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert_eq!((Stop::from_error(&error).exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
 }
 
 #[tokio::test]
@@ -207,12 +207,12 @@ async fn an_order_for_several_nodes_is_one_request() {
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 w2 --force").await.unwrap();
     assert_eq!((exit, asked.load(Ordering::SeqCst)), (Exit::Done, 1));
-    assert_eq!(out.captured().0, "w1: queued\nw2: queued\n");
+    assert_eq!(out.captured_text().0, "w1: queued\nw2: queued\n");
 }
 
 #[tokio::test]
 async fn an_order_that_is_dropped_ends_the_following() {
-    let view = WhyView { want: None, ..views::why() };
+    let view = WhyView { want: None, ..views::why_view() };
     let router = Router::new()
         .route("/v1/status", get(|| async { Json(views::clean_status()) }))
         .route("/v1/jobs", get(|| async { Json(JobsView { jobs: Vec::new(), ..views::jobs() }) }))
@@ -225,20 +225,20 @@ async fn an_order_that_is_dropped_ends_the_following() {
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1").await.unwrap();
     assert_eq!(exit, Exit::Refused);
-    assert!(out.captured().0.contains("w1: not started: "), "{:?}", out.captured());
+    assert!(out.captured_text().0.contains("w1: not started: "), "{:?}", out.captured_text());
 }
 
 /// A manager that lost its leader may not know the order yet.
 #[tokio::test]
 async fn a_stale_answer_without_the_order_does_not_mean_dropped() {
     let as_of = AsOf { stale: true, leader: None, ..views::as_of() };
-    let view = WhyView { as_of, want: None, ..views::why() };
+    let view = WhyView { as_of, want: None, ..views::why_view() };
     let fleet = fleet_with_a_job(Arc::default(), JobState::Done);
     let router = fleet.route("/v1/nodes/{name}/why", get(move || async move { Json(view) }));
     let out = Out::memory(Format::Table, false);
     let daemon = Daemon::start(router).await;
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
-    assert_eq!(exit, Exit::Done, "{:?}", out.captured());
+    assert_eq!(exit, Exit::Done, "{:?}", out.captured_text());
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn logs_are_printed_until_their_end() {
     let Verb::Job(verb) = verb("remoor job logs 17 --follow") else { panic!("job") };
     let out = Out::memory(Format::Table, false);
     assert_eq!(job::run(&daemon.api(), &out, &verb).await.unwrap(), Exit::Done);
-    assert_eq!(out.captured().0, "job 17  cleanup  changed  stop netplugin (4 ms)\nend: done\n");
+    assert_eq!(out.captured_text().0, "job 17  cleanup  changed  stop netplugin (4 ms)\nend: done\n");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn an_interrupted_watch_has_exit_code_3() {
     let ends = || async { wire::ndjson(mpsc::channel(1).1) };
     let daemon = Daemon::start(Router::new().route("/v1/watch", get(ends))).await;
     let error = watch::run(&daemon.api(), &Out::memory(Format::Table, false)).await.unwrap_err();
-    assert_eq!(Stop::of(&error).exit, Exit::CouldNotAsk);
+    assert_eq!(Stop::from_error(&error).exit, Exit::CouldNotAsk);
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn a_check_of_several_nodes_continues_after_an_error() {
         let Verb::Check(args) = verb(line) else { panic!("{line}") };
         let out = Out::memory(Format::Json, false);
         let exit = examine::check(&daemon.api(), &out, &args).await.unwrap();
-        let view: Value = serde_json::from_str(&out.captured().0).unwrap();
+        let view: Value = serde_json::from_str(&out.captured_text().0).unwrap();
         let names = |key: &str| -> Vec<&str> {
             view[key].as_array().into_iter().flatten().filter_map(|one| one["node"].as_str()).collect()
         };

@@ -260,7 +260,7 @@ pub fn jobs() -> JobsView {
     JobsView { version: 1, as_of: as_of(), names, jobs: vec![done, job(17)], queued: Vec::new() }
 }
 
-pub fn why() -> WhyView {
+pub fn why_view() -> WhyView {
     let node = NodeView { finding: Some(drifted_finding()), absences: 3, ..node(4, "w1") };
     WhyView {
         version: 1,

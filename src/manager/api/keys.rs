@@ -21,12 +21,12 @@ const DAY_MS: u64 = 24 * 3_600_000;
 
 /// The gossip keys that the caller must hold; it sends by the first one. Notes which step the
 /// caller has confirmed.
-pub async fn held(
+pub async fn gossip_keys(
     State(desk): State<Arc<JoinService>>,
     caller: Caller,
     Json(request): Json<GossipKeysRequest>,
 ) -> Result<axum::Json<GossipKeysReply>, Failure> {
-    let shared = desk.shared();
+    let shared = desk.context();
     let node = member(shared, &caller)?;
     let inventory = shared.inventory();
     shared.key_confirmed.record(node.id, request.holds);
@@ -38,7 +38,7 @@ pub async fn held(
 
 /// The CAs that the caller must trust; the first one issues. Notes which step the caller has
 /// confirmed.
-pub async fn trusted(
+pub async fn trusted_cas(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Json(request): Json<CaRequest>,

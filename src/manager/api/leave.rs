@@ -53,7 +53,7 @@ pub(super) fn left_failure(inventory: &Inventory, name: &str) -> Option<Failure>
 }
 
 /// The node of an order. A node that left can only be removed.
-pub(super) fn about_whom(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
+pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
     let left = || inventory.left_by_name(name).filter(|_| verb == "remove").map(|left| left.node.clone());
     find_node(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }

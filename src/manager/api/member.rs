@@ -37,7 +37,7 @@ pub async fn raft(
     let reply = shared.raft.handle(&kind, body.to_vec()).await;
     let reply = reply.map_err(|error| {
         if let RaftError::BadMessage { why } = &error {
-            shared.notices.tell(
+            shared.notices.notify(
                 "unreadable",
                 None,
                 &format!("the messages of another manager can't be read here: {why}"),
@@ -79,7 +79,7 @@ fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result
     let node = inventory.node(*id);
     if let Some(node) = node {
         check_node_key(node, key)?;
-        shared.certificates.seen(*id, *cert_not_after);
+        shared.certificates.record_expiry(*id, *cert_not_after);
     }
     let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
     match RaftIdStatus::for_node(&inventory, *id, sender) {
@@ -95,7 +95,7 @@ fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result
             Err(Failure::new(Code::Forbidden, text))
         }
         RaftIdStatus::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
-        RaftIdStatus::Unknown if shared.sponsors.told(*id) => Ok(()),
+        RaftIdStatus::Unknown if shared.sponsors.is_known_manager(*id) => Ok(()),
         // Our own Raft id is the index of the log entry that made us a manager. While we have not
         // applied that entry, our inventory is older than the peer list we were started with, so
         // trust the list.
@@ -170,7 +170,7 @@ pub struct CaKeysReply {
 
 pub async fn ca(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<axum::Json<CaKeysReply>, Failure> {
     to_manage(&shared, &caller)?;
-    let cas = shared.cas.all().iter().map(|ca| CaPair::from_ca(ca)).collect();
+    let cas = shared.cas.all_cas().iter().map(|ca| CaPair::from_ca(ca)).collect();
     Ok(axum::Json(CaKeysReply { key_pem: shared.cas.first().key_pem(), cas }))
 }
 
@@ -266,7 +266,7 @@ impl JoinService {
         Self { parts, limit, busy: Mutex::default() }
     }
 
-    pub(super) fn shared(&self) -> &Arc<ManagerContext> {
+    pub(super) fn context(&self) -> &Arc<ManagerContext> {
         &self.parts.shared
     }
 
@@ -283,7 +283,7 @@ impl JoinService {
         }
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
-        let ca = shared.cas.of(inventory.issuer()).ok_or_else(lacks)?;
+        let ca = shared.cas.for_certificate(inventory.issuer()).ok_or_else(lacks)?;
         let validity = Validity::valid_for(self.parts.certificate_validity);
         let issued = ca.issue_as(manager, node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
         Ok(RenewReply {
@@ -384,7 +384,7 @@ fn not_alive(
     let Some(node) = known.filter(|n| n.spec.public_key == request.node_public_key) else { return Ok(()) };
     if let Some(text) = copy_reason(node, shared.signed_address(node.name()), request) {
         let name = node.name();
-        shared.notices.tell(&format!("copy {name} {}", request.advertise), Some(name.as_str()), &text);
+        shared.notices.notify(&format!("copy {name} {}", request.advertise), Some(name.as_str()), &text);
         let next = format!(
             "on a copy of {name}'s disk: rm node.key in its data directory, give it its own machine id (rm /etc/machine-id; \
              systemd-machine-id-setup), and join under another name; if this is {name} itself, stop its other daemon, and join \

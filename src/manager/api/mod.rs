@@ -4,27 +4,27 @@
 //! A manager that does not lead forwards `/v1` requests to the leader. Without a leader it answers
 //! reads from its own state, marked as stale, and refuses the rest.
 
+mod authorization;
 mod backup;
 mod checks;
+mod examination;
 mod fleet;
 mod forward;
-mod gate;
 mod invite;
 mod jobs;
 mod keys;
 mod leave;
-mod look;
 mod member;
 mod operators;
 mod order;
 mod pending;
 mod plan;
 mod position;
+mod reachability;
 mod read;
 mod remove;
 mod renew;
 mod replay;
-mod road;
 mod roles;
 mod state;
 mod tokens;
@@ -52,7 +52,7 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
     let v1 = Router::new()
         .route("/v1/status", get(read::status))
         .route("/v1/raft", get(roles::raft))
-        .route("/v1/removed", get(remove::removed))
+        .route("/v1/removed", get(remove::list_removed))
         .route("/v1/nodes", post(invite::invite))
         .route("/v1/accept", post(pending::accept))
         .route("/v1/keys", get(keys::status))
@@ -61,7 +61,7 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .route("/v1/operators/revoke", post(operators::revoke))
         .route("/v1/tokens", get(tokens::list))
         .route("/v1/tokens/rotate", post(tokens::rotate))
-        .route("/v1/nodes/{name}/why", get(read::why))
+        .route("/v1/nodes/{name}/why", get(read::explain_node))
         .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/nodes/{name}/vars", get(vars::vars))
         .route("/v1/nodes/{name}/checks", get(checks::checks))
@@ -75,9 +75,9 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .route("/v1/metrics", get(read::prometheus))
         .route("/v1/inventory", get(fleet::inventory))
         .route("/v1/apply", post(fleet::apply).layer(wire::large_body()))
-        .route("/v1/nodes/{name}/check", post(look::check))
-        .route("/v1/nodes/{name}/diff", post(look::diff))
-        .route("/v1/nodes/{name}/adopt", post(look::adopt))
+        .route("/v1/nodes/{name}/check", post(examination::check))
+        .route("/v1/nodes/{name}/diff", post(examination::diff))
+        .route("/v1/nodes/{name}/adopt", post(examination::adopt))
         .route("/v1/nodes/{name}/plan", post(plan::plan))
         .route("/v1/nodes/{name}/{order}", post(order::order))
         .route("/v1/resume", post(order::resume_fleet))
@@ -87,8 +87,8 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .route("/v1/raft/state", get(state::state))
         .route("/raft/{kind}", post(member::raft).layer(wire::large_body()))
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
-        .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
-        .route("/manager/v1/examine/{node}", get(road::examine))
+        .route("/manager/v1/reach/{node}", get(reachability::ask).post(reachability::report))
+        .route("/manager/v1/examine/{node}", get(reachability::examine))
         .route("/manager/v1/log/{attempt}", get(jobs::own_log))
         .route(remoor_cluster::rpc::position::POSITION_PATH, get(position::position))
         .route(super::authority::CA_KEYS_PATH, get(member::ca).post(member::keep_ca))
@@ -96,15 +96,15 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .route(remoor_cluster::rpc::leave::LEAVE_PATH, post(leave::leave))
-        .route(CA_PATH, post(keys::trusted))
+        .route(CA_PATH, post(keys::trusted_cas))
         .with_state(shared.clone());
     let join = Router::new()
         .route(remoor_cluster::rpc::join::JOIN_PATH, post(member::join))
         .route(RENEW_PATH, post(renew::renew))
-        .route(GOSSIP_KEYS_PATH, post(keys::held))
+        .route(GOSSIP_KEYS_PATH, post(keys::gossip_keys))
         .with_state(desk);
     let all = v1.merge(inner).merge(join);
-    wire::finish(all.layer(axum::middleware::from_fn_with_state(shared, gate::admit)))
+    wire::finish(all.layer(axum::middleware::from_fn_with_state(shared, authorization::admit)))
 }
 
 /// The author of an order for the journal, the manager that forwarded it, and the operator's key.
@@ -187,7 +187,7 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure
     };
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
     check_node_key(&node, key)?;
-    shared.certificates.seen(*id, *cert_not_after);
+    shared.certificates.record_expiry(*id, *cert_not_after);
     Ok(node)
 }
 

@@ -2,7 +2,7 @@
 //! over SSH. An order for several nodes is one entry: accepted for all or refused for all.
 
 use super::super::{ManagerContext, examine, wall};
-use super::look::{is_no_route, look};
+use super::examination::{examine_node, is_no_route};
 use super::{leave, operator, propose, remove, roles};
 use axum::extract::{Path, State};
 use futures_util::{StreamExt, TryStreamExt};
@@ -38,13 +38,13 @@ pub async fn order(
 ) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = leave::about_whom(&inventory, &name, &verb)?;
+    let node = leave::node_of_order(&inventory, &name, &verb)?;
     let (command, mut view) = Desk { shared: &shared, by: &by, node: &node, request: &request }.decide(&verb).await?;
     if let Some(command) = command {
         view.warnings = roles::warnings(&shared, std::slice::from_ref(&command));
-        let removed = remove::of(std::slice::from_ref(&command));
+        let removed = remove::removed_nodes(std::slice::from_ref(&command));
         propose(&shared, &by, command).await?;
-        remove::tell(&shared, &inventory, &removed);
+        remove::notify_removed(&shared, &inventory, &removed);
     }
     Ok(axum::Json(view))
 }
@@ -65,7 +65,7 @@ pub async fn orders(
         return Err(Failure::new(Code::BadRequest, format!("{} takes exactly one node", request.order)));
     }
     let inventory = shared.inventory();
-    let node = |name: &String| leave::about_whom(&inventory, name, &request.order);
+    let node = |name: &String| leave::node_of_order(&inventory, name, &request.order);
     let nodes = request.nodes.iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let alone = nodes.len() == 1;
     let decide = async |node: Arc<Node>| {
@@ -89,13 +89,13 @@ pub async fn orders(
     if request.order == "update" && !request.request.no_canary {
         roll_out(&inventory, &mut commands);
     }
-    let (warnings, removed) = (roles::warnings(&shared, &commands), remove::of(&commands));
+    let (warnings, removed) = (roles::warnings(&shared, &commands), remove::removed_nodes(&commands));
     match commands.len() {
         0 => {}
         1 => drop(propose(&shared, &by, commands.remove(0)).await?),
         _ => drop(propose(&shared, &by, Command::Batch(commands)).await?),
     }
-    remove::tell(&shared, &inventory, &removed);
+    remove::notify_removed(&shared, &inventory, &removed);
     Ok(axum::Json(OrdersView { version: 1, orders, warnings }))
 }
 
@@ -361,7 +361,7 @@ impl Desk<'_> {
             let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
             return self.want(self.build_request(Trigger::Live, services, Vec::new(), false));
         }
-        let evidence = match look(self.shared, self.node).await {
+        let evidence = match examine_node(self.shared, self.node).await {
             // No manager can examine the node: queue the order, as for an absent node.
             Err(failure) if is_no_route(&failure) && !self.request.no_queue => {
                 let services = self.request.services.iter().map(|s| s.as_str().into()).collect();

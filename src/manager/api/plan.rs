@@ -4,7 +4,7 @@
 //! The plan lists the selected tasks, not what they would change: only the node knows that.
 
 use super::super::{ManagerContext, blobs};
-use super::look::look;
+use super::examination::examine_node;
 use super::order::Desk;
 use super::{as_of, find_node, operator};
 use crate::fleet::{self, ClusterContext, PlanScope};
@@ -44,7 +44,7 @@ pub async fn plan(
         return Err(Failure::new(Code::Unavailable, text).next(format!("remoor wait {name} --for=alive")));
     }
     let begun = std::time::Instant::now();
-    let evidence = look(&shared, &node).await?;
+    let evidence = examine_node(&shared, &node).await?;
     let judged = desk.judge(&inventory, &evidence);
     let unclear = matches!(judged.verdict, Verdict::Unknown(_)) && evidence.expected.is_some() && !request.force;
     if unclear {

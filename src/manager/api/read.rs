@@ -247,7 +247,7 @@ async fn pump(
     }
 }
 
-pub async fn why(
+pub async fn explain_node(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
@@ -356,7 +356,7 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
         next.push(format!("on {name}: systemctl restart remoor"));
     }
     if node.key_changed.is_some() {
-        next.push(super::look::compare_key(name.as_str()));
+        next.push(super::examination::compare_key(name.as_str()));
     }
     if node.baseline.is_none() {
         next.push(format!("remoor commission {name}, or remoor adopt {name}"));
@@ -430,14 +430,14 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
         agent_faults: node.agent_faults,
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
-        unanswered: shared.unanswered(node.name()),
+        unanswered: shared.unanswered_pings(node.name()),
         manager_state: raft.state.as_str().to_owned(),
         manager_waits: raft.waits,
         manager_silent: raft.silent,
         lag: raft.lag,
         zone: node.spec.zone.clone(),
         services: services.iter().map(ToString::to_string).collect(),
-        certificate_until: shared.certificates.of(node.id).and_then(since),
+        certificate_until: shared.certificates.expiry_of(node.id).and_then(since),
     }
 }
 

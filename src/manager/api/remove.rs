@@ -62,7 +62,7 @@ fn describe_removal(node: &Node, up: bool) -> String {
 
 /// Tells the nodes that these accepted orders removed. `before` is the state on which the orders
 /// were decided.
-pub(super) fn tell(shared: &ManagerContext, before: &Inventory, ordered: &[NodeId]) {
+pub(super) fn notify_removed(shared: &ManagerContext, before: &Inventory, ordered: &[NodeId]) {
     let now = shared.inventory();
     for id in ordered.iter().filter(|id| now.removed.contains_key(id)) {
         members::tell_removed(shared, before.node(*id));
@@ -70,13 +70,13 @@ pub(super) fn tell(shared: &ManagerContext, before: &Inventory, ordered: &[NodeI
 }
 
 /// The nodes that these orders remove.
-pub(super) fn of(commands: &[Command]) -> Vec<NodeId> {
+pub(super) fn removed_nodes(commands: &[Command]) -> Vec<NodeId> {
     let removed = commands.iter().filter(|command| matches!(command, Command::Remove { .. }));
     removed.filter_map(Command::in_batch).collect()
 }
 
 /// Lists removed nodes, and until when they are remembered.
-pub async fn removed(
+pub async fn list_removed(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
 ) -> Result<TimedJson<RemovedView>, Failure> {

@@ -15,7 +15,7 @@ pub async fn renew(
     caller: Caller,
     Json(request): Json<RenewRequest>,
 ) -> Result<axum::Json<RenewReply>, Failure> {
-    let shared = desk.shared();
+    let shared = desk.context();
     let node = member(shared, &caller)?;
     let reply = desk.issue(&node, &request.tls_csr_pem)?;
     match caller.is_expired(wall()) {

@@ -62,8 +62,8 @@ fn step(step: &RecordedStep, node: NodeId) -> ReplayStep {
         step.actions.iter().zip(&step.about).filter(|(_, about)| **about == Some(node)).map(|(a, _)| a).collect();
     ReplayStep {
         at: wire::rfc3339(step.at),
-        told: messages::told(&step.event),
-        asked: own.iter().map(|a| messages::asked(a)).collect(),
+        told: messages::describe_event(&step.event),
+        asked: own.iter().map(|a| messages::describe_action(a)).collect(),
         event: serde_json::to_value(&step.event).unwrap_or_default(),
         actions: own.iter().map(|a| serde_json::to_value(a).unwrap_or_default()).collect(),
     }

@@ -103,7 +103,7 @@ impl Backups {
         // Within an hour a notice is only repeated under another key.
         let key = format!("{BACKUP} {}", state.kept.last.as_ref().map_or(0, |last| last.at.0));
         drop(state);
-        notices.tell(&key, Some(me.as_str()), &text);
+        notices.notify(&key, Some(me.as_str()), &text);
     }
 }
 

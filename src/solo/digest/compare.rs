@@ -51,7 +51,7 @@ pub struct Attribute {
 
 impl Attribute {
     /// The text for people.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.before == SECRET {
             true => "content".to_owned(),
             false => format!("{} {} -> {}", self.attribute, self.before, self.now),

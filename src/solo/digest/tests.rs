@@ -40,7 +40,7 @@ impl Place {
         let prefix = format!("{}/", self.dir.path().display());
         let line = |c: &PathChange| {
             let what = serde_json::to_value(c.change).unwrap();
-            let attributes: Vec<String> = c.attributes.iter().map(|a| format!(" {}", a.told())).collect();
+            let attributes: Vec<String> = c.attributes.iter().map(|a| format!(" {}", a.describe())).collect();
             format!("{} {}{}", what.as_str().unwrap(), c.path.replace(&prefix, ""), attributes.concat())
         };
         comparison.differences.iter().map(line).collect()

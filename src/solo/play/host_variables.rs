@@ -56,7 +56,7 @@ impl<'a> HostVariables<'a> {
     }
 
     /// The large values that are the same for all hosts; they are created once.
-    pub fn shared(&self) -> &BTreeMap<String, SharedVar> {
+    pub fn shared_values(&self) -> &BTreeMap<String, SharedVar> {
         &self.shared
     }
 

@@ -69,7 +69,7 @@ pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
             extra_vars: request.extra.clone(),
             elevated: request.elevated || tasks_are_root(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
-            shared: contexts.shared().clone(),
+            shared: contexts.shared_values().clone(),
             modes: Some(&files.modes),
             root: &root,
             here: matches!(roads.connection_to(name, false), Ok((HostConnection::Local { .. }, _))),
@@ -87,7 +87,7 @@ pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
         if plan.plays.is_empty() {
             continue;
         }
-        let names = context.vars.keys().chain(contexts.shared().keys());
+        let names = context.vars.keys().chain(contexts.shared_values().keys());
         let names: Vec<&str> = names.map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
         let (doubts, wrong): (Vec<_>, Vec<_>) =

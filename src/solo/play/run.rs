@@ -314,7 +314,7 @@ fn remote(prepared: &PreparedPlay) -> Result<(Option<Arc<Remote>>, Option<Contro
     let dir = ControlSocketDir::new_in(&place).map_err(local)?;
     let config = RemoteConfig {
         control_dir: dir.path().to_owned(),
-        builds: vec![Build::running().map_err(local)?],
+        builds: vec![Build::of_this_program().map_err(local)?],
         launch: Launch::Personal,
         state_dir: STATE_DIR.to_owned(),
         arguments: vec!["exec".to_owned(), "-".to_owned()],

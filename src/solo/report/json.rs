@@ -11,7 +11,7 @@ use std::time::SystemTime;
 /// durations in nanoseconds.
 pub fn goss_json(run: &SuiteRun) -> Value {
     let counts = Counts::for_run(run);
-    let results: Vec<Value> = run.told().map(result).collect();
+    let results: Vec<Value> = run.reported_outcomes().map(result).collect();
     json!({
         "results": results,
         "summary": {

@@ -16,7 +16,7 @@ pub(super) fn junit(run: &SuiteRun) -> String {
         run.took.as_secs_f64(),
         moment(run.started)
     );
-    for outcome in run.told() {
+    for outcome in run.reported_outcomes() {
         let name = format!("{} {} {}", goss_type(&outcome.kind), outcome.id, property(outcome));
         text += &format!(
             "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">\n",

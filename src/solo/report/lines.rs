@@ -5,8 +5,8 @@ use crate::solo::run::SuiteRun;
 use remoor_model::CheckState;
 
 pub(super) fn tap(run: &SuiteRun) -> String {
-    let mut text = format!("1..{}\n", run.told().count());
-    for (number, outcome) in run.told().enumerate() {
+    let mut text = format!("1..{}\n", run.reported_outcomes().count());
+    for (number, outcome) in run.reported_outcomes().enumerate() {
         let word = if is_bad(outcome) { "not ok" } else { "ok" };
         let skip = if is_skipped(outcome) { "# SKIP " } else { "" };
         // An unescaped `#` would start a TAP directive.

@@ -82,7 +82,7 @@ impl Counts {
 
     /// Counts only the reported assertions, for formats that write the number of records first.
     fn for_reported(run: &SuiteRun) -> Self {
-        Self::count_outcomes(run.told())
+        Self::count_outcomes(run.reported_outcomes())
     }
 
     fn count_outcomes<'a>(outcomes: impl Iterator<Item = &'a AssertionOutcome> + Clone) -> Self {

@@ -8,7 +8,7 @@ use remoor_check::AssertionOutcome;
 pub(super) fn documentation(run: &SuiteRun) -> String {
     let mut text = String::new();
     let mut before: Option<&AssertionOutcome> = None;
-    for outcome in run.told() {
+    for outcome in run.reported_outcomes() {
         if before.is_none_or(|before| (&before.kind, &before.id) != (&outcome.kind, &outcome.id)) {
             text += &heading(outcome);
         }
@@ -24,7 +24,7 @@ pub(super) fn rspecish(run: &SuiteRun) -> String {
         (_, true) => 'S',
         _ => '.',
     };
-    let letters: String = run.told().map(letter).collect();
+    let letters: String = run.reported_outcomes().map(letter).collect();
     format!("{letters}\n\n{}", failures_and_totals(run))
 }
 
@@ -47,7 +47,7 @@ fn heading(outcome: &AssertionOutcome) -> String {
 fn failures_and_totals(run: &SuiteRun) -> String {
     let mut text = String::new();
     let mut before: Option<&AssertionOutcome> = None;
-    for outcome in run.told().filter(|outcome| is_bad(outcome) || is_skipped(outcome)) {
+    for outcome in run.reported_outcomes().filter(|outcome| is_bad(outcome) || is_skipped(outcome)) {
         if before.is_none() {
             text += "Failures/Skipped:\n\n";
         }

@@ -15,8 +15,8 @@ fn drain_a_manager(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let told = drain_and_check(c);
     // A failed story may have left it in any of these states.
-    c.order("m1", &["resume", "m3"])?;
-    c.order("m1", &["commission", "m3"])?;
+    c.run_with_retry("m1", &["resume", "m3"])?;
+    c.run_with_retry("m1", &["commission", "m3"])?;
     told?;
     wait_quiet(c)
 }

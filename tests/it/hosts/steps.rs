@@ -62,7 +62,7 @@ pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
 
 /// Runs `remoor`, which must end with this code. Returns its output on both channels.
 pub fn run_expecting(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
-    let output = c.order(host, argv)?;
+    let output = c.run_with_retry(host, argv)?;
     let said = both_outputs(&output);
     ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
     ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));

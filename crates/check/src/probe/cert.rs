@@ -194,7 +194,7 @@ struct DeadlineStream {
 }
 
 impl DeadlineStream {
-    fn remaining(&self) -> io::Result<Duration> {
+    fn remaining_time(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(as_timeout(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
     }
@@ -210,14 +210,14 @@ fn as_timeout(error: io::Error) -> io::Error {
 
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.remaining()?))?;
+        self.stream.set_read_timeout(Some(self.remaining_time()?))?;
         self.stream.read(buffer).map_err(as_timeout)
     }
 }
 
 impl Write for DeadlineStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.remaining()?))?;
+        self.stream.set_write_timeout(Some(self.remaining_time()?))?;
         self.stream.write(buffer).map_err(as_timeout)
     }
 

@@ -151,7 +151,7 @@ fn no_answer(server: SocketAddr, error: &io::Error) -> ProbeError {
     }
 }
 
-fn remaining(until: Instant) -> io::Result<Duration> {
+fn remaining_time(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
@@ -161,12 +161,12 @@ fn send_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8
     let any = if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(server)?;
-    let pause = remaining(until)? / TRIES;
+    let pause = remaining_time(until)? / TRIES;
     let mut buffer = vec![0; 1 << 16];
     for number in 1..=TRIES {
         let again = if number == TRIES { until } else { Instant::now() + pause };
         socket.send(query)?;
-        while let Ok(wait) = remaining(again) {
+        while let Ok(wait) = remaining_time(again) {
             socket.set_read_timeout(Some(wait))?;
             match socket.recv(&mut buffer) {
                 Ok(length) if fits(&buffer[..length]) => return Ok(buffer[..length].to_vec()),
@@ -181,15 +181,15 @@ fn send_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8
 
 /// Sends the query by TCP, for an answer that is too large for a datagram.
 fn send_tcp(query: &[u8], server: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&server, remaining(until)?)?;
+    let mut stream = TcpStream::connect_timeout(&server, remaining_time(until)?)?;
     let length = u16::try_from(query.len()).map_err(io::Error::other)?;
-    stream.set_write_timeout(Some(remaining(until)?))?;
+    stream.set_write_timeout(Some(remaining_time(until)?))?;
     stream.write_all(&[&length.to_be_bytes(), query].concat())?;
     let mut exactly = |count: usize| {
         let mut bytes = vec![0; count];
         let mut filled = 0;
         while filled < count {
-            stream.set_read_timeout(Some(remaining(until)?))?;
+            stream.set_read_timeout(Some(remaining_time(until)?))?;
             match stream.read(&mut bytes[filled..])? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
                 more => filled += more,

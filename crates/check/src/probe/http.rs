@@ -70,7 +70,7 @@ fn request(ask: &ProbeContext) -> Result<(u16, String, ProbeAnswer), ProbeError>
         if ask.flag("no-follow-redirects") {
             break response;
         }
-        let next = hop.next(&ask.check.name, response.status().as_u16(), location.as_deref());
+        let next = hop.next_request(&ask.check.name, response.status().as_u16(), location.as_deref());
         match next.map_err(|elsewhere| failed_error(format!("redirected to {elsewhere}")))? {
             None => break response,
             Some(_) if requests == REQUESTS_MAX => {

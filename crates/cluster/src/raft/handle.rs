@@ -389,7 +389,7 @@ pub(super) fn open<S: StateMachine>(
     let machine = Machine::open(SnapshotFile::new(&snapshot_path), publish, feed, announce)?;
     let log = LogStore::open(&log_path, &Owner::for_config(cfg))?;
     if let Some(purged) = log.last_purged()
-        && machine.applied().is_none_or(|applied| applied.index < purged.index)
+        && machine.last_applied().is_none_or(|applied| applied.index < purged.index)
     {
         let why = format!("it does not include entry {}, up to which the log was purged", purged.index);
         return Err(RaftError::Corrupt { path: snapshot_path, why });

@@ -103,7 +103,7 @@ impl<S: StateMachine> Machine<S> {
     }
 
     /// The log id up to which the state has applied entries.
-    pub fn applied(&self) -> Option<LogId<S>> {
+    pub fn last_applied(&self) -> Option<LogId<S>> {
         self.applied
     }
 

@@ -45,7 +45,7 @@ pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S
         tokio::task::spawn_blocking(move || handle::open::<S>(&read, publish, feed, Arc::new(AtomicBool::new(false))));
     let (log, machine) = opened.await.map_err(|e| RaftError::Stopped { why: e.to_string() })??;
     let mut state = S::clone(&state.borrow());
-    let mut last = machine.applied();
+    let mut last = machine.last_applied();
     let mut members = machine.members().clone();
     for entry in log.range(last.map_or(0, |id| id.index + 1).., usize::MAX) {
         match &entry.payload {

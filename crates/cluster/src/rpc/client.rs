@@ -184,7 +184,7 @@ impl Client {
 
     /// Sends a Raft message and returns the answer, without HTTP if the server supports that. The
     /// message may be sent twice, which Raft tolerates.
-    pub async fn tell(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
+    pub async fn send_raft_message(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.in_time(async {
             if let Some(open) = self.take_raft_stream()
                 && let Ok(answer) = self.send_on(open, kind, &body).await

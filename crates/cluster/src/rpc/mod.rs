@@ -22,7 +22,7 @@ pub mod join; // how a machine becomes a node
 pub mod leave; // a node that leaves permanently
 pub mod limit; // token bucket per peer address
 pub mod node; // requests of the leader to a node that is to be a manager
-pub mod plain; // serving a router over plain HTTP
+pub mod plain_http; // serving a router over plain HTTP
 pub mod position; // the end of a manager's log
 pub mod raft_stream; // Raft messages without HTTP
 pub mod renew; // when a certificate is renewed, and the messages for it

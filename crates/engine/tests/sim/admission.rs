@@ -239,7 +239,7 @@ impl World {
         }
         self.known.insert(*id, spec.public_key.clone());
         let gossip = &self.state.gossip;
-        let keys = (gossip.held().0, None);
+        let keys = (gossip.active_keys().0, None);
         self.gossip.entry(*id).or_insert((false, 0, keys));
     }
 
@@ -367,7 +367,7 @@ impl World {
     /// hold the current keys.
     fn gossip(&mut self) {
         let Some(node) = self.node() else { return };
-        let (changed, held) = (self.state.gossip.changed, self.state.gossip.held());
+        let (changed, held) = (self.state.gossip.changed, self.state.gossip.active_keys());
         let leave = self.rng.chance(250);
         if let Some(entry) = self.gossip.get_mut(&node) {
             // A returning node fetches the keys over TLS first, because it cannot take part in

@@ -21,7 +21,7 @@ pub fn own_binary() -> std::io::Result<(Vec<u8>, Sha256)> {
 /// program. Blocking.
 pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
     let own = Path::new("/proc/self/exe");
-    let build = Build::running().map_err(DiskError::io("reading", own))?;
+    let build = Build::of_this_program().map_err(DiskError::io("reading", own))?;
     std::fs::create_dir_all(dir).map_err(DiskError::io("making", dir))?;
     let path = dir.join(format!("remoor-{}", build.sha256));
     if !path.exists() {

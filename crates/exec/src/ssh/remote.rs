@@ -57,7 +57,7 @@ impl Build {
     }
 
     /// The running program, even if its file was replaced after the start.
-    pub fn running() -> std::io::Result<Self> {
+    pub fn of_this_program() -> std::io::Result<Self> {
         Self::from_file(std::env::consts::ARCH, Path::new("/proc/self/exe"))
     }
 }

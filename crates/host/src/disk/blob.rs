@@ -62,7 +62,7 @@ impl BlobStore {
 
     /// Removes blobs that are not in `named` and were stored `before` that time. Returns their
     /// number.
-    pub fn keep(&self, named: &BTreeSet<Sha256>, before: std::time::SystemTime) -> Result<usize, DiskError> {
+    pub fn remove_unnamed(&self, named: &BTreeSet<Sha256>, before: std::time::SystemTime) -> Result<usize, DiskError> {
         let mut removed = 0;
         for hash in self.list()?.into_iter().filter(|hash| !named.contains(hash)) {
             let path = self.path(&hash);
@@ -119,9 +119,9 @@ mod tests {
         std::fs::write(dir.path().join("ab-note"), "no blob").unwrap();
         assert_eq!(store.get(&hashes[7]).unwrap(), Some(vec![7; 100]));
         let (past, future) = (SystemTime::UNIX_EPOCH, SystemTime::now() + Duration::from_secs(60));
-        assert_eq!(store.keep(&BTreeSet::new(), past).unwrap(), 0, "all are young");
+        assert_eq!(store.remove_unnamed(&BTreeSet::new(), past).unwrap(), 0, "all are young");
         let gone = hashes.remove(7);
-        assert_eq!(store.keep(&hashes.iter().copied().collect(), future).unwrap(), 1);
+        assert_eq!(store.remove_unnamed(&hashes.iter().copied().collect(), future).unwrap(), 1);
         assert_eq!(store.get(&gone).unwrap(), None);
         hashes.sort();
         assert_eq!(BlobStore::new(dir.path()).unwrap().list().unwrap(), hashes);

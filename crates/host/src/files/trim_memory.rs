@@ -39,13 +39,13 @@ pub fn trim_memory_above(kb: usize) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<usize> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
     if pages.is_some_and(|pages| pages * rustix::param::page_size() / 1024 > kb) {
-        let_go();
+        trim_memory();
     }
 }
 
 /// Trims memory, for a process that begins a different kind of work. A failure is only logged,
 /// because then the pages just stay resident.
-pub fn let_go() {
+pub fn trim_memory() {
     if let Err(error) = LoadedFiles::now().and_then(|loaded| loaded.give_back()) {
         tracing::debug!(%error, "the pages of the program stay resident");
     }

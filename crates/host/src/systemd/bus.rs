@@ -201,7 +201,7 @@ impl<'a> Bus<'a> {
             if let Some(fixed) = self.input.first_chunk() {
                 let size = wire::message_size(fixed)?;
                 if self.input.len() >= size {
-                    let message = wire::message(&self.input[..size]);
+                    let message = wire::decode_message(&self.input[..size]);
                     self.input.drain(..size);
                     return Ok(message?);
                 }

@@ -69,7 +69,7 @@ impl<'a> SystemdManager<'a> {
         let body = self.bus.call(&MethodCall { destination, path: &path, interface, member: "GetAll", args })?;
         let properties = body.first().map(Value::items).unwrap_or_default().iter();
         let shown = properties.filter_map(|pair| match pair.items() {
-            [Value::Text(name), value] => Some((name.clone(), property_text::text(name, value)?)),
+            [Value::Text(name), value] => Some((name.clone(), property_text::property_text(name, value)?)),
             _ => None,
         });
         Ok(shown.filter(|(_, text)| !text.is_empty()).collect())

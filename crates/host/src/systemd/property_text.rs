@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 
 /// None: the value has no plain text (`ExecStart`, `EnvironmentFiles`), or is a bit set with named
 /// bits.
-pub fn text(name: &str, value: &Value) -> Option<String> {
+pub fn property_text(name: &str, value: &Value) -> Option<String> {
     Some(match value {
         Value::Text(text) => text.replace('\n', "\\x0a"),
         Value::Bool(on) => if *on { "yes" } else { "no" }.to_owned(),
@@ -163,10 +163,12 @@ mod tests {
             ("Before", texts(&[]), ""),
             ("InvocationID", Value::Array(vec![Value::Byte(0xc9), Value::Byte(0)]), "c900"),
         ] {
-            assert_eq!(text(name, &value).as_deref(), Some(expected), "{name} {value:?}");
+            assert_eq!(property_text(name, &value).as_deref(), Some(expected), "{name} {value:?}");
         }
-        assert_eq!(text("ExecStart", &Value::Array(vec![Value::Struct(vec![])])), None);
-        assert_eq!(text("CapabilityBoundingSet", &Value::Long(1)), None);
-        assert!(text("StateChangeTimestamp", &Value::Long(1_700_000_000_000_000)).unwrap().contains(" 2023-11-1"));
+        assert_eq!(property_text("ExecStart", &Value::Array(vec![Value::Struct(vec![])])), None);
+        assert_eq!(property_text("CapabilityBoundingSet", &Value::Long(1)), None);
+        assert!(
+            property_text("StateChangeTimestamp", &Value::Long(1_700_000_000_000_000)).unwrap().contains(" 2023-11-1")
+        );
     }
 }

@@ -47,7 +47,7 @@ fn serve(mut stream: UnixStream, answers: &Answers) -> std::io::Result<()> {
         let mut whole = fixed.to_vec();
         whole.resize(wire::message_size(&fixed).unwrap(), 0);
         stream.read_exact(&mut whole[wire::HEADER_BYTES..])?;
-        let BusMessage { member, body, path, serial, .. } = wire::message(&whole).unwrap();
+        let BusMessage { member, body, path, serial, .. } = wire::decode_message(&whole).unwrap();
         let args = body.iter().flat_map(|value| match value {
             Value::Array(items) => items.iter().filter_map(Value::text).map(str::to_owned).collect(),
             Value::Bool(on) => vec![on.to_string()],

@@ -180,7 +180,7 @@ pub fn message_size(fixed: &[u8; HEADER_BYTES]) -> Result<usize, InvalidMessage>
 }
 
 /// Decodes a whole message.
-pub fn message(bytes: &[u8]) -> Result<BusMessage, InvalidMessage> {
+pub fn decode_message(bytes: &[u8]) -> Result<BusMessage, InvalidMessage> {
     let mut reader = MessageReader::new(bytes)?;
     reader.at = 1;
     let mut out = BusMessage { kind: reader.byte()?, ..BusMessage::default() };
@@ -452,11 +452,11 @@ mod tests {
         let bytes = encode_call(7, &hello);
         assert_eq!(&bytes[..16], b"l\x01\x00\x01\x06\x00\x00\x00\x07\x00\x00\x00\x47\x00\x00\x00");
         assert_eq!(message_size(bytes[..16].try_into().unwrap()), Ok(bytes.len()));
-        let read = message(&bytes).unwrap();
+        let read = decode_message(&bytes).unwrap();
         assert_eq!((read.kind, read.serial, read.path.as_str(), read.member.as_str()), (CALL, 7, "/", "M"));
         assert_eq!(read.body, [text("x")]);
         let args = vec![CallArg::List(vec!["a.service", "b"]), CallArg::Bool(false), CallArg::Bool(true)];
-        let read = message(&encode_call(8, &MethodCall { args, ..hello })).unwrap();
+        let read = decode_message(&encode_call(8, &MethodCall { args, ..hello })).unwrap();
         let list = Value::Array(vec![text("a.service"), text("b")]);
         assert_eq!(read.body, [list, Value::Bool(false), Value::Bool(true)]);
     }
@@ -471,20 +471,20 @@ mod tests {
             pair("Names", Value::Array(vec![text("a"), text("b")])),
         ]);
         let bytes = peer::bytes(REPLY, 3, &[], "a{sv}s", &[properties.clone(), text("end")]);
-        let read = message(&bytes).unwrap();
+        let read = decode_message(&bytes).unwrap();
         assert_eq!((read.answers, read.body), (Some(3), vec![properties, text("end")]));
     }
 
     #[test]
     fn invalid_messages_are_errors() {
         let reply = peer::bytes(REPLY, 3, &[], "a(yi)s", &[Value::Array(vec![]), text("")]);
-        assert!(message(&reply).is_ok());
+        assert!(decode_message(&reply).is_ok());
         for signature in ["a()", "a(yi", "z", "(", ")", "aaaaaa", "(y}}"] {
             let mut broken = reply.clone();
             let at = broken.windows(6).position(|w| w == b"a(yi)s").unwrap();
             broken[at..at + 6].fill(b'y');
             broken[at..at + signature.len()].copy_from_slice(signature.as_bytes());
-            assert!(message(&broken).is_err(), "{signature}");
+            assert!(decode_message(&broken).is_err(), "{signature}");
         }
         assert_eq!(
             message_size(b"l\x02\x00\x01\xff\xff\xff\xff\x01\0\0\0\x08\0\0\0"),
@@ -497,9 +497,9 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>, signature in "[ybnqiuxtdsogva(){}]{0,40}") {
             let mut reply = peer::bytes(REPLY, 3, &[], "s", &[text("")]);
-            let _whatever = message(&bytes);
+            let _whatever = decode_message(&bytes);
             reply.extend(&bytes);
-            let _whatever = message(&reply);
+            let _whatever = decode_message(&reply);
             let mut rest = signature.as_bytes();
             let mut framed = vec![b'l'];
             framed.extend(&bytes);

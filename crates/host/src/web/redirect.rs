@@ -25,7 +25,12 @@ pub struct RedirectRequest {
 impl RedirectRequest {
     /// The request after an answer with `status` and `location`. None: the answer is final. Err:
     /// the target, which is not HTTP.
-    pub fn next(&self, first: &str, status: u16, location: Option<&str>) -> Result<Option<RedirectRequest>, String> {
+    pub fn next_request(
+        &self,
+        first: &str,
+        status: u16,
+        location: Option<&str>,
+    ) -> Result<Option<RedirectRequest>, String> {
         let keeps = match status {
             301..=303 => false,
             307 | 308 => true,
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn sensitive_headers_are_sent_only_to_the_same_host() {
-        let next = |from: &str, status, to: &str| hop(from).next(from, status, Some(to)).unwrap();
+        let next = |from: &str, status, to: &str| hop(from).next_request(from, status, Some(to)).unwrap();
         for (status, method, body) in
             [(301, "GET", false), (302, "GET", false), (303, "GET", false), (307, "POST", true), (308, "POST", true)]
         {
@@ -261,7 +266,7 @@ mod tests {
             assert_eq!((next.method.as_str(), next.body), (method, body), "{status}");
         }
         let head = RedirectRequest { method: "HEAD".into(), ..hop("http://h/") };
-        assert_eq!(head.next("http://h/", 302, Some("/x")).unwrap().unwrap().method, "HEAD");
+        assert_eq!(head.next_request("http://h/", 302, Some("/x")).unwrap().unwrap().method, "HEAD");
         for (from, to, headers, host) in [
             ("http://h/", "/x", 3, true),
             ("http://h:1/", "http://h:2/", 3, false),
@@ -278,13 +283,13 @@ mod tests {
         }
         // A removed header does not return after a redirect to the first host.
         let there = next("http://h/", 302, "http://x/").unwrap();
-        assert_eq!(there.next("http://h/", 302, Some("http://h/")).unwrap().unwrap().headers.len(), 1);
+        assert_eq!(there.next_request("http://h/", 302, Some("http://h/")).unwrap().unwrap().headers.len(), 1);
         for (status, location) in
             [(300, Some("/x")), (304, Some("/x")), (200, Some("/x")), (302, None), (302, Some(""))]
         {
-            assert_eq!(hop("http://h/").next("http://h/", status, location), Ok(None), "{status}");
+            assert_eq!(hop("http://h/").next_request("http://h/", status, location), Ok(None), "{status}");
         }
-        assert_eq!(hop("http://h/").next("http://h/", 302, Some("ftp://h/")), Err("ftp://h/".to_owned()));
+        assert_eq!(hop("http://h/").next_request("http://h/", 302, Some("ftp://h/")), Err("ftp://h/".to_owned()));
     }
 
     #[test]

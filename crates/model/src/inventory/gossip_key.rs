@@ -76,10 +76,10 @@ mod tests {
             assert_eq!(apply(&mut i, Command::GossipStep { changed }).as_deref(), Some("nothing-new"));
         }
         for pair in states.windows(2) {
-            let reads = |keys: &GossipKeys, key| keys.held().0 == key || keys.held().1 == Some(key);
-            assert!(reads(&pair[0], pair[1].held().0) && reads(&pair[1], pair[0].held().0), "{pair:?}");
+            let reads = |keys: &GossipKeys, key| keys.active_keys().0 == key || keys.active_keys().1 == Some(key);
+            assert!(reads(&pair[0], pair[1].active_keys().0) && reads(&pair[1], pair[0].active_keys().0), "{pair:?}");
             assert!(pair[0].changed < pair[1].changed);
         }
-        assert!(states[3].held().1.is_none() && states[3].serial != states[0].serial, "the old one is gone");
+        assert!(states[3].active_keys().1.is_none() && states[3].serial != states[0].serial, "the old one is gone");
     }
 }

@@ -141,12 +141,12 @@ impl BackupManifest {
 pub fn read(dir: &Path) -> Result<(Vec<BackupEntry>, u64), SafeError> {
     let wrong = |path: &Path, e| SafeError::new_refused(path, format!("is not a valid manifest: {e}"));
     let (old, path) = (dir.join(OLD_NAME), dir.join(NAME));
-    let mut entries: Vec<BackupEntry> = match atomic_fs::look(&old)? {
+    let mut entries: Vec<BackupEntry> = match atomic_fs::stat_path(&old)? {
         Some(_) => serde_json::from_slice(&atomic_fs::read(&old)?).map_err(|e| wrong(&old, e))?,
         None => Vec::new(),
     };
     let (mut length, mut line) = (0, Vec::new());
-    if atomic_fs::look(&path)?.is_some() {
+    if atomic_fs::stat_path(&path)?.is_some() {
         let mut lines = BufReader::new(atomic_fs::open(&path)?.0.take(BYTES_MAX));
         let mut next = |line: &mut Vec<u8>| {
             line.clear();

@@ -120,7 +120,7 @@ fn nothing_is_touched_behind_a_link() {
             let (shadow, all) = (x.join("shadow"), Attributes { mode: Some(0o777), ..Attributes::default() });
             std::fs::write(elsewhere, "mine").unwrap();
             for (doing, refused) in [
-                ("look", atomic_fs::look(&shadow).map(drop)),
+                ("look", atomic_fs::stat_path(&shadow).map(drop)),
                 ("read", atomic_fs::read(&shadow).map(drop)),
                 ("write", atomic_fs::write(&TempFileNotes::default(), &shadow, b"", all, &mut |_| Ok(()))),
                 ("attributes", atomic_fs::set_attributes(&shadow, all)),

@@ -31,7 +31,7 @@ const IFA_F_SECONDARY: u8 = 1;
 const ANSWERS_MAX: usize = 256;
 
 /// All addresses of all interfaces.
-pub fn ask() -> Result<Vec<InterfaceAddress>, rustix::io::Errno> {
+pub fn list_addresses() -> Result<Vec<InterfaceAddress>, rustix::io::Errno> {
     // Protocol 0 (None) is NETLINK_ROUTE.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_timeout(
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn loopback_is_listed_and_truncated_messages_are_ignored() {
-        let all = ask().unwrap();
+        let all = list_addresses().unwrap();
         let lo = all.iter().find(|a| a.address == IpAddr::V4(Ipv4Addr::LOCALHOST)).expect("127.0.0.1");
         assert_eq!((lo.prefix, lo.scope, lo.secondary), (8, 254, false));
         for cut in [0, 3, 15, 16, 20] {

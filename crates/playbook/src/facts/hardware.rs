@@ -13,7 +13,7 @@ const REPORTED_MAX: usize = 500;
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(1);
 const STATVFS_TOTAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn of(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<String, Value>) {
+pub fn gather_hardware(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<String, Value>) {
     memory(&root.read("/proc/meminfo"), out);
     processors(root, out);
     out.insert("mounts".into(), json!(mounts(root, cancel)));
@@ -165,7 +165,7 @@ fn mounts(root: &FactsRoot, cancel: &CancelToken) -> Vec<Value> {
             "device": device, "mount": mount, "fstype": kind, "options": options, "dump": 0, "passno": 0, "uuid": "N/A",
         });
         if root.is_real()
-            && !cancel.stopped()
+            && !cancel.is_stopped()
             && began.elapsed() < STATVFS_TOTAL_TIMEOUT
             && let Ok(Ok(stat)) = files::run_with_deadline(STATVFS_TIMEOUT, mount, |mount| rustix::fs::statvfs(mount))
         {

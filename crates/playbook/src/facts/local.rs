@@ -22,7 +22,7 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `ansible_local`: the content of each file under its name. The value of an invalid file is the
 /// error text, as in Ansible.
-pub fn of(root: &FactsRoot, cancel: &CancelToken) -> Value {
+pub fn gather_local(root: &FactsRoot, cancel: &CancelToken) -> Value {
     let (mut out, until) = (Map::new(), Instant::now() + TOTAL_TIMEOUT);
     for name in root.names(DIR).into_iter().filter(|n| n.ends_with(".fact")).take(FILES_MAX) {
         let short = name.trim_end_matches(".fact").to_owned();
@@ -58,8 +58,9 @@ fn run(path: &Path, until: Instant, cancel: &CancelToken) -> Result<String, Stri
     let patience = PROGRAM_TIMEOUT.min(until.saturating_duration_since(Instant::now()));
     let job = Job { argv: vec![path.display().to_string()], timeout: Some(patience), ..Job::default() };
     let failed = |why: String| format!("Failure executing fact script ({}), {why}", path.display());
-    if cancel.stopped() || patience.is_zero() {
-        let why = if cancel.stopped() { "the run was stopped" } else { "the timeout of all fact programs was reached" };
+    if cancel.is_stopped() || patience.is_zero() {
+        let why =
+            if cancel.is_stopped() { "the run was stopped" } else { "the timeout of all fact programs was reached" };
         return Err(failed(format!("it was not run: {why}")));
     }
     let done = process::run(&job, cancel, &mut |_| {}).map_err(|e| failed(e.to_string()))?;
@@ -137,7 +138,7 @@ mod tests {
         put("e.fact", "no facts here", 0o644);
         put("f.fact", "#!/bin/sh\necho 1\n", 0o757);
         put("g.txt", "5", 0o644);
-        let got = of(&FactsRoot(dir.path().to_owned()), &CancelToken::new());
+        let got = gather_local(&FactsRoot(dir.path().to_owned()), &CancelToken::new());
         assert_eq!(got["a"], json!({"x": [1, 2]}));
         assert_eq!(got["b"], json!({"general": {"role": "web", "list": "one\ntwo"}, "empty": {}}));
         assert_eq!(got["c"], json!({"run": true}));
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(got.as_object().unwrap().len(), 6);
         let stopped = CancelToken::new();
         stopped.stop();
-        let got = of(&FactsRoot(dir.path().to_owned()), &stopped);
+        let got = gather_local(&FactsRoot(dir.path().to_owned()), &stopped);
         assert_eq!(got["a"], json!({"x": [1, 2]}));
         assert!(got["c"].as_str().unwrap().contains("not run: the run was stopped"), "{}", got["c"]);
         let late = run(&at.join("c.fact"), Instant::now(), &CancelToken::new());

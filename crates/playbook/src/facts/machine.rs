@@ -6,7 +6,7 @@ use crate::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-pub fn of(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<String, Value>) {
+pub fn gather_machine(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<String, Value>) {
     if root.is_real() {
         uname(root, out);
         user(cancel, out);

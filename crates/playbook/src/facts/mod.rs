@@ -71,11 +71,11 @@ impl FactsRoot {
 pub fn gather(cancel: &CancelToken) -> Map<String, Value> {
     let root = FactsRoot(PathBuf::from("/"));
     let mut out = Map::new();
-    machine::of(&root, cancel, &mut out);
-    system::of(&root, &mut out);
-    hardware::of(&root, cancel, &mut out);
-    network::of(&root, &address::ask().unwrap_or_default(), &mut out);
-    out.insert("local".into(), local::of(&root, cancel));
+    machine::gather_machine(&root, cancel, &mut out);
+    system::gather_system(&root, &mut out);
+    hardware::gather_hardware(&root, cancel, &mut out);
+    network::gather_network(&root, &address::list_addresses().unwrap_or_default(), &mut out);
+    out.insert("local".into(), local::gather_local(&root, cancel));
     out.insert("gather_subset".into(), json!(["all"]));
     out.insert("module_setup".into(), json!(true));
     let mut all: Map<String, Value> = out.iter().map(|(k, v)| (format!("ansible_{k}"), v.clone())).collect();

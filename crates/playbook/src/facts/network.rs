@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Maximum number of reported interfaces.
 const REPORTED_MAX: usize = 500;
 
-pub fn of(root: &FactsRoot, addresses: &[InterfaceAddress], out: &mut Map<String, Value>) {
+pub fn gather_network(root: &FactsRoot, addresses: &[InterfaceAddress], out: &mut Map<String, Value>) {
     let names: Vec<String> = root
         .names("/sys/class/net")
         .into_iter()

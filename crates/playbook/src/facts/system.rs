@@ -4,7 +4,7 @@
 use super::FactsRoot;
 use serde_json::{Map, Value, json};
 
-pub fn of(root: &FactsRoot, out: &mut Map<String, Value>) {
+pub fn gather_system(root: &FactsRoot, out: &mut Map<String, Value>) {
     distribution(root, out);
     lsb(root, out);
     out.insert("pkg_mgr".into(), json!(package_manager(root, out)));

@@ -48,10 +48,10 @@ fn sort_lists(value: &Value) -> Value {
 fn facts_match_ansible_setup() {
     let (root, told) = load_recording();
     let mut own = Map::new();
-    machine::of(&root, &CancelToken::new(), &mut own);
-    system::of(&root, &mut own);
-    hardware::of(&root, &CancelToken::new(), &mut own);
-    network::of(&root, &addresses(&told["addresses"]), &mut own);
+    machine::gather_machine(&root, &CancelToken::new(), &mut own);
+    system::gather_system(&root, &mut own);
+    hardware::gather_hardware(&root, &CancelToken::new(), &mut own);
+    network::gather_network(&root, &addresses(&told["addresses"]), &mut own);
     let mut faults = Vec::new();
     let facts = told["facts"].as_object().unwrap();
     for (name, want) in facts {
@@ -102,7 +102,7 @@ fn distributions_are_detected() {
             std::fs::write(dir.path().join("etc").join(name), text).unwrap();
         }
         let mut out = Map::new();
-        system::of(&FactsRoot(dir.path().to_owned()), &mut out);
+        system::gather_system(&FactsRoot(dir.path().to_owned()), &mut out);
         let word = |name: &str| out[name].as_str().unwrap_or_default().to_owned();
         ["distribution", "os_family", "distribution_version", "distribution_major_version", "distribution_release"]
             .map(word)

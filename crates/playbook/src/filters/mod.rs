@@ -192,7 +192,7 @@ pub const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// All supported filters.
-pub fn all() -> impl Iterator<Item = &'static Filter> {
+pub fn all_filters() -> impl Iterator<Item = &'static Filter> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
@@ -239,7 +239,7 @@ impl UndefinedPolicy {
 
 /// Adds all filters, tests and functions to an environment, also under Ansible's full names.
 pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy) {
-    for filter in all() {
+    for filter in all_filters() {
         let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> FilterResult {
             let args = Args::new(filter.name, filter.takes, rest.0, &kwargs)?;
             if !filter.lenient && (value.is_undefined() || args.has_undefined()) {

@@ -17,7 +17,7 @@ pub const FILTERS: &[Filter] = &[
     filter("from_json", &[], |_, v, _| {
         let text = v.as_str().ok_or_else(|| failure("from_json: takes a text"))?;
         let json: Json = serde_json::from_str(text).map_err(|e| failure(format!("from_json: {e}")))?;
-        Ok(scope::plain(&json))
+        Ok(scope::plain_value(&json))
     }),
     filter_with_difference("to_yaml", YAML_TAKES, |_, v, a| to_yaml(&v, &a, 2, None), "no anchors for repeated values"),
     filter_with_difference(
@@ -77,7 +77,7 @@ fn to_yaml(v: &Value, a: &Args, indent: usize, flow: Option<bool>) -> FilterResu
 
 fn from_yaml(text: &str) -> FilterResult {
     let (node, _) = yaml::parse("from_yaml", text).map_err(|e| failure(e.to_string()))?;
-    Ok(scope::plain(&node.json()))
+    Ok(scope::plain_value(&node.json()))
 }
 
 fn from_yaml_all(_: &mut State, v: Value, _: Args) -> FilterResult {

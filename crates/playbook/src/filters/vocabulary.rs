@@ -2,7 +2,7 @@
 //! before a template runs.
 
 use super::methods::{KNOWN, MUTATING};
-use super::{REFUSED, all, all_tests};
+use super::{REFUSED, all_filters, all_tests};
 use crate::lint::{self, NameKind};
 use crate::suggestions::nearest;
 use minijinja::{Error, ErrorKind};
@@ -66,7 +66,7 @@ pub fn check_names(template: &str) -> Result<(), Error> {
                 .find_map(|prefix| name.strip_prefix(prefix))
                 .unwrap_or(&name);
         let (known, refused, what): (Vec<&str>, _, _) = match kind {
-            NameKind::Filter => (all().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
+            NameKind::Filter => (all_filters().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
             NameKind::Test => {
                 let known = all_tests().map(|a| a.name).chain(BUILTIN_TESTS.iter().copied());
                 (known.collect(), TESTS_REFUSED, ErrorKind::UnknownTest)

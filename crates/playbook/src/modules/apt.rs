@@ -228,7 +228,7 @@ fn base(call: &ModuleCall) -> Result<Vec<String>, String> {
 /// remove are recorded in the predicted state.
 fn change(call: &mut ModuleCall, base: &[String], verb: &[&str], names: &[String]) -> Result<Finished, String> {
     let mut argv: Vec<&str> = base.iter().map(String::as_str).collect();
-    let simulated = call.ground.node.checks();
+    let simulated = call.ground.node.is_check_mode();
     if simulated {
         argv.push("-s");
     }
@@ -243,7 +243,7 @@ fn change(call: &mut ModuleCall, base: &[String], verb: &[&str], names: &[String
     if matches!(verb, ["clean" | "autoclean"]) {
         return Ok(Finished { rc: Some(0), ..Finished::default() });
     }
-    let done = call.quiet(&argv)?;
+    let done = call.run_quietly(&argv)?;
     if !done.success() {
         // A run that is not a check may succeed: an earlier task may update the package lists or
         // add a repository.
@@ -292,7 +292,7 @@ fn install_deb_file(call: &mut ModuleCall, path: &str) -> ModuleResult {
         return Err(call.ground.node.note_missing(format!("{path} does not exist")));
     }
     let real = std::fs::canonicalize(file).map_err(|e| format!("{path}: {e}"))?.display().to_string();
-    let done = call.quiet(&["dpkg-deb", "--field", &real, "Package", "Version"])?;
+    let done = call.run_quietly(&["dpkg-deb", "--field", &real, "Package", "Version"])?;
     let field =
         |name: &str| done.stdout.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
     let (Some(name), Some(version)) = (field("Package"), field("Version")) else {
@@ -300,7 +300,7 @@ fn install_deb_file(call: &mut ModuleCall, path: &str) -> ModuleResult {
     };
     let wanted = [PackageSpec { spec: name.clone(), name: name.clone(), version: None }];
     if let Some((true, have)) = query_installed(call, &wanted)?.get(&name) {
-        let older = call.quiet(&["dpkg", "--compare-versions", &version, "lt", have])?.success();
+        let older = call.run_quietly(&["dpkg", "--compare-versions", &version, "lt", have])?.success();
         let downgrades =
             ["allow_downgrade", "allow-downgrade", "allow_downgrades", "force"].iter().any(|o| call.flag(o, false));
         if *have == version || older && !downgrades {
@@ -323,7 +323,7 @@ fn expand_wildcards(call: &ModuleCall, names: &[String], state: &str) -> Result<
         "absent" | "removed" => &["dpkg-query", "-W", "-f", "${Package}\n"],
         _ => &["apt-cache", "pkgnames"],
     };
-    let done = call.quiet(argv)?;
+    let done = call.run_quietly(argv)?;
     let mut out = Vec::new();
     for name in names {
         if !wild(name) {
@@ -367,7 +367,7 @@ fn query_installed(call: &ModuleCall, wanted: &[PackageSpec]) -> Result<BTreeMap
     let mut argv = vec!["dpkg-query", "-W", "-f", "${Package}\\t${db:Status-Status}\\t${Version}\\n", "--"];
     argv.extend(wanted.iter().map(|w| w.name.as_str()));
     // dpkg-query fails if it does not know one of the packages, but it prints the others.
-    let done = call.quiet(&argv)?;
+    let done = call.run_quietly(&argv)?;
     for line in done.stdout.lines() {
         let mut parts = line.split('\t');
         if let (Some(name), Some(status), Some(version)) = (parts.next(), parts.next(), parts.next())
@@ -394,7 +394,7 @@ fn candidates(call: &ModuleCall, wanted: &[PackageSpec]) -> Result<BTreeMap<Stri
     }
     let mut argv = vec!["apt-cache", "policy", "--"];
     argv.extend(wanted.iter().map(|w| w.name.as_str()));
-    let done = call.quiet(&argv)?;
+    let done = call.run_quietly(&argv)?;
     let mut current = String::new();
     for line in done.stdout.lines() {
         if !line.starts_with(' ') {
@@ -430,7 +430,7 @@ fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
         if done.success() {
             break;
         }
-        if attempt >= retries || done.cancelled || done.timed_out || call.cancel.stopped() {
+        if attempt >= retries || done.cancelled || done.timed_out || call.cancel.is_stopped() {
             return Err(failure_message("apt-get update", &done));
         }
         let pause = Duration::from_secs(1 << attempt.min(10)).min(longest);

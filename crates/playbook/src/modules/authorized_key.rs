@@ -69,14 +69,14 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
     let own = call.args.contains_key("path").then(|| call.path(&["path"])).transpose()?;
     let path = own.unwrap_or_else(|| PathBuf::from(&entry[5]).join(".ssh/authorized_keys"));
     let present = call.text(&["state"]).as_deref() != Some("absent");
-    if !present && call.ground.node.look(&path)?.is_none() {
+    if !present && call.ground.node.stat(&path)?.is_none() {
         return Ok(TaskOutcome::ok("does not exist"));
     }
     let ids = (entry[2].clone(), entry[3].clone());
     if present && call.flag("manage_dir", true) {
         directory(call, path.parent().unwrap_or(Path::new("/")), &ids)?;
     }
-    let path = match call.ground.node.look(&path)? {
+    let path = match call.ground.node.stat(&path)? {
         Some(_) => write_file::resolve_target(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
     };
@@ -125,7 +125,7 @@ pub fn directory(call: &mut ModuleCall, dir: &Path, ids: &(String, String)) -> R
         return Ok(());
     }
     let (uid, gid) = (ids.0.parse().ok(), ids.1.parse().ok());
-    call.ground.keep(dir)?;
+    call.ground.back_up(dir)?;
     call.ground.node.make_directory(dir, crate::atomic_fs::Attributes { mode: Some(0o700), uid, gid })?;
     Ok(())
 }

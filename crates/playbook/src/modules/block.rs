@@ -15,11 +15,11 @@ pub fn load_existing(call: &ModuleCall) -> Result<Option<ExistingFile>, String> 
     if call.depends_on_skipped_command(&path) {
         return Ok(None);
     }
-    let path = match call.ground.node.look(&path)? {
+    let path = match call.ground.node.stat(&path)? {
         Some(_) => write_file::resolve_target(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
     };
-    let old = match call.ground.node.look(&path)? {
+    let old = match call.ground.node.stat(&path)? {
         Some(_) => Some(call.ground.node.read(&path)?),
         None => None,
     };
@@ -83,7 +83,7 @@ pub fn blockinfile(call: &mut ModuleCall) -> ModuleResult {
     if created {
         write_file::make_parents(call, &path)?;
     }
-    let mut out = write_file::finish(call, &path, old, lines.concat(), "blockinfile")?;
+    let mut out = write_file::update_file(call, &path, old, lines.concat(), "blockinfile")?;
     if out.changed && out.diff.is_some() {
         out.msg = if created {
             "File created"
@@ -145,7 +145,7 @@ pub fn replace(call: &mut ModuleCall) -> ModuleResult {
     let part = &old[range.clone()];
     let count = pattern.find_iter(part).count();
     let new = [&old[..range.start], &pattern.replace_all(part, with.as_bytes()), &old[range.end..]].concat();
-    let mut out = write_file::finish(call, &path, Some(old), new, "replace")?;
+    let mut out = write_file::update_file(call, &path, Some(old), new, "replace")?;
     if out.changed && out.diff.is_some() {
         out.msg = format!("{count} replacements made");
     }

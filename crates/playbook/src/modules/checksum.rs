@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 /// The checksum of a regular file, in hex. Fails on an unknown algorithm.
-pub fn of(node: &Node, path: &Path, algorithm: &str) -> Result<String, String> {
+pub fn file_checksum(node: &Node, path: &Path, algorithm: &str) -> Result<String, String> {
     let mut reader = node.open(path)?;
     read(&mut reader, algorithm).map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -179,7 +179,7 @@ pub fn script(call: &mut ModuleCall) -> ModuleResult {
         Some(line) => word_split::split_words(&line)?.into_iter().map(|w| w.text).collect(),
         None => Vec::new(),
     };
-    if call.ground.node.checks() {
+    if call.ground.node.is_check_mode() {
         argv.push(name);
         argv.extend(words);
         return execute(call, argv, said, account);
@@ -229,7 +229,7 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
             return Ok(out);
         }
     }
-    if call.ground.node.checks() {
+    if call.ground.node.is_check_mode() {
         let paths: Vec<PathBuf> =
             ["creates", "removes"].iter().filter_map(|o| call.text(&[o])).map(|p| full(&p)).collect();
         return Ok(skipped_outcome(call, &paths, said));
@@ -241,7 +241,8 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
         text.into_bytes()
     });
     call.ground.node.begin_change()?;
-    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.left(), umask: Some(UMASK), clean: false };
+    let job =
+        Job { argv, env: call.env.clone(), dir, stdin, timeout: call.time_left(), umask: Some(UMASK), clean: false };
     let job = match &account {
         Some(account) => as_user(job, account),
         None => job,
@@ -317,7 +318,7 @@ pub fn exists(call: &ModuleCall, path: &Path) -> Result<bool, String> {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(true) };
         // A symbolic link exists even if its target does not.
         let real = node.follow(dir).map(|(real, _)| real.join(name));
-        return Ok(real.is_some_and(|real| node.look(&real).is_ok_and(|stat| stat.is_some())));
+        return Ok(real.is_some_and(|real| node.stat(&real).is_ok_and(|stat| stat.is_some())));
     }
     let glob =
         globset::GlobBuilder::new(&text).literal_separator(true).build().map_err(|e| e.to_string())?.compile_matcher();

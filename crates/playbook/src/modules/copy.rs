@@ -66,7 +66,7 @@ fn copy_from_plan(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
         make_directories(call, path.parent().unwrap_or(&top), &mut all)?;
         let Some((path, now)) = write_file::resolve_target(call, &path)? else { continue };
         let old = write_file::read_old(call, &path, now.as_ref())?;
-        let one = write_file::finish(call, &path, old, content, &asset.path)?;
+        let one = write_file::update_file(call, &path, old, content, &asset.path)?;
         merge_outcome(&mut all, one);
     }
     Ok(finish_tree(call, all, dest))
@@ -90,7 +90,7 @@ fn copy_from_node(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
             call.args.insert("mode".into(), json!(format!("{:04o}", atomic_fs::mode_of(&stat))));
         }
         if call.args.contains_key("checksum") {
-            verify_checksum(call, &checksum::of(&call.ground.node, &real, "sha1")?)?;
+            verify_checksum(call, &checksum::file_checksum(&call.ground.node, &real, "sha1")?)?;
         }
         create_directory_dest(call, dest)?;
         if write_file::is_large(&stat) {
@@ -135,7 +135,7 @@ fn copy_from_node(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
             FileType::Directory => make_directory(call, &to, Some(atomic_fs::mode_of(&stat)), &mut all)?,
             FileType::Symlink => {
                 let target = call.ground.node.read_link(&from)?;
-                let now = call.ground.node.look(&to)?;
+                let now = call.ground.node.stat(&to)?;
                 let same = now.is_some_and(|s| atomic_fs::kind(&s) == FileType::Symlink)
                     && call.ground.node.read_link(&to)? == target;
                 if !same {
@@ -211,7 +211,7 @@ fn make_directory(call: &mut ModuleCall, dir: &Path, mode: Option<u32>, all: &mu
     let mut want = call.attributes(None, 0o755, true)?;
     let named = call.text(&["directory_mode"]).map(|m| crate::accounts::mode(&m, 0o755, true)).transpose()?;
     want = Attributes { mode: named.or(mode).or(Some(0o755)), ..want };
-    call.ground.keep(dir)?;
+    call.ground.back_up(dir)?;
     call.ground.node.make_directory(dir, want)?;
     all.changed = true;
     all.attributes.push(AttributeChange::new("state", "absent", format!("directory {}", dir.display())));

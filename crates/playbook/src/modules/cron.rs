@@ -20,7 +20,7 @@ pub fn cron(call: &mut ModuleCall) -> ModuleResult {
     let old = read(call, &table)?;
     if !present && name.is_empty() {
         let Crontab::File(path) = &table else { return Err("`name` is missing".into()) };
-        return match call.ground.node.look(path)? {
+        return match call.ground.node.stat(path)? {
             None => Ok(TaskOutcome::ok("does not exist")),
             Some(stat) => Ok(TaskOutcome::change(call.ground.remove_or_park(path, &stat)?)),
         };
@@ -80,7 +80,7 @@ fn read(call: &ModuleCall, table: &Crontab) -> Result<String, String> {
             if let Some(text) = call.ground.node.predicted_state().and_then(|w| w.text(&key(user))) {
                 return Ok(text);
             }
-            let done = call.quiet(&crontab_command(user.as_deref(), &["-l"]))?;
+            let done = call.run_quietly(&crontab_command(user.as_deref(), &["-l"]))?;
             match done.success() {
                 true if done.partial => Err("the crontab is not UTF-8 or is too long; it was left unchanged".into()),
                 true => Ok(done.stdout),
@@ -96,14 +96,15 @@ fn write(call: &mut ModuleCall, table: &Crontab, old: &str, new: &str) -> Module
     match table {
         Crontab::File(path) => {
             let path = path.clone();
-            let old = call.ground.node.look(&path)?.map(|_| old.as_bytes().to_vec());
-            write_file::finish(call, &path, old, new.as_bytes().to_vec(), "cron")
+            let old = call.ground.node.stat(&path)?.map(|_| old.as_bytes().to_vec());
+            write_file::update_file(call, &path, old, new.as_bytes().to_vec(), "cron")
         }
         Crontab::User(user) => {
             let mut out = TaskOutcome::change("the crontab changed");
-            out.diff = Some(super::diff::of(Some(old.as_bytes()), new.as_bytes(), Path::new("crontab"), "cron"));
+            out.diff =
+                Some(super::diff::unified_diff(Some(old.as_bytes()), new.as_bytes(), Path::new("crontab"), "cron"));
             out.extra_keys.insert("path".into(), json!("crontab"));
-            if call.flag("backup", false) && !old.is_empty() && !call.ground.node.checks() {
+            if call.flag("backup", false) && !old.is_empty() && !call.ground.node.is_check_mode() {
                 let file = tempfile::Builder::new().prefix("crontab").tempfile().map_err(|e| e.to_string())?;
                 let (_, path) = file.keep().map_err(|e| e.to_string())?;
                 let private = atomic_fs::Attributes { mode: Some(0o600), ..atomic_fs::Attributes::default() };
@@ -116,7 +117,7 @@ fn write(call: &mut ModuleCall, table: &Crontab, old: &str, new: &str) -> Module
             }
             let argv = crontab_command(user.as_deref(), &["-"]).into_iter().map(str::to_owned).collect();
             let stdin = Some(new.as_bytes().to_vec());
-            let job = Job { argv, env: call.env.clone(), stdin, timeout: call.left(), ..Job::default() };
+            let job = Job { argv, env: call.env.clone(), stdin, timeout: call.time_left(), ..Job::default() };
             call.ground.node.begin_change()?;
             let done = process::run(&job, call.cancel, call.emit).map_err(|e| super::spawn_failure(&e))?;
             if done.success() { Ok(out) } else { Err(failure_message("crontab", &done)) }

@@ -11,7 +11,7 @@ const DIFF_MAX: usize = 256 << 10;
 
 /// The diff of two contents of the file at `path`. `before` is None if the file did not exist;
 /// `source` names the origin of the new content.
-pub fn of(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> String {
+pub fn unified_diff(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> String {
     let old = before.unwrap_or_default();
     let name = path.display().to_string();
     let from = if before.is_some() { name.as_str() } else { "/dev/null" };
@@ -41,19 +41,19 @@ mod tests {
             +c
             \ No newline at end of file
         "#]]
-        .assert_eq(&of(Some(b"a\nb\n"), b"a\nc", path, "x.j2"));
+        .assert_eq(&unified_diff(Some(b"a\nb\n"), b"a\nc", path, "x.j2"));
         expect![[r#"
             --- /dev/null
             +++ content
             @@ -0,0 +1 @@
             +a
         "#]]
-        .assert_eq(&of(None, b"a\n", path, "content"));
+        .assert_eq(&unified_diff(None, b"a\n", path, "content"));
         let long = vec![b'x'; CONTENT_MAX + 1];
         for (old, new) in [(&b"a\0"[..], &b"b"[..]), (b"\xff", b""), (&long, b"")] {
-            let told = of(Some(old), new, path, "s");
+            let told = unified_diff(Some(old), new, path, "s");
             assert!(told.starts_with(&format!("--- /etc/x: {} bytes, sha256 ", old.len())), "{told}");
         }
-        assert!(of(Some(&long[1..]), b"", path, "s").contains("@@"));
+        assert!(unified_diff(Some(&long[1..]), b"", path, "s").contains("@@"));
     }
 }

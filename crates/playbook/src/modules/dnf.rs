@@ -91,7 +91,7 @@ pub fn dnf(call: &mut ModuleCall) -> ModuleResult {
     let argv = [base, vec![verb.to_owned()], todo.clone()].concat();
     let done = run(call, &argv, &todo)?;
     let quiet = done.stdout.contains("Nothing to do") || todo.is_empty() && done.stdout.trim().is_empty();
-    let changed = !quiet || call.ground.node.checks();
+    let changed = !quiet || call.ground.node.is_check_mode();
     let out = TaskOutcome {
         changed,
         msg: format!("{verb}: {}", todo.join(" ")),
@@ -124,11 +124,11 @@ fn installed_version(call: &ModuleCall, name: &str) -> Result<Option<String>, St
     if let Some(would) = call.ground.node.predicted_state().and_then(|would| would.package(name)) {
         return Ok(would);
     }
-    let done = call.quiet(&["rpm", "-q", "--whatprovides", "--queryformat", "%{EVR}\n", "--", name])?;
+    let done = call.run_quietly(&["rpm", "-q", "--whatprovides", "--queryformat", "%{EVR}\n", "--", name])?;
     Ok(done.success().then(|| done.stdout.lines().next().unwrap_or_default().to_owned()))
 }
 
 fn has_update(call: &ModuleCall, program: &str, name: &str) -> Result<bool, String> {
     // `check-update` exits with 100 if an update is available.
-    Ok(call.quiet(&[program, "-q", "check-update", name])?.rc == Some(100))
+    Ok(call.run_quietly(&[program, "-q", "check-update", name])?.rc == Some(100))
 }

@@ -69,7 +69,7 @@ fn list_services(call: &ModuleCall) -> Result<SystemdServices, String> {
 }
 
 fn run_systemctl(call: &ModuleCall, argv: &[&str]) -> Result<String, String> {
-    let done = call.quiet(argv)?;
+    let done = call.run_quietly(argv)?;
     if done.success() { Ok(done.stdout) } else { Err(failure_message(&argv.join(" "), &done)) }
 }
 
@@ -82,11 +82,13 @@ pub fn package_facts(call: &mut ModuleCall) -> ModuleResult {
         None => drop(packages.insert(name.to_owned(), json!([entry]))),
     };
     let format = "${Package}\\t${Version}\\t${Architecture}\\t${Section}\\t${db:Status-Status}\\n";
-    let dpkg = asks("apt").then(|| call.quiet(&["dpkg-query", "-W", "-f", format]).ok()).flatten();
+    let dpkg = asks("apt").then(|| call.run_quietly(&["dpkg-query", "-W", "-f", format]).ok()).flatten();
     let dpkg = dpkg.filter(|done| done.success());
     let rpm = ["rpm", "dnf", "yum"].iter().any(|m| asks(m));
     let rpm = (rpm && dpkg.is_none())
-        .then(|| call.quiet(&["rpm", "-qa", "--qf", "%{NAME}\\t%{VERSION}\\t%{RELEASE}\\t%{EPOCH}\\t%{ARCH}\\n"]).ok())
+        .then(|| {
+            call.run_quietly(&["rpm", "-qa", "--qf", "%{NAME}\\t%{VERSION}\\t%{RELEASE}\\t%{EPOCH}\\t%{ARCH}\\n"]).ok()
+        })
         .flatten()
         .filter(|done| done.success());
     if dpkg.is_none() && rpm.is_none() {

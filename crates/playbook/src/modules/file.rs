@@ -23,7 +23,7 @@ pub fn file(call: &mut ModuleCall) -> ModuleResult {
             path.display()
         )));
     }
-    let now = call.ground.node.look(&path)?;
+    let now = call.ground.node.stat(&path)?;
     let state = call.text(&["state"]).unwrap_or_else(|| {
         let kind = now.as_ref().map(atomic_fs::kind);
         match kind {
@@ -98,13 +98,13 @@ fn directory(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleRe
         None => {
             let mut missing: Vec<PathBuf> = Vec::new();
             let mut at = path;
-            while call.ground.node.look(at)?.is_none() {
+            while call.ground.node.stat(at)?.is_none() {
                 missing.push(at.to_owned());
                 at = at.parent().ok_or("the path has no parent")?;
             }
             for dir in missing.iter().rev() {
                 let want = call.attributes(None, 0o755, true)?;
-                call.ground.keep(dir)?;
+                call.ground.back_up(dir)?;
                 call.ground.node.make_directory(dir, want)?;
             }
             state_change("absent", "directory", "created")
@@ -154,7 +154,7 @@ fn recurse(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<
             let want = call.attributes(Some(&stat), 0o644, atomic_fs::kind(&stat) == FileType::Directory)?;
             let changes = call.attribute_changes(&stat, want);
             if !changes.is_empty() {
-                call.ground.keep(&inner)?;
+                call.ground.back_up(&inner)?;
                 call.ground.node.set_attributes(&inner, want)?;
                 count += 1;
                 if count <= 100 {
@@ -204,7 +204,7 @@ fn set_attributes(call: &mut ModuleCall, path: &Path, stat: &Stat, directory: bo
     if changes.is_empty() && accessed.is_none() && modified.is_none() {
         return Ok(TaskOutcome::default());
     }
-    call.ground.keep(path)?;
+    call.ground.back_up(path)?;
     if !changes.is_empty() {
         call.ground.node.set_attributes(path, want)?;
     }
@@ -246,7 +246,7 @@ fn touch(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult
             let want = call.attributes(None, 0o644, false)?;
             let (accessed, modified) =
                 (time_option(call, "access_time", "now")?, time_option(call, "modification_time", "now")?);
-            call.ground.keep(path)?;
+            call.ground.back_up(path)?;
             call.ground.node.write(path, b"", want, &mut |_| Ok(()))?;
             if call.text(&["access_time", "modification_time"]).is_some() {
                 call.ground.node.set_times(path, accessed, modified)?;
@@ -304,7 +304,7 @@ fn link(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult 
         }
         Some(_) => return Err(format!("{} exists and is not a link; `force: true` replaces a file", path.display())),
         None => {
-            call.ground.keep(path)?;
+            call.ground.back_up(path)?;
             out = state_change("absent", "link", format!("now points to {}", target.display()));
         }
     }
@@ -327,7 +327,7 @@ fn set_target_attributes(call: &mut ModuleCall, path: &Path, out: &mut TaskOutco
     let want = call.attributes(Some(&stat), 0o644, atomic_fs::kind(&stat) == FileType::Directory)?;
     let changes = call.attribute_changes(&stat, want);
     if !changes.is_empty() {
-        call.ground.keep(&real)?;
+        call.ground.back_up(&real)?;
         call.ground.node.set_attributes(&real, Attributes { ..want })?;
         out.changed = true;
         out.attributes.extend(changes);
@@ -338,7 +338,7 @@ fn set_target_attributes(call: &mut ModuleCall, path: &Path, out: &mut TaskOutco
 /// Creates a hard link.
 fn hard(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult {
     let source = call.path(&["src"])?;
-    let from = call.ground.node.look(&source)?;
+    let from = call.ground.node.stat(&source)?;
     let from = from.ok_or_else(|| call.ground.node.note_missing(format!("{} does not exist", source.display())))?;
     let mut out = TaskOutcome::default();
     let same = now.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino));
@@ -352,7 +352,7 @@ fn hard(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult 
         call.ground.hard_link(&source, path)?;
         out = state_change(kind_name(now), "hard", format!("hard link to {}", source.display()));
     }
-    if let Some(stat) = call.ground.node.look(path)? {
+    if let Some(stat) = call.ground.node.stat(path)? {
         let more = set_attributes(call, path, &stat, false, "preserve")?;
         out.changed |= more.changed;
         out.attributes.extend(more.attributes);

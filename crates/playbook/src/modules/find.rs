@@ -116,7 +116,7 @@ pub fn find(call: &mut ModuleCall) -> ModuleResult {
             let mut below = Vec::new();
             for name in node.list(&dir)? {
                 let path = dir.join(&name);
-                let Some(mut stat) = node.look(&path)? else { continue };
+                let Some(mut stat) = node.stat(&path)? else { continue };
                 if call.cancel.is_cancelled() {
                     return Err("was cancelled".into());
                 }
@@ -132,13 +132,13 @@ pub fn find(call: &mut ModuleCall) -> ModuleResult {
                 let name = name.to_string_lossy();
                 if atomic_fs::kind(&stat) == FileType::Directory && recurse && depth.is_none_or(|d| level < d) {
                     let hides = name.starts_with('.') && !wanted.hidden;
-                    let real = node.look(&path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory);
+                    let real = node.stat(&path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory);
                     below.extend((!hides && real).then(|| (path.clone(), level + 1)));
                 }
                 if wanted.matches_file(call, &path, &name, &stat)? && limit.is_none_or(|l| files.len() < l) {
                     let mut entry = describe_file(call, &shown(&path), &stat);
                     if sums && atomic_fs::kind(&stat) == FileType::RegularFile {
-                        entry["checksum"] = json!(checksum::of(node, &path, &algorithm).ok());
+                        entry["checksum"] = json!(checksum::file_checksum(node, &path, &algorithm).ok());
                     }
                     matched += MATCH_BYTES + path.as_os_str().len();
                     if matched > MATCHED_MAX {

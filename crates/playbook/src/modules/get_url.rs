@@ -43,7 +43,7 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
     let mut other = false;
     if let Some((real, now)) = &there {
         if let Some((algorithm, sum)) = sum.as_ref().filter(|_| !force) {
-            other = checksum::of(&call.ground.node, real, algorithm)? != *sum;
+            other = checksum::file_checksum(&call.ground.node, real, algorithm)? != *sum;
             if !other {
                 let out = only_attributes(call, real)?;
                 return Ok(add_result_keys(out, &url, real, "file already exists", None, start));
@@ -51,17 +51,17 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
         }
         wish.newer_than = Some(now.st_mtime).filter(|_| !other && !force);
     }
-    if call.ground.node.checks() {
+    if call.ground.node.is_check_mode() {
         return predict_outcome(call, wish, &dest, there, other, into, start);
     }
-    let got = http_request::ask(call, &wish)?;
+    let got = http_request::send_request(call, &wish)?;
     let (status, said) = (got.status, got.status_text());
     if let (304, Some((real, _))) = (status, &there) {
         let out = only_attributes(call, real)?;
         return Ok(add_result_keys(out, &url, real, &said, Some(status), start));
     }
     if status != 200 {
-        return Ok(add_result_keys(got.failure(), &url, &dest, "", Some(status), start));
+        return Ok(add_result_keys(got.failed_outcome(), &url, &dest, "", Some(status), start));
     }
     let dest = if into { dest.join(http_request::file_name(&got)) } else { there.map_or(dest, |(real, _)| real) };
     let within = match call.args.contains_key("tmp_dest") {
@@ -80,7 +80,7 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
     let mut temp = tempfile::Builder::new().prefix(".remoor-url-").make_in(&within, make).map_err(fail)?;
     let size = got.write_body(call, temp.as_file_mut(), FILE_MAX)?;
     if let Some((algorithm, sum)) = &sum {
-        let have = checksum::of(&call.ground.node, temp.path(), algorithm)?;
+        let have = checksum::file_checksum(&call.ground.node, temp.path(), algorithm)?;
         if have != *sum {
             return Err(format!("{algorithm} checksum is {have}, expected {sum}; nothing was written"));
         }
@@ -92,7 +92,7 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
         false => {
             let (dest, now) = write_file::resolve_target(call, &dest)?.unwrap_or((dest.clone(), None));
             let old = write_file::read_old(call, &dest, now.as_ref())?;
-            write_file::finish(call, &dest, old, atomic_fs::read(&source)?, host_of(&url))?
+            write_file::update_file(call, &dest, old, atomic_fs::read(&source)?, host_of(&url))?
         }
     };
     if let Some(sum) = out.extra_keys.get("checksum").cloned() {
@@ -112,18 +112,18 @@ fn predict_outcome(
     start: Instant,
 ) -> ModuleResult {
     let url = wish.url;
-    let got = http_request::ask(call, &WebRequest { method: "HEAD", ..wish })?;
+    let got = http_request::send_request(call, &WebRequest { method: "HEAD", ..wish })?;
     if let (304, Some((real, _))) = (got.status, &there) {
         let out = only_attributes(call, real)?;
         return Ok(add_result_keys(out, url, real, &got.status_text(), Some(304), start));
     }
     if got.status != 200 {
-        return Ok(add_result_keys(got.failure(), url, dest, "", Some(got.status), start));
+        return Ok(add_result_keys(got.failed_outcome(), url, dest, "", Some(got.status), start));
     }
     let dest = if into { dest.join(http_request::file_name(&got)) } else { dest.to_owned() };
     let now = match (&there, into) {
         (Some((_, now)), _) => Some(*now),
-        (None, true) => call.ground.node.look(&dest)?.filter(|s| atomic_fs::kind(s) == FileType::RegularFile),
+        (None, true) => call.ground.node.stat(&dest)?.filter(|s| atomic_fs::kind(s) == FileType::RegularFile),
         (None, false) => None,
     };
     let length = got.header("content-length").and_then(|n| n.parse::<i64>().ok());
@@ -139,15 +139,15 @@ fn predict_outcome(
 
 /// Sets only the attributes, because the content is already as wanted.
 fn only_attributes(call: &mut ModuleCall, path: &Path) -> ModuleResult {
-    let stat = call.ground.node.look(path)?;
+    let stat = call.ground.node.stat(path)?;
     let want = call.attributes(stat.as_ref(), 0o644, false)?;
     let attributes = stat.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
     let mut out = TaskOutcome { changed: !attributes.is_empty(), attributes, ..TaskOutcome::default() };
     if out.changed {
-        call.ground.keep(path)?;
+        call.ground.back_up(path)?;
         call.ground.node.set_attributes(path, want)?;
     }
-    let sum = checksum::of(&call.ground.node, path, "sha1")?;
+    let sum = checksum::file_checksum(&call.ground.node, path, "sha1")?;
     out.extra_keys.insert("checksum".into(), json!(sum));
     call.add_path_info(path, &mut out);
     Ok(out)
@@ -195,7 +195,7 @@ fn expected_checksum(call: &ModuleCall, url: &str) -> Result<Option<ExpectedChec
         } else {
             RequestCredentials::Anonymous
         };
-        let got = http_request::ask(call, &WebRequest { credentials: asker, ..WebRequest::get(said) })?;
+        let got = http_request::send_request(call, &WebRequest { credentials: asker, ..WebRequest::get(said) })?;
         if got.status != 200 {
             return Err(format!("the list of checksums: {}", got.status_text()));
         }

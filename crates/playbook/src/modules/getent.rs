@@ -16,7 +16,7 @@ pub fn getent(call: &mut ModuleCall) -> ModuleResult {
     argv.extend(service.as_deref().into_iter().flat_map(|s| ["-s", s]));
     argv.push(&database);
     argv.extend(key.as_deref());
-    let done = call.quiet(&argv)?;
+    let done = call.run_quietly(&argv)?;
     let name = format!("getent_{database}");
     match done.rc {
         Some(0) => {}

@@ -204,7 +204,7 @@ impl GitClone<'_, '_, '_> {
         let job = Job {
             argv: std::iter::once(self.program.as_str()).chain(argv.iter().copied()).map(str::to_owned).collect(),
             env: self.env.clone(),
-            timeout: self.call.left(),
+            timeout: self.call.time_left(),
             umask: Some(self.umask),
             ..Job::default()
         };
@@ -255,7 +255,7 @@ impl GitClone<'_, '_, '_> {
     /// Creates the clone, or predicts the commit in check mode and with `clone: false`.
     fn create_clone(&mut self, clones: bool) -> ModuleResult {
         let known = self.query_refs()?;
-        if !clones || self.call.ground.node.checks() {
+        if !clones || self.call.ground.node.is_check_mode() {
             let after = match self.version.as_str() {
                 "HEAD" => known.head,
                 _ => known.branch.or(known.tag).or_else(|| is_commit(&self.version).then(|| self.version.clone())),
@@ -304,7 +304,7 @@ impl GitClone<'_, '_, '_> {
         let missing: Vec<PathBuf> =
             above.take_while(|at| ground.node.follow(at).is_none()).map(Path::to_owned).collect();
         for dir in missing.iter().rev() {
-            ground.keep(dir)?;
+            ground.back_up(dir)?;
             ground.node.make_directory(dir, Attributes { mode: Some(0o777 & !self.umask), ..Attributes::default() })?;
         }
         Ok(())
@@ -324,7 +324,7 @@ impl GitClone<'_, '_, '_> {
         let now = self.try_in_clone(&["config", "--get", &address])?.stdout.trim().to_owned();
         let moved = split_login(&now).0 != self.repo;
         let known = self.query_refs()?;
-        if self.call.ground.node.checks() {
+        if self.call.ground.node.is_check_mode() {
             let after = match self.version.as_str() {
                 "HEAD" if self.bare => known.head,
                 "HEAD" => self.remote_head()?,

@@ -88,7 +88,7 @@ pub struct WebResponse {
 
 /// Sends the request with the task's options and follows redirects. Fails only if there is no
 /// response.
-pub fn ask(call: &ModuleCall, wish: &WebRequest) -> Result<WebResponse, String> {
+pub fn send_request(call: &ModuleCall, wish: &WebRequest) -> Result<WebResponse, String> {
     let url = wish.url;
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(format!("{} is not an http or https URL; use provisioner kind: ansible", host_of(url)));
@@ -123,7 +123,7 @@ pub fn ask(call: &ModuleCall, wish: &WebRequest) -> Result<WebResponse, String> 
             continue;
         }
         let location = header("location").filter(|_| wish.follow.follows(&hop.method, status));
-        let next = hop.next(url, status, location.as_deref());
+        let next = hop.next_request(url, status, location.as_deref());
         match next.map_err(|_| format!("{} redirects to a URL that is not http or https", host_of(&hop.url)))? {
             Some(_) if requests >= REQUESTS_MAX => {
                 return Err(format!("{} redirects more than {} times", host_of(url), REQUESTS_MAX - 1));
@@ -291,7 +291,7 @@ impl WebResponse {
     }
 
     /// The failed outcome for a response with an unwanted status.
-    pub fn failure(&self) -> TaskOutcome {
+    pub fn failed_outcome(&self) -> TaskOutcome {
         let mut out = TaskOutcome {
             failed: true,
             msg: format!("Request failed: {}", self.status_text()),

@@ -61,7 +61,7 @@ pub fn ini_file(call: &mut ModuleCall) -> ModuleResult {
     if old.is_none() {
         write_file::make_parents(call, &path)?;
     }
-    let mut out = write_file::finish(call, &path, old, new.into_bytes(), "ini_file")?;
+    let mut out = write_file::update_file(call, &path, old, new.into_bytes(), "ini_file")?;
     if out.changed && (out.msg == "created" || out.msg.starts_with("content changed")) {
         out.msg = msg.into();
     }

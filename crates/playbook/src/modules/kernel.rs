@@ -46,7 +46,7 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
     }
     let mut out = match lines.iter().map(String::as_str).eq(text.lines()) {
         true => TaskOutcome::default(),
-        false => write_file::finish(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
+        false => write_file::update_file(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
     };
     let in_file = out.changed;
     if present && call.flag("sysctl_set", false) {
@@ -128,7 +128,7 @@ pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
     }
     let path = Path::new("/etc/hostname");
     let node = &call.ground.node;
-    let kept = node.look(path)?.map(|_| node.read(path)).transpose()?.unwrap_or_default();
+    let kept = node.stat(path)?.map(|_| node.read(path)).transpose()?.unwrap_or_default();
     let kept = String::from_utf8_lossy(&kept).trim().to_owned();
     let told = node.predicted_state().and_then(|would| would.text("hostname"));
     let now = told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -139,7 +139,7 @@ pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
         if !done.success() {
             return Err(failure_message("hostnamectl", &done));
         }
-        if call.ground.node.checks() {
+        if call.ground.node.is_check_mode() {
             let all = crate::atomic_fs::Attributes { mode: Some(0o644), ..Default::default() };
             call.ground.node.write(path, format!("{name}\n").as_bytes(), all, &mut |_| Ok(()))?;
         }

@@ -15,11 +15,11 @@ pub fn lineinfile(call: &mut ModuleCall) -> ModuleResult {
     }
     let absent = call.text(&["state"]).as_deref() == Some("absent");
     // Follows a link, unless a user other than root may have created it.
-    let path = match call.ground.node.look(&path)? {
+    let path = match call.ground.node.stat(&path)? {
         Some(_) => write_file::resolve_target(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
     };
-    let old = match call.ground.node.look(&path)? {
+    let old = match call.ground.node.stat(&path)? {
         Some(_) => Some(call.ground.node.read(&path)?),
         None if absent => {
             let mut out = TaskOutcome::ok("file not present");
@@ -59,7 +59,7 @@ pub fn lineinfile(call: &mut ModuleCall) -> ModuleResult {
     if old.is_none() {
         write_file::make_parents(call, &path)?;
     }
-    let mut out = write_file::finish(call, &path, old, new, "lineinfile")?;
+    let mut out = write_file::update_file(call, &path, old, new, "lineinfile")?;
     if out.changed && out.msg.starts_with("content changed") || out.msg == "created" {
         out.msg = out.msg.replace("content changed", &said).replace("created", &said);
     }

@@ -132,7 +132,7 @@ impl<'a> ModuleCall<'a, '_> {
     }
 
     /// The time until the task's deadline. None: the task has no deadline.
-    pub fn left(&self) -> Option<Duration> {
+    pub fn time_left(&self) -> Option<Duration> {
         time_until(self.until)
     }
 
@@ -264,7 +264,7 @@ impl<'a> ModuleCall<'a, '_> {
     /// does not exist.
     pub fn add_path_info(&self, path: &Path, out: &mut TaskOutcome) {
         let node = &self.ground.node;
-        let Ok(Some(stat)) = node.look(path) else { return };
+        let Ok(Some(stat)) = node.stat(path) else { return };
         let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
         let state = match atomic_fs::kind(&stat) {
             FileType::Directory => "directory",
@@ -291,14 +291,14 @@ impl<'a> ModuleCall<'a, '_> {
     /// text if the file does not exist; an error if it is not UTF-8.
     pub fn read_text(&self, path: &Path) -> Result<(Option<Vec<u8>>, String), String> {
         let node = &self.ground.node;
-        let old = node.look(path)?.map(|_| node.read(path)).transpose()?;
+        let old = node.stat(path)?.map(|_| node.read(path)).transpose()?;
         let text = decode_utf8(old.clone().unwrap_or_default(), &path.display())?;
         Ok((old, text))
     }
 
     /// Runs a helper program that only reads. It also runs in check mode, and its output lines are
     /// not events.
-    pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
+    pub fn run_quietly(&self, argv: &[&str]) -> Result<Finished, String> {
         self.tool().run(argv)
     }
 
@@ -324,7 +324,7 @@ impl<'a> ModuleCall<'a, '_> {
     /// Runs a program that changes the node, also in check mode. Its output lines are events.
     fn run_with_events(&mut self, argv: &[&str]) -> Result<Finished, String> {
         self.ground.node.begin_change()?;
-        let (env, timeout) = (self.env.clone(), self.left());
+        let (env, timeout) = (self.env.clone(), self.time_left());
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
         let done = process::run(&job, self.cancel, self.emit).map_err(|e| spawn_failure(&e));

@@ -134,7 +134,7 @@ fn write(call: &mut ModuleCall, fstab: &Path, old: Option<Vec<u8>>, lines: &[Str
         return Ok(TaskOutcome::default());
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    write_file::finish(call, fstab, old, text.into_bytes(), "mount")
+    write_file::update_file(call, fstab, old, text.into_bytes(), "mount")
 }
 
 /// Whether the path is a mount point. In check mode the predicted state takes precedence.
@@ -159,7 +159,7 @@ fn ensure_absent(call: &mut ModuleCall, fstab: &Path, want: &FstabEntry, path: &
         let done = unmount(call, path)?;
         out.attributes.extend(done.attributes);
     }
-    let there = call.ground.node.look(path)?.filter(|_| !super::is_vital(path));
+    let there = call.ground.node.stat(path)?.filter(|_| !super::is_vital(path));
     if there.is_some_and(|s| atomic_fs::kind(&s) == rustix::fs::FileType::Directory) {
         call.ground.back_up_removed(path, false)?;
         call.ground.node.remove(path, true)?;
@@ -185,7 +185,7 @@ fn ensure_mounted(call: &mut ModuleCall, fstab: &Path, want: &FstabEntry, path: 
         // booting.
         if out.changed {
             match before {
-                Some(content) => drop(write_file::finish(call, fstab, None, content, "mount")?),
+                Some(content) => drop(write_file::update_file(call, fstab, None, content, "mount")?),
                 None => call.ground.node.remove(fstab, false)?,
             }
         }
@@ -211,7 +211,7 @@ fn make_directories(call: &mut ModuleCall, path: &Path) -> Result<Vec<PathBuf>, 
     let missing: Vec<PathBuf> =
         path.ancestors().take_while(|at| call.ground.node.follow(at).is_none()).map(Path::to_owned).collect();
     for dir in missing.iter().rev() {
-        call.ground.keep(dir)?;
+        call.ground.back_up(dir)?;
         call.ground.node.make_directory(dir, Attributes { mode: Some(0o755), ..Attributes::default() })?;
     }
     Ok(missing.into_iter().rev().collect())

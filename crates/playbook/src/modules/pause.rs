@@ -16,7 +16,7 @@ pub fn pause(call: &mut ModuleCall) -> ModuleResult {
         }
     };
     let time = time.max(Duration::from_secs(1));
-    if !call.ground.node.checks() && !wait_for::interruptible_sleep(call, time) {
+    if !call.ground.node.is_check_mode() && !wait_for::interruptible_sleep(call, time) {
         return Err("cancelled".into());
     }
     let mut out = TaskOutcome::ok(format!("Paused for {} seconds", time.as_secs()));

@@ -92,7 +92,7 @@ impl<'a> RunContext<'a> {
         if self.protect.is_match(path) {
             return Ok(true);
         }
-        let directory = self.node.look(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory);
+        let directory = self.node.stat(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory);
         if !directory {
             return Ok(false);
         }
@@ -102,8 +102,8 @@ impl<'a> RunContext<'a> {
     /// Moves a protected path to the parking directory. Returns its new path and the previous
     /// backup record.
     fn park(&mut self, path: &Path) -> Result<(PathBuf, PriorRecord), SafeError> {
-        if self.node.checks() {
-            match self.node.look(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
+        if self.node.is_check_mode() {
+            match self.node.stat(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
                 true => self.node.remove_tree(path)?,
                 false => self.node.remove(path, false)?,
             }
@@ -125,7 +125,7 @@ impl<'a> RunContext<'a> {
             source,
         })?;
         let mut to = dir.join(&flat);
-        while atomic_fs::look(&to)?.is_some() {
+        while atomic_fs::stat_path(&to)?.is_some() {
             self.parked += 1;
             to = dir.join(format!("{flat}.{}", self.parked));
         }
@@ -134,7 +134,7 @@ impl<'a> RunContext<'a> {
 
     /// Moves a parked path back after its replacement could not be created.
     fn restore_parked(&mut self, path: &Path, parked: &Path, before: PriorRecord) {
-        if !self.node.checks() && atomic_fs::rename(parked, path, "move it back").is_ok() {
+        if !self.node.is_check_mode() && atomic_fs::rename(parked, path, "move it back").is_ok() {
             self.backup.not_parked(path, before);
         }
     }
@@ -165,7 +165,7 @@ impl<'a> RunContext<'a> {
     fn refuse_system_path(&self, path: &Path) -> Result<(), SafeError> {
         let real = path.parent().and_then(|dir| Some(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)));
         let never = |path: &Path| SYSTEM_PATHS.iter().any(|n| Path::new(n) == path);
-        if (never(path) || real.is_some_and(|real| never(&real))) && self.node.look(path)?.is_some() {
+        if (never(path) || real.is_some_and(|real| never(&real))) && self.node.stat(path)?.is_some() {
             return Err(SafeError::new_refused(path, "is never removed or replaced"));
         }
         Ok(())
@@ -182,7 +182,7 @@ impl<'a> RunContext<'a> {
         attributes: Attributes,
         check: &mut dyn FnMut(&Path) -> Result<(), String>,
     ) -> Result<(), SafeError> {
-        if !emptied || self.node.checks() || !self.protects(path)? {
+        if !emptied || self.node.is_check_mode() || !self.protects(path)? {
             self.back_up_replaced(path)?;
             return self.node.write(path, content, attributes, check);
         }
@@ -203,7 +203,7 @@ impl<'a> RunContext<'a> {
     /// if it is protected.
     pub fn hard_link(&mut self, path: &Path, name: &Path) -> Result<(), SafeError> {
         self.refuse_system_path(name)?;
-        let parked = match self.node.look(name)?.is_some() && self.protects(name)? {
+        let parked = match self.node.stat(name)?.is_some() && self.protects(name)? {
             true => Some(self.park(name)?),
             false => {
                 self.back_up_removed(name, false)?;
@@ -219,20 +219,20 @@ impl<'a> RunContext<'a> {
 
     /// Backs up what is needed to undo the creation of `path` or a change of its attributes, unless
     /// the run has already done so.
-    pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
+    pub fn back_up(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.node.is_check_mode() { Ok(()) } else { self.backup.keep(path) }
     }
 
     /// Backs up a path whose content is about to be replaced.
     pub fn back_up_replaced(&mut self, path: &Path) -> Result<(), SafeError> {
         self.refuse_system_path(path)?;
-        if self.node.checks() { Ok(()) } else { self.backup.keep_exchanged(path) }
+        if self.node.is_check_mode() { Ok(()) } else { self.backup.keep_exchanged(path) }
     }
 
     /// Backs up a path that is about to be removed; with `tree`, everything in the directory.
     pub fn back_up_removed(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
         self.refuse_system_path(path)?;
-        if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path, tree) }
+        if self.node.is_check_mode() { Ok(()) } else { self.backup.keep_leaving(path, tree) }
     }
 }
 

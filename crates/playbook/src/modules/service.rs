@@ -266,7 +266,7 @@ fn show_unit(
     argv.extend(scope_flag(call)?);
     argv.extend(["--", name]);
     let done =
-        call.quiet(&argv).map_err(|e| format!("{e}; this node has no systemd, use provisioner kind: ansible"))?;
+        call.run_quietly(&argv).map_err(|e| format!("{e}; this node has no systemd, use provisioner kind: ansible"))?;
     if !done.success() {
         return Err(failure_message("systemctl show", &done));
     }

@@ -29,7 +29,7 @@ pub fn stat(call: &mut ModuleCall) -> ModuleResult {
             // (`/srv/app/current/VERSION`).
             path = dir.join(name);
         }
-        node.look(&path)?
+        node.stat(&path)?
     };
     let Some(stat) = found else {
         out.extra_keys.insert("stat".into(), json!({"exists": false}));
@@ -46,12 +46,12 @@ pub fn stat(call: &mut ModuleCall) -> ModuleResult {
     if kind == FileType::RegularFile && call.flag("get_checksum", true) && size <= SUMMED_MAX {
         let algorithm =
             call.text(&["checksum_algorithm", "checksum", "checksum_algo"]).unwrap_or_else(|| "sha1".into());
-        let sum = checksum::of(&call.ground.node, &path, &algorithm);
+        let sum = checksum::file_checksum(&call.ground.node, &path, &algorithm);
         // Like Ansible, reports no checksum for a file that cannot be read.
         map.insert("checksum".into(), json!(sum.ok()));
     }
     add_mime(call, &path, &mut map);
-    let on_disk = !call.ground.node.checks() || rustix::fs::lstat(&path).is_ok();
+    let on_disk = !call.ground.node.is_check_mode() || rustix::fs::lstat(&path).is_ok();
     if on_disk && call.flag("get_attributes", true) && matches!(kind, FileType::RegularFile | FileType::Directory) {
         add_attribute_flags(&path, &mut map);
     }
@@ -105,7 +105,7 @@ fn add_mime(call: &ModuleCall, path: &Path, map: &mut Map<String, Value>) {
     }
     if asked == Some(true)
         && let Ok(done) =
-            call.quiet(&["file", "--brief", "--mime-type", "--mime-encoding", "--", &path.display().to_string()])
+            call.run_quietly(&["file", "--brief", "--mime-type", "--mime-encoding", "--", &path.display().to_string()])
         && done.success()
         && let Some((kind, charset)) = done.stdout.trim().split_once("; charset=")
     {

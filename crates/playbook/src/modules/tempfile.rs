@@ -9,7 +9,7 @@ pub fn tempfile(call: &mut ModuleCall) -> ModuleResult {
     let directory = call.text(&["state"]).as_deref() == Some("directory");
     let mut out = TaskOutcome::change("");
     out.extra_keys.insert("state".into(), json!(if directory { "directory" } else { "file" }));
-    if call.ground.node.checks() {
+    if call.ground.node.is_check_mode() {
         // The real name will be random.
         out.extra_keys.insert("path".into(), unknown::mark());
         return Ok(out);

@@ -83,7 +83,7 @@ pub fn unarchive(call: &mut ModuleCall) -> ModuleResult {
     };
     let told = |why: String| why.replace(&source.path.display().to_string(), &src);
     let kind = detect_format(&source).map_err(told)?;
-    let checks = call.ground.node.checks();
+    let checks = call.ground.node.is_check_mode();
     let packed = source.file.metadata().map_or(0, |meta| meta.len());
     if checks
         && (packed > INSPECTED_MAX
@@ -124,10 +124,10 @@ fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<A
         return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)));
     }
     if src.contains("://") {
-        if call.ground.node.checks() {
+        if call.ground.node.is_check_mode() {
             return Ok(None);
         }
-        let got = http_request::ask(call, &WebRequest::get(src))?;
+        let got = http_request::send_request(call, &WebRequest::get(src))?;
         if got.status != 200 {
             return Err(format!("{}: {}", http_request::host_of(src), got.status_text()));
         }
@@ -144,7 +144,7 @@ fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<A
     if atomic_fs::kind(&stat) != FileType::RegularFile {
         return Err(format!("{} is not a regular file", path.display()));
     }
-    if !call.ground.node.checks() {
+    if !call.ground.node.is_check_mode() {
         return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&real)?.0)));
     }
     // The archive may exist only in the prediction, so its content is copied to disk. The copy is
@@ -191,7 +191,7 @@ fn unpack_and_move(
             return Err(format!("the archive entry `{name}` is outside the destination; nothing was changed"));
         }
     }
-    let packed = atomic_fs::look(&root)?;
+    let packed = atomic_fs::stat_path(&root)?;
     atomic_fs::set_attributes(&root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
     let entries = atomic_fs::walk(&root, ENTRIES_MAX)?;
     for (path, stat) in &entries {
@@ -206,7 +206,7 @@ fn unpack_and_move(
         }
     }
     let size = |stat: &Stat| u64::try_from(stat.st_size).unwrap_or(0);
-    if call.ground.node.checks() {
+    if call.ground.node.is_check_mode() {
         // A sparse file is small in the archive but large when its content is held in memory.
         if entries.iter().map(|(_, stat)| size(stat)).sum::<u64>() > INSPECTED_MAX {
             return Ok(indeterminate_outcome(call, dest, TOO_LARGE));
@@ -313,11 +313,11 @@ impl TreeMove<'_> {
 
     /// Applies the attributes of the archive's entry for its root directory to the destination.
     fn apply_root_entry(&mut self, call: &mut ModuleCall, packed: &Stat) -> Result<(), String> {
-        let Some(now) = call.ground.node.look(self.top)?.filter(|_| !super::is_vital(self.top)) else { return Ok(()) };
+        let Some(now) = call.ground.node.stat(self.top)?.filter(|_| !super::is_vital(self.top)) else { return Ok(()) };
         let want = wanted_attributes(call, packed, true)?;
         let changes = call.attribute_changes(&now, want);
         if !changes.is_empty() {
-            call.ground.keep(self.top)?;
+            call.ground.back_up(self.top)?;
             self.deferred_attributes.push((self.top.to_owned(), want));
             self.record_changes(self.top, changes);
         }
@@ -328,7 +328,7 @@ impl TreeMove<'_> {
     fn move_entry(&mut self, call: &mut ModuleCall, path: &Path, stat: &Stat) -> Result<(), String> {
         let name = path.strip_prefix(self.root).unwrap_or(path);
         let to = self.top.join(name);
-        let now = call.ground.node.look(&to)?;
+        let now = call.ground.node.stat(&to)?;
         match atomic_fs::kind(stat) {
             FileType::Directory => self.directory(call, path, name, &to, stat, now),
             FileType::Symlink => {
@@ -369,7 +369,7 @@ impl TreeMove<'_> {
             atomic_fs::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
         }
         let Some(now) = now else {
-            call.ground.keep(to)?;
+            call.ground.back_up(to)?;
             let open = Attributes { mode: want.mode.map(|mode| mode | 0o700), ..want };
             call.ground.node.make_directory(to, open)?;
             if open != want {
@@ -386,7 +386,7 @@ impl TreeMove<'_> {
         }
         let changes = call.attribute_changes(&now, want);
         if self.listed_directories.contains(name) && !changes.is_empty() {
-            call.ground.keep(to)?;
+            call.ground.back_up(to)?;
             self.deferred_attributes.push((to.to_owned(), want));
             self.record_changes(to, changes);
         }
@@ -415,7 +415,7 @@ impl TreeMove<'_> {
             if same {
                 let changes = call.attribute_changes(now, want);
                 if !changes.is_empty() {
-                    call.ground.keep(to)?;
+                    call.ground.back_up(to)?;
                     call.ground.node.set_attributes(to, want)?;
                     self.record_changes(to, changes);
                 }
@@ -429,7 +429,7 @@ impl TreeMove<'_> {
             call.ground.back_up_replaced(to)?;
             call.ground.node.adopt(path, to, want)?;
         }
-        if stat.st_size == 0 || call.ground.node.checks() {
+        if stat.st_size == 0 || call.ground.node.is_check_mode() {
             call.ground.node.set_times(to, None, Some(stat.st_mtime))?;
         }
         let before = if now.is_some() { "other content" } else { "absent" };

@@ -94,7 +94,7 @@ pub fn uncompressed_size(call: &ModuleCall, kind: ArchiveFormat, archive: &Path)
     let archive = archive.display().to_string();
     let number = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
     let ArchiveFormat::Tar(packed) = kind else {
-        let done = call.quiet(&["unzip", "-Zt", &archive]).map_err(|e| missing_program("unzip", &e))?;
+        let done = call.run_quietly(&["unzip", "-Zt", &archive]).map_err(|e| missing_program("unzip", &e))?;
         // `2 files, 8 bytes uncompressed, 8 bytes compressed:  0.0%`
         let told = done.stdout.lines().find_map(|line| number(line.split_once(',')?.1));
         return told.ok_or_else(|| unpack_failure("unzip", &done));
@@ -113,7 +113,7 @@ pub fn uncompressed_size(call: &ModuleCall, kind: ArchiveFormat, archive: &Path)
 
 /// Fails if the node's tar is not GNU tar.
 fn require_gnu_tar(call: &ModuleCall) -> Result<(), String> {
-    let version = call.quiet(&["tar", "--version"]).map_err(|e| missing_program("tar", &e))?;
+    let version = call.run_quietly(&["tar", "--version"]).map_err(|e| missing_program("tar", &e))?;
     match version.stdout.contains("GNU tar") {
         true => Ok(()),
         false => Err("`unarchive` needs GNU tar, and the tar of this node is another; install GNU tar first".into()),
@@ -159,7 +159,7 @@ pub fn unzip(call: &ModuleCall, archive: &Path, root: &Path) -> Result<Vec<Strin
         argv.extend(end.iter().map(|a| (*a).to_owned()));
         argv
     };
-    let run = |argv: &[String]| call.quiet(&argv.iter().map(String::as_str).collect::<Vec<_>>());
+    let run = |argv: &[String]| call.run_quietly(&argv.iter().map(String::as_str).collect::<Vec<_>>());
     let list = run(&with(&["unzip", "-Z1"], &[])).map_err(|e| missing_program("unzip", &e))?;
     // Exit code 11: no entry matches the patterns.
     let empty = |done: &Finished| done.rc == Some(11);

@@ -61,7 +61,7 @@ pub fn uri(call: &mut ModuleCall) -> ModuleResult {
         newer_than,
         credentials: RequestCredentials::Task,
     };
-    let got = match http_request::ask(call, &wish) {
+    let got = match http_request::send_request(call, &wish) {
         Ok(got) => got,
         Err(msg) => return Ok(no_response_outcome(&url, &wanted, msg, start)),
     };
@@ -227,7 +227,7 @@ fn response_outcome(
         call.args.remove("force");
         let (dest, now) = write_file::resolve_target(call, &dest)?.unwrap_or((dest, None));
         let old = write_file::read_old(call, &dest, now.as_ref())?;
-        out = write_file::finish(call, &dest, old, bytes.clone(), http_request::host_of(url))?;
+        out = write_file::update_file(call, &dest, old, bytes.clone(), http_request::host_of(url))?;
     }
     let text = || match latin {
         true => bytes.iter().map(|b| char::from(*b)).collect(),

@@ -71,10 +71,10 @@ pub fn create_ssh_key(call: &mut ModuleCall, out: &mut TaskOutcome) -> Result<()
         return Err(format!("`ssh_key_file` must not contain `..`: {}", path.display()));
     }
     let there =
-        call.ground.node.look(&path)?.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Symlink);
+        call.ground.node.stat(&path)?.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Symlink);
     if !there {
         let dir = path.parent().unwrap_or(&path).to_owned();
-        if !call.ground.node.checks() {
+        if !call.ground.node.is_check_mode() {
             authorized_key::directory(call, &dir, &(entry[2].clone(), entry[3].clone()))?;
         }
         let comment = call.text(&["ssh_key_comment"]).unwrap_or_else(|| {
@@ -104,12 +104,12 @@ fn append_message(said: &str, more: &str) -> String {
 
 /// Runs a program that changes the account. Does nothing in check mode.
 fn run(call: &mut ModuleCall, job: Job) -> Result<(), String> {
-    if call.ground.node.checks() {
+    if call.ground.node.is_check_mode() {
         return Ok(());
     }
     call.ground.node.begin_change()?;
     let program = job.argv.first().cloned().unwrap_or_default();
-    let job = Job { env: call.env.clone(), timeout: call.left(), umask: Some(UMASK), ..job };
+    let job = Job { env: call.env.clone(), timeout: call.time_left(), umask: Some(UMASK), ..job };
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| spawn_failure(&e))?;
     if done.success() { Ok(()) } else { Err(failure_message(&program, &done)) }
 }

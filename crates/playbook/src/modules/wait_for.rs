@@ -51,11 +51,11 @@ struct PatternMatch {
 
 pub fn wait_for(call: &mut ModuleCall) -> ModuleResult {
     let timeout = call.seconds("timeout", 300.0)?;
-    let limit = call.left().map_or(timeout, |t| t.min(timeout));
+    let limit = call.time_left().map_or(timeout, |t| t.min(timeout));
     let pause = call.seconds("sleep", 1.0)?.clamp(Duration::from_millis(50), Duration::from_secs(60));
     let connect = call.seconds("connect_timeout", 5.0)?.max(Duration::from_millis(10));
     let wanted = parse_condition(call)?;
-    let checks = call.ground.node.checks();
+    let checks = call.ground.node.is_check_mode();
     let start = Instant::now();
     if !checks && !interruptible_sleep(call, call.seconds("delay", 0.0)?) {
         return Err("cancelled".into());
@@ -242,12 +242,12 @@ fn met_outcome(call: &ModuleCall, wanted: &WaitCondition, found: PatternMatch, t
 pub fn interruptible_sleep(call: &ModuleCall, time: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < time {
-        if call.cancel.stopped() {
+        if call.cancel.is_stopped() {
             return false;
         }
         std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
     }
-    !call.cancel.stopped()
+    !call.cancel.is_stopped()
 }
 
 /// Connects to the first address that accepts within `timeout`.
@@ -262,7 +262,7 @@ fn read_until_match(call: &ModuleCall, mut stream: TcpStream, pattern: &Regex, l
     let mut text = Vec::new();
     let mut piece = [0; 1024];
     stream.set_read_timeout(Some(Duration::from_millis(100))).ok()?;
-    while start.elapsed() < left && text.len() < PORT_READ_MAX && !call.cancel.stopped() {
+    while start.elapsed() < left && text.len() < PORT_READ_MAX && !call.cancel.is_stopped() {
         match stream.read(&mut piece) {
             Ok(0) => return None,
             Ok(n) => {

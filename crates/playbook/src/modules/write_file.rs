@@ -26,7 +26,7 @@ pub fn write_content(call: &mut ModuleCall, dest: &Path, content: Vec<u8>, sourc
         return Ok(TaskOutcome::ok("exists, and `force` is off"));
     };
     let old = read_old(call, &dest, now.as_ref())?;
-    finish(call, &dest, old, content, source)
+    update_file(call, &dest, old, content, source)
 }
 
 /// The present content of the file. None if it does not exist or is too large for memory; a file
@@ -44,7 +44,7 @@ pub fn is_large(stat: &Stat) -> bool {
 /// and `force: false` forbids replacing it.
 pub fn resolve_target(call: &ModuleCall, dest: &Path) -> Result<Option<(PathBuf, Option<Stat>)>, String> {
     let mut dest = dest.to_owned();
-    let mut now = call.ground.node.look(&dest)?;
+    let mut now = call.ground.node.stat(&dest)?;
     if now.is_some_and(|s| atomic_fs::kind(&s) == FileType::Symlink) {
         match call.task.module.as_str() {
             // These modules edit the target of a link.
@@ -71,14 +71,14 @@ pub fn make_parents(call: &mut ModuleCall, path: &Path) -> Result<(), String> {
         at = at.parent().ok_or("the path has no parent")?;
     }
     for dir in missing.iter().rev() {
-        call.ground.keep(dir)?;
+        call.ground.back_up(dir)?;
         call.ground.node.make_directory(dir, Attributes { mode: Some(0o755), ..Attributes::default() })?;
     }
     Ok(())
 }
 
 /// Creates a regular file, replaces its content, or sets only its attributes, whichever is needed.
-pub fn finish(
+pub fn update_file(
     call: &mut ModuleCall,
     dest: &Path,
     old: Option<Vec<u8>>,
@@ -97,7 +97,7 @@ pub fn update_file_with_mode(
     source: &str,
     fresh: u32,
 ) -> ModuleResult {
-    let now = call.ground.node.look(dest)?.filter(|stat| atomic_fs::kind(stat) != FileType::Symlink);
+    let now = call.ground.node.stat(dest)?.filter(|stat| atomic_fs::kind(stat) != FileType::Symlink);
     let want = call.attributes(now.as_ref(), fresh, false)?;
     let mut out = TaskOutcome::default();
     out.extra_keys.insert("dest".into(), json!(dest.display().to_string()));
@@ -108,7 +108,7 @@ pub fn update_file_with_mode(
     out.attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
     if old.as_deref() == Some(content.as_slice()) {
         if !out.attributes.is_empty() {
-            call.ground.keep(dest)?;
+            call.ground.back_up(dest)?;
             call.ground.node.set_attributes(dest, want)?;
             out.changed = true;
             out.msg = describe_changes(&out.attributes);
@@ -146,7 +146,8 @@ pub fn update_file_with_mode(
         out.attributes.push(AttributeChange::new("state", "absent", "file"));
         out.attributes.push(AttributeChange::new("mode", "", format!("{:04o}", full.mode.unwrap_or(fresh))));
     }
-    out.diff = (!secret && (old.is_some() || now.is_none())).then(|| diff::of(old.as_deref(), &content, dest, source));
+    out.diff = (!secret && (old.is_some() || now.is_none()))
+        .then(|| diff::unified_diff(old.as_deref(), &content, dest, source));
     call.add_path_info(dest, &mut out);
     Ok(out)
 }
@@ -167,8 +168,8 @@ pub fn copy_large(call: &mut ModuleCall, from: &Path, dest: &Path, fresh: u32) -
     let want = call.attributes(now.as_ref(), fresh, false)?;
     let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
     let mut out = TaskOutcome { attributes, ..TaskOutcome::default() };
-    let sum = checksum::of(&call.ground.node, from, "sha1")?;
-    let same = now.is_some() && checksum::of(&call.ground.node, &dest, "sha1")? == sum;
+    let sum = checksum::file_checksum(&call.ground.node, from, "sha1")?;
+    let same = now.is_some() && checksum::file_checksum(&call.ground.node, &dest, "sha1")? == sum;
     if !same {
         let mut full = want;
         if let Some(stat) = &now {
@@ -182,7 +183,7 @@ pub fn copy_large(call: &mut ModuleCall, from: &Path, dest: &Path, fresh: u32) -
         call.ground.back_up_replaced(&dest)?;
         call.ground.node.copy(from, &dest, full)?;
     } else if !out.attributes.is_empty() {
-        call.ground.keep(&dest)?;
+        call.ground.back_up(&dest)?;
         call.ground.node.set_attributes(&dest, want)?;
     }
     out.changed = !same || !out.attributes.is_empty();

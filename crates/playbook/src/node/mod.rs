@@ -75,15 +75,15 @@ impl Node {
     }
 
     /// Whether this is check mode.
-    pub fn checks(&self) -> bool {
+    pub fn is_check_mode(&self) -> bool {
         self.prediction.is_some()
     }
 
     /// The metadata of a path; a link is not followed. None: the path does not exist.
-    pub fn look(&self, path: &Path) -> Result<Option<Stat>> {
+    pub fn stat(&self, path: &Path) -> Result<Option<Stat>> {
         match &self.prediction {
-            None => atomic_fs::look(path),
-            Some(would) => would.0.look(path),
+            None => atomic_fs::stat_path(path),
+            Some(would) => would.0.stat(path),
         }
     }
 

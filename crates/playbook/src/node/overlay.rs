@@ -84,7 +84,7 @@ enum LinkTrust {
 }
 
 impl Overlay {
-    pub fn look(&self, path: &Path) -> Result<Option<Stat>> {
+    pub fn stat(&self, path: &Path) -> Result<Option<Stat>> {
         require_absolute(path)?;
         match self.locate(path) {
             Ok((_, stat)) => Ok(stat),
@@ -168,11 +168,11 @@ impl Overlay {
     pub fn walk(&self, path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
         let mut out = Vec::new();
         let mut open = VecDeque::from([path.to_owned()]);
-        let device = self.look(path)?.map(|s| s.st_dev);
+        let device = self.stat(path)?.map(|s| s.st_dev);
         while let Some(dir) = open.pop_back() {
             for name in self.list(&dir)? {
                 let inner = dir.join(name);
-                let Some(stat) = self.look(&inner)? else { continue };
+                let Some(stat) = self.stat(&inner)? else { continue };
                 if Some(stat.st_dev) != device {
                     return Err(SafeError::new_refused(&inner, "is another file system"));
                 }

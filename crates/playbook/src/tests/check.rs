@@ -36,7 +36,7 @@ fn statuses_of(ran: &Ran, name: &str) -> Vec<Status> {
 
 /// Names of changed tasks, including handlers that would run. Check mode and run must agree on
 /// them.
-pub fn changed(ran: &Ran) -> Vec<String> {
+pub fn changed_tasks(ran: &Ran) -> Vec<String> {
     let hit = |s: &Status| matches!(s, Status::Changed | Status::WouldRun);
     ran.statuses().into_iter().filter(|(_, s)| hit(s)).map(|(n, _)| n).collect()
 }
@@ -78,9 +78,9 @@ fn later_tasks_see_what_earlier_ones_would_make_and_nothing_is_written() {
     assert_eq!(tree(d), before);
     assert_eq!(statuses_of(&check, "h1"), [Status::WouldRun]);
     let run = go(&plan, &options(d)).assert_success();
-    assert_eq!(changed(&check), changed(&run), "{:#?}", check.statuses());
+    assert_eq!(changed_tasks(&check), changed_tasks(&run), "{:#?}", check.statuses());
     assert_eq!(
-        changed(&run),
+        changed_tasks(&run),
         ["dir", "file", "line", "link", "through", "hard", "gone", "anew", "real", "recurse", "h1"]
     );
     assert_eq!((check.end.changed, check.end.ok, check.end.would_run), (run.end.changed, run.end.ok, 1));
@@ -186,11 +186,11 @@ fn a_task_may_differ_from_its_run() {
     let mut plan = tasks(d, text);
     set(&mut plan, 0, false);
     let check = go(&plan, &check_options(d)).assert_success();
-    assert_eq!(changed(&check).len(), 3, "{:#?}", check.statuses());
+    assert_eq!(changed_tasks(&check).len(), 3, "{:#?}", check.statuses());
     assert!(tree(d).is_empty());
     set(&mut plan, 2, true);
     let run = go(&plan, &options(d)).assert_success();
-    assert_eq!(changed(&run).len(), 3);
+    assert_eq!(changed_tasks(&run).len(), 3);
     assert_eq!(tree(d).into_keys().collect::<Vec<_>>(), ["a", "half-made"]);
 }
 
@@ -227,7 +227,7 @@ fn units_are_predicted_too() {
     - {name: perhaps, service: {name: nothing, state: started}}
 ";
     let check = go(&plan(d, &[("site.yml", text)]), &check_options(d)).assert_success();
-    assert_eq!(changed(&check), ["start", "stop", "start again", "mask", "command"], "{:#?}", check.events);
+    assert_eq!(changed_tasks(&check), ["start", "stop", "start again", "mask", "command"], "{:#?}", check.events);
     assert_eq!(
         (statuses_of(&check, "none"), statuses_of(&check, "perhaps")),
         (vec![Status::Ignored], vec![Status::Unknown])

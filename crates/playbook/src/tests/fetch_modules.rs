@@ -1,7 +1,7 @@
 //! Tests modules that fetch something from elsewhere (`get_url`, `uri`, `unarchive`, `git`), and
 //! `mount`.
 
-use super::check::{changed, tree};
+use super::check::{changed_tasks, tree};
 use super::*;
 use std::io::{Read, Write};
 use std::process::Command;
@@ -201,7 +201,7 @@ fn archives_are_unpacked_once_and_a_check_says_so() {
     assert_eq!(tree(d), before);
     let run = go(&plan, &options(d)).assert_success();
     assert_eq!(
-        (changed(&check), changed(&run)),
+        (changed_tasks(&check), changed_tasks(&run)),
         (vec!["unpack".into(), "then".into()], vec!["unpack".into(), "then".into()])
     );
     assert_eq!(std::fs::read_to_string(d.join("to/t/one")).unwrap(), "one\nmore\n");
@@ -292,7 +292,7 @@ fn zip_archives() {
     assert_eq!(tree(d), before);
     let run = go(&tasks(d, text), &options(d)).assert_success();
     assert_eq!(
-        (changed(&check), changed(&run)),
+        (changed_tasks(&check), changed_tasks(&run)),
         (vec!["unpack".into(), "part".into()], vec!["unpack".into(), "part".into()])
     );
     let mode = std::fs::metadata(d.join("to/t/one")).unwrap().permissions().mode() & 0o7777;
@@ -317,7 +317,7 @@ fn a_clone_is_predicted_and_its_password_is_no_argument() {
     - {name: made by it, stat: {path: '{{ dir }}/c/x'}}
 ";
     let check = go(&tasks(d, text), &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
-    assert_eq!(changed(&check), ["clone"]);
+    assert_eq!(changed_tasks(&check), ["clone"]);
     assert!(!d.join("c").exists());
     go(&tasks(d, text), &options(d));
     let read = |name: &str| std::fs::read_to_string(d.join(name)).unwrap();
@@ -353,7 +353,7 @@ fn lines_of_fstab_and_what_is_mounted() {
         let check = go(&plan, &PlaybookRunOptions { check: true, ..self::options(d) }).assert_success();
         assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), before);
         let run = go(&plan, &self::options(d)).assert_success();
-        assert_eq!(changed(&check), changed(&run), "{options}");
+        assert_eq!(changed_tasks(&check), changed_tasks(&run), "{options}");
         assert_eq!(go(&plan, &self::options(d)).assert_success().end.changed, 0, "{options} again");
         std::fs::read_to_string(d.join("f")).unwrap()
     };
@@ -442,11 +442,11 @@ fn a_real_mount_goes_there_and_back() {
     std::fs::write(d.join("f"), "").unwrap();
     let want = ["mount", "other options", "remount", "off", "on", "gone"];
     let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
-    assert_eq!(changed(&check), want);
+    assert_eq!(changed_tasks(&check), want);
     let run = go(&plan, &options(d));
     // Unmount whatever failed, so that nothing stays mounted.
     let _ = Command::new("umount").arg(d.join("a/m")).stderr(std::process::Stdio::null()).status();
-    assert_eq!(changed(&run.assert_success()), want);
+    assert_eq!(changed_tasks(&run.assert_success()), want);
     assert!(d.join("a").exists() && !d.join("a/m").exists());
     // A failed mount leaves neither a line in fstab nor a directory.
     let bad = tasks(

@@ -2,7 +2,7 @@
 //! changes nothing, and a run that was stopped at any task and repeated gives the same tree. For
 //! killed runs see `tests/it/killed.rs`.
 
-use super::check::{changed, tree};
+use super::check::{changed_tasks, tree};
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
@@ -198,7 +198,7 @@ fn assert_check_predicts(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ra
     let command = |(name, status): &(String, Status)| *status == Status::WouldRun && !name.starts_with('h');
     prop_assume!(!check.statuses().iter().any(command));
     let run = go(&plan, &options(dir.path()));
-    prop_assert_eq!(changed(&check), changed(&run), "{:#?}\n{:#?}", check.statuses(), run.events);
+    prop_assert_eq!(changed_tasks(&check), changed_tasks(&run), "{:#?}\n{:#?}", check.statuses(), run.events);
     prop_assert_eq!(failed_tasks(&check), failed_tasks(&run));
     Ok(())
 }
@@ -227,7 +227,7 @@ fn assert_settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), Te
     let after = at_t(&dir);
     between(&dir);
     let second = go(&rest, &options(dir.path()));
-    prop_assert_eq!(changed(&second), Vec::<String>::new(), "{:#?}", second.events);
+    prop_assert_eq!(changed_tasks(&second), Vec::<String>::new(), "{:#?}", second.events);
     prop_assert_eq!(at_t(&dir), after);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Tests the second set of modules: modules that work on files, and small ones.
 
-use super::check::{changed, tree};
+use super::check::{changed_tasks, tree};
 use super::*;
 
 /// Runs a task on a file with the content `before`, and returns the new content. Asserts that check
@@ -13,7 +13,7 @@ fn edit_file(task: &str, before: &str) -> String {
     let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), before, "{task}");
     let run = go(&plan, &options(d)).assert_success();
-    assert_eq!(changed(&check), changed(&run), "{task}");
+    assert_eq!(changed_tasks(&check), changed_tasks(&run), "{task}");
     assert_eq!(go(&plan, &options(d)).assert_success().end.changed, 0, "{task} again");
     let after = std::fs::read_to_string(d.join("f")).unwrap();
     assert_eq!(run.end.changed, u32::from(after != before), "{task}");
@@ -156,7 +156,7 @@ fn looking_and_small_ones() {
     assert_eq!(tree(d), before);
     assert_eq!(check.end.unknown, 1, "only what the temporary directory is called: {:?}", check.statuses());
     let run = go(&plan, &options(d)).assert_success();
-    assert_eq!(changed(&check), changed(&run));
+    assert_eq!(changed_tasks(&check), changed_tasks(&run));
     assert!(!d.join("t/a.log").exists());
 }
 

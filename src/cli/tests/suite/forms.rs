@@ -122,7 +122,7 @@ fn neither_a_template_nor_json_controls_a_terminal() {
     let shown = |format: Format, tty: bool| {
         let out = Out::memory(format, tty);
         check_files::run(&out, &args).unwrap();
-        out.captured().0
+        out.captured_text().0
     };
     let template = || Format::Template("{{ results[1]['matcher-result'].actual }}".to_owned());
     assert_eq!(shown(template(), false), "a\u{1b}[2J\u{9b}1m\n");

@@ -59,11 +59,11 @@ fn run_and_capture(
         Ok(exit) => (exit, String::new()),
         // Like `cli::run`.
         Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
-            (check_files::report_unknown(&out, &Stop::of(&error)), String::new())
+            (check_files::report_unknown(&out, &Stop::from_error(&error)), String::new())
         }
-        Err(error) => (Stop::of(&error).exit, Stop::of(&error).render()),
+        Err(error) => (Stop::from_error(&error).exit, Stop::from_error(&error).render()),
     };
-    let (answer, talk) = out.captured();
+    let (answer, talk) = out.captured_text();
     let same = |text: String| {
         let text = text.replace(dir.to_str().unwrap(), "DIR");
         let passing = r#"\b[0-9a-f]{16}\b|\d+ ms|\d+\.\d{3}s?\b|timestamp="[^"]*"|_milliseconds\{[^}]*\} (\d+)"#;

@@ -25,11 +25,13 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
     let server = Server::start(&cluster.node(1), wire::finish(raft()), Limits::default()).await;
     let client = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
     for body in [&b""[..], b"x", &vec![b'y'; 1 << 20]] {
-        let said = client.tell("append", body.to_vec()).await.unwrap();
+        let said = client.send_raft_message("append", body.to_vec()).await.unwrap();
         assert_eq!(said, client.post_bytes("/raft/append", Bytes::copy_from_slice(body)).await.unwrap());
         assert_eq!(said, [b"append of 7: ", body].concat());
     }
-    for no in [client.tell("vote", Vec::new()).await, client.tell("Vote/../x", Vec::new()).await] {
+    for no in
+        [client.send_raft_message("vote", Vec::new()).await, client.send_raft_message("Vote/../x", Vec::new()).await]
+    {
         match no.unwrap_err() {
             ApiError::Status { code, next, details, http, .. } => {
                 assert_eq!((code.as_str(), next.as_deref(), http), ("retired", Some("remoor promote w1"), 403));
@@ -39,17 +41,20 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
         }
     }
     let refused = client
-        .tell("append", vec![b'y'; 3 << 20])
+        .send_raft_message("append", vec![b'y'; 3 << 20])
         .await
         .expect_err("too long for a connection without its own threads");
     assert!(refused.maybe_done(), "{refused}");
-    assert!(client.tell("snapshot", Vec::new()).await.is_err(), "snapshots use HTTP");
-    assert_eq!(client.tell("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
+    assert!(client.send_raft_message("snapshot", Vec::new()).await.is_err(), "snapshots use HTTP");
+    assert_eq!(client.send_raft_message("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
     let elsewhere = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(2))).with_timeout(SOON);
-    let refused = elsewhere.tell("append", Vec::new()).await.unwrap_err();
+    let refused = elsewhere.send_raft_message("append", Vec::new()).await.unwrap_err();
     assert!(matches!(refused, ApiError::Identity { .. }), "{refused}");
     server.stop().await;
-    assert!(client.tell("append", Vec::new()).await.is_err(), "a pooled connection cannot be used any more");
+    assert!(
+        client.send_raft_message("append", Vec::new()).await.is_err(),
+        "a pooled connection cannot be used any more"
+    );
 }
 
 /// A connection on which a test may send arbitrary bytes.
@@ -94,7 +99,7 @@ async fn garbage_and_silence_cost_the_connection_alone() {
     drop(tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends the connection"));
     assert_eq!(answer, b"");
     let client = Client::tls(server.addr.clone(), &cluster.client(7), None).with_timeout(SOON);
-    assert_eq!(client.tell("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
+    assert_eq!(client.send_raft_message("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
     server.stop().await;
 }
 
@@ -113,14 +118,14 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     let server = tokio::spawn(serve_tls(listener, tls, served, Limits::default(), std::future::pending()));
     let client = Client::tls(addr, &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
     for _ in 0..3 {
-        assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own");
+        assert_eq!(client.send_raft_message("thread", Vec::new()).await.unwrap(), b"own");
     }
     let long = vec![b'y'; 3 << 20];
-    assert_eq!(client.tell("append", long.clone()).await.unwrap(), [b"append of 7: ", &long[..]].concat());
+    assert_eq!(client.send_raft_message("append", long.clone()).await.unwrap(), [b"append of 7: ", &long[..]].concat());
     *place.lock().unwrap() = None;
-    assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own", "a connection keeps its threads");
+    assert_eq!(client.send_raft_message("thread", Vec::new()).await.unwrap(), b"own", "a connection keeps its threads");
     own.shutdown_background();
-    let elsewhere = client.tell("thread", Vec::new()).await.unwrap();
+    let elsewhere = client.send_raft_message("thread", Vec::new()).await.unwrap();
     assert_ne!(elsewhere, b"own", "the next connection is served by the threads that accept it");
     server.abort();
 }

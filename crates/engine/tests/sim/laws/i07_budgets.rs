@@ -129,7 +129,7 @@ impl Budgets {
         }
         if !job.now
             && job.undo.is_none()
-            && (automatic && node.in_maintenance(entry.at) || node.held(entry.at).is_some())
+            && (automatic && node.in_maintenance(entry.at) || node.active_hold(entry.at).is_some())
         {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }

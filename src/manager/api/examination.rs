@@ -35,7 +35,7 @@ pub async fn check(
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
     let begun = std::time::Instant::now();
-    let evidence = look(&shared, &node).await?;
+    let evidence = examine_node(&shared, &node).await?;
     let (verdict, reasons) = engine::compare(&inventory, &node, &evidence);
     Ok(axum::Json(CheckView {
         version: 1,
@@ -58,9 +58,9 @@ pub(super) fn compare_key(name: &str) -> String {
 }
 
 /// Examines the node now. An unreachable node is an error that says so, never a verdict.
-pub(super) async fn look(shared: &Arc<ManagerContext>, node: &Node) -> Result<Evidence, Failure> {
+pub(super) async fn examine_node(shared: &Arc<ManagerContext>, node: &Node) -> Result<Evidence, Failure> {
     let name = node.name();
-    let outcome = remote_examination::look(shared, node.id)
+    let outcome = remote_examination::examine_via_any_manager(shared, node.id)
         .await
         .map_err(|remote_examination::NoRoute(why)| no_route(node, &why))?;
     match outcome {
@@ -106,7 +106,7 @@ pub async fn diff(
 ) -> Answer<DiffView> {
     operator(&shared, &caller)?;
     let node = find_node(&shared.inventory(), &name)?;
-    let evidence = look(&shared, &node).await?;
+    let evidence = examine_node(&shared, &node).await?;
     let entries = evidence.expected.iter().flat_map(|e| e.services.values()).flat_map(|s| &s.entries);
     let recorded: BTreeSet<&str> = entries.map(|e| e.path.as_str()).collect();
     let mut files: BTreeMap<String, FileDiff> = BTreeMap::new();
@@ -241,7 +241,7 @@ pub async fn adopt(
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
-    let evidence = look(&shared, &node).await?;
+    let evidence = examine_node(&shared, &node).await?;
     if let Some(run) = &evidence.exam.busy {
         return Err(Failure::new(
             Code::Refused,

@@ -20,7 +20,7 @@ pub enum Look {
 
 /// Polls until `look`, which gets each answer, returns an end. Prints what is waited for, each reason once. Returns
 /// [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling, not the order.
-pub async fn until(
+pub async fn poll_until(
     api: &Api,
     out: &Out,
     timeout: Duration,

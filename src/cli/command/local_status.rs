@@ -190,8 +190,8 @@ fn checks(view: &AgentView, wide: bool) -> String {
             CheckState::Pass | CheckState::Skip | CheckState::Waived => {
                 format!("  {}: {} {}\n", c.service, c.check, c.property)
             }
-            CheckState::Fail => format!("  FAIL {}: {}\n", c.service, c.told()),
-            CheckState::Unknown => format!("  UNKNOWN {}: {}\n", c.service, c.told()),
+            CheckState::Fail => format!("  FAIL {}: {}\n", c.service, c.describe()),
+            CheckState::Unknown => format!("  UNKNOWN {}: {}\n", c.service, c.describe()),
         })
         .collect();
     let shown = if wide { all.len() } else { all.len().min(CHECKS_SHOWN) };

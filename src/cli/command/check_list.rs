@@ -1,7 +1,7 @@
 //! `remoor check --list` and `--render`: the checks of a node, and why each applies. Contacts no node.
 
 use super::examine::severity_word;
-use super::which;
+use super::selection;
 use crate::cli::api::{self, Api};
 use crate::cli::args::CheckArgs;
 use crate::cli::drivers;
@@ -15,8 +15,8 @@ use remoor_model::{CheckFile, OnFail, count_noun};
 use serde_json::json;
 
 /// The checks of the generation that the managers examine the node with.
-pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
-    let nodes = which::choose(api, &args.which()).await?;
+pub async fn list_for_node(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    let nodes = selection::choose(api, &args.selection()).await?;
     let [node] = &nodes[..] else { return Err(one_node().into()) };
     let view: ChecksView = api.get(&format!("/v1/nodes/{}/checks", api::segment(&node.name))).await?;
     if !out.machine(&view)? {
@@ -30,7 +30,7 @@ pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
 pub fn list_for_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let [node] = &args.nodes[..] else { return Err(one_node().into()) };
     let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
-        return Err(Stop::usage("--fleet requires --list or --render").into());
+        return Err(Stop::usage_error("--fleet requires --list or --render").into());
     };
     let files = drivers::check_files(dir, node).map_err(|faults| error::invalid_fleet(&faults))?;
     if !out.machine(&json!({"version": 1, "node": node, "files": files}))? {
@@ -40,7 +40,7 @@ pub fn list_for_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
 }
 
 fn one_node() -> Stop {
-    Stop::usage("--list and --render take one node")
+    Stop::usage_error("--list and --render take one node")
 }
 
 fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> {

@@ -94,17 +94,22 @@ impl Parts {
         let raft = self.raft_thread.spawn(Raft::start_asking(config, Arc::new(transport), ask)).await;
         let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager service ended: {e}")))??;
         tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, self.keyring.clone(), self.retired.clone()));
-        tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));
+        tokio::spawn(super::applied_watermark::keep(
+            raft.clone(),
+            self.layout.clone(),
+            self.raft,
+            self.stopped.clone(),
+        ));
         tokio::spawn(watch_own(raft.clone(), self.identity.node, self.raft, self.retired.clone()));
         let stop = raft.clone();
-        let started = self.go_on(raft, applied, peers).await;
+        let started = self.start_manager(raft, applied, peers).await;
         if started.is_err() {
             stop.shutdown().await;
         }
         started
     }
 
-    async fn go_on(
+    async fn start_manager(
         self,
         raft: Raft<Inventory>,
         applied: mpsc::UnboundedReceiver<News<Inventory>>,
@@ -140,10 +145,10 @@ impl Parts {
             counts: self.counts.clone(),
         }));
         ssh_key::take(&shared, self.sponsors.peers(), self.keyring.client(), self.stopped.clone());
-        shared.certificates.seen(self.identity.node, self.keyring.ends());
+        shared.certificates.record_expiry(self.identity.node, self.keyring.ends());
         let told = shared.clone();
         let tell = move || told.send_certificate_notices(wall());
-        super::expiry::tell(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);
+        super::expiry::warn_on_manager(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);
         let (ring, life) = (self.keyring.clone(), self.certificate_life);
         let held = Box::new(move || ring.gossip_keys());
         let desk = Arc::new(JoinService::new(JoinConfig { shared: shared.clone(), held, certificate_validity: life }));
@@ -210,7 +215,7 @@ pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Re
     let begun = identity.log_begun || layout.ca().exists();
     let config = raft_config(layout, identity, raft);
     remoor_cluster::raft::begin_log(&config, begun)?;
-    super::high::check(layout, identity, &config)?;
+    super::applied_watermark::check(layout, identity, &config)?;
     if !identity.log_begun {
         identity.log_begun = true;
         data.store_identity(identity)?;
@@ -234,7 +239,7 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
     remoor_exec::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
     Remote::new(RemoteConfig {
         control_dir: layout.ssh(),
-        builds: vec![Build::running().map_err(local)?],
+        builds: vec![Build::of_this_program().map_err(local)?],
         launch: Launch::Upload,
         state_dir: remoor_exec::STATE_DIR.to_owned(),
         arguments: ["exec", "-"].map(str::to_owned).to_vec(),

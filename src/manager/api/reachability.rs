@@ -21,11 +21,11 @@ pub async fn ask(
 ) -> Answer<Reachability> {
     manager(&shared, &caller)?;
     let node = known_node(&shared, id)?;
-    Ok(axum::Json(reach::own(&shared, node).await))
+    Ok(axum::Json(reach::probe_node(&shared, node).await))
 }
 
 /// Receives the report of another manager that it does not reach the node.
-pub async fn tell(
+pub async fn report(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(id): Path<u64>,
