@@ -13,7 +13,7 @@ use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::join::JOIN_PATH;
 use remoor_cluster::rpc::view::AgentView;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::Wall;
 use std::sync::Arc;
 
@@ -54,10 +54,10 @@ pub fn former_manager(own: AgentState) -> Router {
     Router::new().route("/agent/v1/peers", get(peers)).with_state(own)
 }
 
-async fn peers(State(own): State<AgentState>, caller: Caller) -> Result<Json<PeersReply>, Failure> {
+async fn peers(State(own): State<AgentState>, caller: Caller) -> Result<Json<PeersReply>, ApiFailure> {
     match caller {
         Caller::Node { .. } => Ok(Json(own.peers_reply())),
-        _ => Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this")),
+        _ => Err(ApiFailure::new(Code::Unauthenticated, "only nodes of the cluster may ask this")),
     }
 }
 
@@ -69,19 +69,19 @@ pub fn worker_redirects(own: AgentState) -> Router {
             "{} is not a manager and answers only for itself, on its local socket; nothing was changed",
             own.id().name
         );
-        Failure::new(Code::NotLeader, text).next(format!("--manager {}", manager_option(&own)))
+        ApiFailure::new(Code::NotLeader, text).next(format!("--manager {}", manager_option(&own)))
     };
     Router::new().route(JOIN_PATH, post(redirect_join)).route("/v1/{*path}", any(asked)).with_state(own)
 }
 
-async fn redirect_join(State(own): State<AgentState>) -> Failure {
+async fn redirect_join(State(own): State<AgentState>) -> ApiFailure {
     let (me, mut managers) = (own.id(), own.other_managers());
     managers.truncate(NAMED_MAX);
     let text = match managers.as_slice() {
         [] => format!("{} is not a manager and does not know any", me.name),
         some => format!("{} is not a manager: ask {}", me.name, some.join(", ")),
     };
-    let failure = Failure::new(Code::NotLeader, text).next("remoor join with the address of a manager");
+    let failure = ApiFailure::new(Code::NotLeader, text).next("remoor join with the address of a manager");
     failure.details(serde_json::json!({ "managers": managers }))
 }
 
@@ -98,14 +98,14 @@ pub fn exposition(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-fn refusal(own: &AgentState, method: &Method, path: &str) -> Failure {
+fn refusal(own: &AgentState, method: &Method, path: &str) -> ApiFailure {
     let name = &own.id().name;
     let message = if *method == Method::GET || *method == Method::HEAD {
         format!("{name} is not a manager: its agent answers only for itself (remoor status, remoor nodes), not {path}")
     } else {
         format!("{name} is not a manager and accepts no orders; nothing was changed")
     };
-    Failure::new(Code::Unavailable, message).next(format!(
+    ApiFailure::new(Code::Unavailable, message).next(format!(
         "run the same command on a manager, or on this node with --manager {} --credentials FILE",
         manager_option(own)
     ))
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::telemetry::Registry;
     use remoor_cluster::rpc::client::{ApiError, Client};
-    use remoor_cluster::rpc::server::Limits;
+    use remoor_cluster::rpc::server::ServerLimits;
     use remoor_cluster::rpc::unix::{LocalSocket, serve_unix};
 
     #[tokio::test]
@@ -136,7 +136,7 @@ mod tests {
         let metrics = Metrics::new(Registry::new(), own.clone());
         let router = worker(own, metrics, || Wall(70_000));
         let socket = LocalSocket::bind(&path).await.expect("a socket");
-        let server = tokio::spawn(serve_unix(socket, router, Limits::default(), std::future::pending()));
+        let server = tokio::spawn(serve_unix(socket, router, ServerLimits::default(), std::future::pending()));
         let client = Client::unix(&path);
 
         let view: AgentView = client.get("/v1/agent").await.expect("a view");

@@ -13,7 +13,7 @@ use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::leave::{LEAVE_HERE, LEAVE_PATH};
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::view::LeaveReply;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -37,11 +37,11 @@ impl LeaveService {
     }
 }
 
-async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<LeaveReply>, Failure> {
+async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<LeaveReply>, ApiFailure> {
     match caller {
         Caller::Local { uid } if uid == 0 || uid == rustix::process::geteuid().as_raw() => {}
         _ => {
-            return Err(Failure::new(Code::Forbidden, "only root on this machine may make it leave the cluster")
+            return Err(ApiFailure::new(Code::Forbidden, "only root on this machine may make it leave the cluster")
                 .next("use sudo"));
         }
     }
@@ -49,7 +49,7 @@ async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<
     if let Some(parted) = desk.own.departure() {
         return match parted.left {
             true => Ok(Json(LeaveReply { text: parted.why, until: String::new() })),
-            false => Err(Failure::new(Code::NodeRemoved, parted.why)),
+            false => Err(ApiFailure::new(Code::NodeRemoved, parted.why)),
         };
     }
     let reply = request_leave(&desk).await?;
@@ -58,7 +58,7 @@ async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<
 }
 
 /// Asks one manager after the other until the leader has decided.
-async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, Failure> {
+async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, ApiFailure> {
     let ends = Instant::now() + LEADER_WAIT_MAX;
     loop {
         let managers = desk.own.follow_managers().borrow().clone();
@@ -79,7 +79,7 @@ async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, Failure> {
         if Instant::now() >= ends {
             let text = format!("no leader answers ({silent}); it is unknown whether the request was received");
             let next = "run the same command again once a majority of the managers is up: repeating it is safe";
-            return Err(Failure::new(Code::NoQuorum, text).next(next));
+            return Err(ApiFailure::new(Code::NoQuorum, text).next(next));
         }
         tokio::time::sleep(AGAIN).await;
     }

@@ -1,7 +1,7 @@
 //! The managers that a command asks: the daemon of this machine, or those of `--manager`, one after the other.
 
-use super::args::Connection;
-use super::error::Stop;
+use super::args::ConnectionOptions;
+use super::error::CommandError;
 use super::exit::Exit;
 use bytes::Bytes;
 use remoor_cluster::rpc::client::{ApiError, Client, EventLines};
@@ -44,17 +44,19 @@ pub struct Api {
 
 impl Api {
     /// Reads the credentials, if `--manager` is used. Does not connect yet.
-    pub fn open(connection: &Connection) -> anyhow::Result<Self> {
+    pub fn open(connection: &ConnectionOptions) -> anyhow::Result<Self> {
         if connection.manager.is_empty() {
             return Ok(Self { clients: vec![Client::unix(&connection.socket)] });
         }
         let wrong = |e: &dyn std::error::Error| {
-            Stop::new(Exit::Usage, "the operator's credentials can't be used")
+            CommandError::new(Exit::Usage, "the operator's credentials can't be used")
                 .cause(e)
                 .next("--credentials FILE, with the file that remoor init or remoor key operator wrote")
         };
-        let file =
-            connection.credentials.as_deref().ok_or_else(|| Stop::usage_error("--manager needs --credentials FILE"))?;
+        let file = connection
+            .credentials
+            .as_deref()
+            .ok_or_else(|| CommandError::usage_error("--manager needs --credentials FILE"))?;
         let identity = TlsIdentity::load(file).map_err(|e| wrong(&e))?;
         let tls = ClientTls::member(&identity).map_err(|e| wrong(&e))?;
         Ok(Self { clients: connection.manager.iter().map(|addr| Client::tls(addr, &tls, None)).collect() })

@@ -339,7 +339,7 @@ Examples:
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
-pub struct Connection {
+pub struct ConnectionOptions {
     /// Socket of the daemon on this machine
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
     pub socket: PathBuf,

@@ -1,4 +1,4 @@
-//! Confirmation before actions that can't be undone. Only this module makes a [`Confirmed`].
+//! Confirmation before actions that can't be undone. Only this module makes a [`UserConfirmation`].
 
 use super::error;
 use super::out::Out;
@@ -6,7 +6,7 @@ use std::io::{BufRead, IsTerminal};
 
 /// Proof that a person confirmed the action.
 #[derive(Debug)]
-pub struct Confirmed(pub ());
+pub struct UserConfirmation(pub ());
 
 /// The trusted ones of the host keys (fingerprint, key) that a machine offers: the key with the fingerprint `given`, or all
 /// of them if a person accepts them at the terminal. Without either it is an error.
@@ -39,9 +39,9 @@ pub fn confirm_host_keys(
 }
 
 /// Confirmed by `--yes`, or by typing yes at a terminal after reading `effect`. Anything else is a refusal.
-pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<Confirmed> {
+pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<UserConfirmation> {
     if yes {
-        return Ok(Confirmed(()));
+        return Ok(UserConfirmation(()));
     }
     out.talk(effect);
     if !std::io::stdin().is_terminal() {
@@ -50,7 +50,7 @@ pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Re
     out.talk("type yes to continue:");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
-    if answer.trim() == "yes" { Ok(Confirmed(())) } else { Err(error::not_agreed(what).into()) }
+    if answer.trim() == "yes" { Ok(UserConfirmation(())) } else { Err(error::not_agreed(what).into()) }
 }
 
 /// Confirmed by `--confirm NAME`, or by typing the name at a terminal. Anything else is a refusal.
@@ -61,9 +61,9 @@ pub fn confirm_name(
     name: &str,
     given: Option<&str>,
     no_input: bool,
-) -> anyhow::Result<Confirmed> {
+) -> anyhow::Result<UserConfirmation> {
     match given {
-        Some(given) if given == name => return Ok(Confirmed(())),
+        Some(given) if given == name => return Ok(UserConfirmation(())),
         Some(_) => return Err(error::not_confirmed(what, name).into()),
         None if no_input || !std::io::stdin().is_terminal() => return Err(error::not_confirmed(what, name).into()),
         None => {}
@@ -72,5 +72,5 @@ pub fn confirm_name(
     out.talk(&format!("type {name} to continue:"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
-    if answer.trim() == name { Ok(Confirmed(())) } else { Err(error::not_confirmed(what, name).into()) }
+    if answer.trim() == name { Ok(UserConfirmation(())) } else { Err(error::not_confirmed(what, name).into()) }
 }

@@ -1,7 +1,7 @@
 //! The only place where the command line calls code that runs on this machine: the daemon, the executor, checks, playbooks.
 
 use crate::cli::args::LocalNodeArgs;
-use crate::cli::error::{self, Stop};
+use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::daemon::{self, NodeConfig};
 use crate::fleet;
@@ -98,7 +98,8 @@ pub fn init(options: InitCommand) -> anyhow::Result<InitResult> {
 /// Reads a gossip key. Rejects a file that other users can read.
 fn gossip_key(file: &Path) -> anyhow::Result<GossipKey> {
     GossipKey::load(file).map_err(|error| {
-        let stop = Stop::usage_error(format!("the gossip key can't be read from {}", file.display())).cause(&error);
+        let stop =
+            CommandError::usage_error(format!("the gossip key can't be read from {}", file.display())).cause(&error);
         stop.next("create a file of mode 0600 with 64 hex digits: openssl rand -hex 32").into()
     })
 }
@@ -119,7 +120,7 @@ fn admin_error(error: daemon::AdminError) -> anyhow::Error {
         }
         _ => return error.into(),
     };
-    let mut stop = Stop::from_error(&error.into());
+    let mut stop = CommandError::from_error(&error.into());
     stop.exit = exit;
     stop.next = next.map(str::to_owned).or(stop.next);
     stop.into()
@@ -129,7 +130,7 @@ fn admin_error(error: daemon::AdminError) -> anyhow::Error {
 fn authorize_managers(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
     ssh::authorize_here(user, line).map(drop).map_err(|error| {
         let text = format!("this machine is a node now, but the managers can't log in as {user} yet");
-        Stop::new(Exit::Failed, text).cause(&error).next(next).into()
+        CommandError::new(Exit::Failed, text).cause(&error).next(next).into()
     })
 }
 
@@ -141,7 +142,7 @@ pub fn record_tokens_printed(dir: &Path) -> anyhow::Result<()> {
 /// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the operator meanwhile.
 pub fn join(options: JoinCommand, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
-        let stop = Stop::usage_error("the token can't be read").cause(&error);
+        let stop = CommandError::usage_error("the token can't be read").cause(&error);
         return Err(stop.next("pass the complete token, as remoor init printed it, in --token-file FILE").into());
     }
     let config = node_config(&options.here);
@@ -164,7 +165,7 @@ pub fn join(options: JoinCommand, tell: &mut dyn FnMut(&str)) -> anyhow::Result<
             authorize_managers(&user, &line, &format!("add this line to its authorized_keys: {line}"))
         }
         (Some(_), None) => {
-            let stop = Stop::new(Exit::Failed, "this machine is a node now, but the cluster has no SSH key");
+            let stop = CommandError::new(Exit::Failed, "this machine is a node now, but the cluster has no SSH key");
             Err(stop.next("add a key that the managers use to authorized_keys by hand").into())
         }
         (None, _) => Ok(()),
@@ -219,8 +220,8 @@ fn recovery_error(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
             (Exit::Failed, next)
         }
     };
-    let stop = Stop::from_error(&error.into());
-    Stop { exit, ..stop }.next(next).into()
+    let stop = CommandError::from_error(&error.into());
+    CommandError { exit, ..stop }.next(next).into()
 }
 
 /// Restores a backup into an empty directory; this machine becomes the only manager.
@@ -230,9 +231,9 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
         Ok(restored) => return Ok(restored),
         // The directory holds no node, so the usual advice to put a file back would be wrong.
         Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
-            let stop = Stop::from_error(&anyhow::Error::from(error));
+            let stop = CommandError::from_error(&anyhow::Error::from(error));
             let next = "--dir with a directory that is empty or does not exist, and that this user can write to";
-            return Err(Stop { exit: Exit::Refused, ..stop }.next(next).into());
+            return Err(CommandError { exit: Exit::Refused, ..stop }.next(next).into());
         }
         Err(E::Recover(error)) => return Err(recovery_error(error, &options.dir)),
         Err(E::Backup(error)) => return Err(backup_error(error)),
@@ -246,8 +247,8 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
         }
         _ => "use another backup",
     };
-    let stop = Stop::from_error(&error.into());
-    Err(Stop { exit: Exit::Refused, ..stop }.next(next).into())
+    let stop = CommandError::from_error(&error.into());
+    Err(CommandError { exit: Exit::Refused, ..stop }.next(next).into())
 }
 
 /// Reads a backup and verifies it completely.
@@ -261,8 +262,8 @@ fn backup_error(error: BackupError) -> anyhow::Error {
         BackupError::TooNew { .. } => (Exit::Refused, "install the newer program"),
         _ => (Exit::Refused, "use another backup; remoor backup --verify FILE checks one"),
     };
-    let stop = Stop::from_error(&error.into());
-    Stop { exit, ..stop }.next(next).into()
+    let stop = CommandError::from_error(&error.into());
+    CommandError { exit, ..stop }.next(next).into()
 }
 
 /// Runs the daemon until it is stopped.
@@ -287,7 +288,7 @@ fn daemon_error(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
         ),
         _ => return error.into(),
     };
-    Stop::from_error(&error.into()).next(next).into()
+    CommandError::from_error(&error.into()).next(next).into()
 }
 
 /// Serves one session on standard input and output.
@@ -370,7 +371,7 @@ pub fn compare_digests(
 }
 
 fn digest_error(error: digest::DigestError) -> anyhow::Error {
-    Stop { exit: Exit::Usage, ..Stop::from_error(&error.into()) }.into()
+    CommandError { exit: Exit::Usage, ..CommandError::from_error(&error.into()) }.into()
 }
 
 /// All faults and warnings of a fleet directory; without `remoor.yml`, those of the playbooks in it.
@@ -485,7 +486,7 @@ mod tests {
     #[test]
     fn a_join_during_a_ca_rotation_is_told_to_use_a_new_token() {
         let error = daemon::AdminError::Join(JoinError::Replaced { addr: "m1:7947".to_owned() });
-        let stop = Stop::from_error(&error::join_error(admin_error(error)));
+        let stop = CommandError::from_error(&error::join_error(admin_error(error)));
         assert_eq!(stop.exit, Exit::Refused);
         assert!(stop.next.is_some_and(|next| next.contains("a new token") && next.contains("retry the command")));
     }

@@ -15,14 +15,14 @@ use std::path::Path;
 /// An error with its exit code and the command to try next. Nothing was changed unless the text says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Stop {
+pub struct CommandError {
     pub exit: Exit,
     pub message: String,
     pub causes: Vec<String>,
     pub next: Option<String>,
 }
 
-impl Stop {
+impl CommandError {
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), causes: Vec::new(), next: None }
     }
@@ -56,10 +56,10 @@ impl Stop {
         }
     }
 
-    /// Converts any error of a command: a [`Stop`] in its chain stays, else an API error decides the exit code, else it is a
+    /// Converts any error of a command: a [`CommandError`] in its chain stays, else an API error decides the exit code, else it is a
     /// failure.
     pub fn from_error(error: &anyhow::Error) -> Self {
-        let stop = error.chain().find_map(|e| e.downcast_ref::<Stop>());
+        let stop = error.chain().find_map(|e| e.downcast_ref::<CommandError>());
         let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
         let mut told = match (stop, api) {
             (Some(stop), _) => stop.clone(),
@@ -89,32 +89,32 @@ impl Stop {
     }
 }
 
-fn from_api_error(error: &ApiError) -> Stop {
+fn from_api_error(error: &ApiError) -> CommandError {
     match error {
         ApiError::Status { code, message, next, details, .. } => {
-            let stop = Stop::new(Exit::from_api_code(code), message.clone());
+            let stop = CommandError::new(Exit::from_api_code(code), message.clone());
             let faults: Vec<Fault> =
                 serde_json::from_value::<FaultsView>((**details).clone()).map(|f| f.faults).unwrap_or_default();
             let causes = faults.iter().map(ToString::to_string).collect();
             let next = next.clone().or_else(|| default_next(code).map(str::to_owned));
-            Stop { causes, next, ..stop }
+            CommandError { causes, next, ..stop }
         }
         ApiError::Unreachable { addr, .. } => {
-            let stop = Stop::new(Exit::CouldNotAsk, error.to_string());
+            let stop = CommandError::new(Exit::CouldNotAsk, error.to_string());
             if addr.starts_with('/') {
                 no_daemon(stop, Path::new(addr))
             } else {
                 stop.next("ask another manager (--manager HOST:PORT), or run remoor status on a manager")
             }
         }
-        ApiError::Identity { .. } => Stop::new(Exit::CouldNotAsk, error.to_string())
+        ApiError::Identity { .. } => CommandError::new(Exit::CouldNotAsk, error.to_string())
             .next("compare --credentials with the cluster that this manager belongs to"),
-        ApiError::Timeout { .. } | ApiError::Protocol { .. } => Stop::new(Exit::CouldNotAsk, error.to_string())
+        ApiError::Timeout { .. } | ApiError::Protocol { .. } => CommandError::new(Exit::CouldNotAsk, error.to_string())
             .next("remoor history shows whether an order was accepted; if it was not, retry the command"),
     }
 }
 
-fn no_daemon(stop: Stop, socket: &Path) -> Stop {
+fn no_daemon(stop: CommandError, socket: &Path) -> CommandError {
     let denied = std::os::unix::net::UnixStream::connect(socket)
         .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
     if denied {
@@ -154,23 +154,23 @@ pub fn join_error(error: anyhow::Error) -> anyhow::Error {
         Some(ApiError::Timeout { .. } | ApiError::Protocol { .. }) => "retry the command: joining twice is safe",
         Some(ApiError::Status { .. }) | None => return error,
     };
-    let mut stop = Stop::from_error(&error);
+    let mut stop = CommandError::from_error(&error);
     stop.next = Some(next.to_owned());
     stop.into()
 }
 
-pub fn unknown_nodes(names: &[String]) -> Stop {
+pub fn unknown_nodes(names: &[String]) -> CommandError {
     let text = match names {
         [one] => format!("node {one} does not exist"),
         many => format!("these nodes do not exist: {}; nothing was ordered", many.join(", ")),
     };
-    Stop::refusal(text).next("remoor nodes")
+    CommandError::refusal(text).next("remoor nodes")
 }
 
 /// Like [`unknown_nodes`], but some of the names may belong to nodes that left.
-pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
+pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> CommandError {
     match left.iter().find(|l| names.contains(&l.name)) {
-        Some(LeftView { name, left, until, .. }) => Stop::refusal(format!(
+        Some(LeftView { name, left, until, .. }) => CommandError::refusal(format!(
             "{name} left the cluster at {left} (remoor leave on the node); nothing was ordered"
         ))
         .next(format!(
@@ -180,90 +180,94 @@ pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
     }
 }
 
-pub fn empty_group(group: &str, known: &[String]) -> Stop {
+pub fn empty_group(group: &str, known: &[String]) -> CommandError {
     let known =
         if known.is_empty() { "no fleet is applied".to_owned() } else { format!("groups: {}", known.join(", ")) };
-    Stop::refusal(format!("group {group} has no nodes ({known})")).next("remoor nodes")
+    CommandError::refusal(format!("group {group} has no nodes ({known})")).next("remoor nodes")
 }
 
-pub fn no_such_job(job: u64) -> Stop {
-    Stop::refusal(format!("job {job} does not exist")).next("remoor job list")
+pub fn no_such_job(job: u64) -> CommandError {
+    CommandError::refusal(format!("job {job} does not exist")).next("remoor job list")
 }
 
-pub fn not_confirmed(what: &str, name: &str) -> Stop {
-    Stop::refusal(format!("{what} was not confirmed")).next(format!("the same command with --confirm {name}"))
+pub fn not_confirmed(what: &str, name: &str) -> CommandError {
+    CommandError::refusal(format!("{what} was not confirmed")).next(format!("the same command with --confirm {name}"))
 }
 
-pub fn not_agreed(what: &str) -> Stop {
-    Stop::refusal(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
+pub fn not_agreed(what: &str) -> CommandError {
+    CommandError::refusal(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
 }
 
 /// The SSH host key of a machine was not confirmed.
-pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop {
-    let mut stop = Stop::refusal(format!("the SSH host key of {host} was not confirmed; nothing was sent to it"));
+pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> CommandError {
+    let mut stop =
+        CommandError::refusal(format!("the SSH host key of {host} was not confirmed; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
     stop.next(
         "compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then use --fingerprint SHA256:..",
     )
 }
 
-pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) -> Stop {
-    let mut stop = Stop::refusal(format!("{host} does not have the SSH host key {wanted}; nothing was sent to it"));
+pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) -> CommandError {
+    let mut stop =
+        CommandError::refusal(format!("{host} does not have the SSH host key {wanted}; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
     stop.next("verify that this is the machine you mean, and that no other machine intercepts the connection")
 }
 
 /// Faults of a fleet directory, each with file and line.
-pub fn invalid_fleet(faults: &[Fault]) -> Stop {
+pub fn invalid_fleet(faults: &[Fault]) -> CommandError {
     let grave = faults.iter().filter(|f| !f.warning).count();
     let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
-    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage_error(text) }
+    CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::usage_error(text) }
 }
 
 /// `--changed-only` without a directory for its state.
-pub fn no_state_home() -> Stop {
-    Stop::usage_error(
+pub fn no_state_home() -> CommandError {
+    CommandError::usage_error(
         "--changed-only has no directory for the results of a run: neither XDG_STATE_HOME nor HOME is set",
     )
     .next("XDG_STATE_HOME=/var/lib/remoor-checks in front of the same command")
 }
 
-pub fn no_last_run_of_standard_input() -> Stop {
-    Stop::usage_error("--changed-only finds the last run by the names of the check files, and standard input has none")
-        .next("the same command with --file FILE")
+pub fn no_last_run_of_standard_input() -> CommandError {
+    CommandError::usage_error(
+        "--changed-only finds the last run by the names of the check files, and standard input has none",
+    )
+    .next("the same command with --file FILE")
 }
 
-pub fn no_last_check_of_nodes() -> Stop {
-    Stop::usage_error(
+pub fn no_last_check_of_nodes() -> CommandError {
+    CommandError::usage_error(
         "--changed-only requires --file: managers store only how many checks of a node passed, not which ones",
     )
     .next("remoor history NODE shows what changed at each examination")
 }
 
 /// A check was not added; the file is unchanged.
-pub fn addition_error(error: &AdditionError) -> Stop {
+pub fn addition_error(error: &AdditionError) -> CommandError {
     let message = error.to_string();
     match error {
         AdditionError::Refused(faults) => {
-            Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::refusal(message) }
+            CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::refusal(message) }
         }
-        AdditionError::Write(_) => Stop::new(Exit::Failed, message).cause(error),
-        AdditionError::NoSuch(_) => Stop::usage_error(message),
-        AdditionError::NoAnswer { .. } => Stop::new(Exit::CouldNotAsk, message),
+        AdditionError::Write(_) => CommandError::new(Exit::Failed, message).cause(error),
+        AdditionError::NoSuch(_) => CommandError::usage_error(message),
+        AdditionError::NoAnswer { .. } => CommandError::new(Exit::CouldNotAsk, message),
     }
 }
 
 /// Invalid check files on this machine; nothing was run.
-pub fn invalid_checks(faults: &[Fault]) -> Stop {
+pub fn invalid_checks(faults: &[Fault]) -> CommandError {
     let text = format!("the check files have {}; nothing was run", count_noun(faults.len(), "fault"));
-    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage_error(text) }
+    CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::usage_error(text) }
 }
 
 /// An invalid playbook, inventory or variable; no host was changed.
-pub fn invalid_play(faults: &[Fault]) -> Stop {
+pub fn invalid_play(faults: &[Fault]) -> CommandError {
     let errors = faults.iter().filter(|fault| !fault.warning).count();
     let text = format!("{}; no host was changed", count_noun(errors, "fault"));
-    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage_error(text) }
+    CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::usage_error(text) }
 }
 
 #[cfg(test)]
@@ -285,7 +289,7 @@ mod tests {
     fn each_cause_is_shown_once() {
         let io = std::io::Error::other("disk on fire");
         let error = anyhow::Error::new(io).context("reading fleet/remoor.yml").context("can't pack the fleet");
-        let stop = Stop::from_error(&error);
+        let stop = CommandError::from_error(&error);
         assert_eq!(stop.exit, Exit::Failed);
         assert_eq!(
             stop.render(),
@@ -295,10 +299,10 @@ mod tests {
 
     #[test]
     fn api_errors_keep_their_exit_code_with_context() {
-        let stop = Stop::from_error(&status("refused", json!(null)).context("resetup of w1"));
+        let stop = CommandError::from_error(&status("refused", json!(null)).context("resetup of w1"));
         assert_eq!(stop.exit, Exit::Refused);
         assert_eq!(stop.render(), "error: resetup of w1\ncaused by: w1 is away since 12:00:00\n");
-        let stop = Stop::from_error(&status("no-quorum", json!(null)));
+        let stop = CommandError::from_error(&status("no-quorum", json!(null)));
         assert_eq!(stop.exit, Exit::CouldNotAsk);
         assert!(stop.render().contains("next: bring a majority"), "{}", stop.render());
     }
@@ -314,7 +318,7 @@ mod tests {
             (identity("its CA is not the one that the token names"), "token of the cluster"),
             (unreachable, "7947"),
         ] {
-            let stop = Stop::from_error(&join_error(anyhow::Error::from(error).context("joining failed")));
+            let stop = CommandError::from_error(&join_error(anyhow::Error::from(error).context("joining failed")));
             assert_eq!(stop.exit, Exit::CouldNotAsk);
             assert!(stop.next.as_deref().is_some_and(|next| next.contains(wanted)), "{}", stop.render());
             assert!(stop.render().starts_with("error: joining failed\ncaused by: "), "{}", stop.render());
@@ -323,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_forbidden_caller_gets_a_useful_next_step() {
-        let stop = Stop::from_error(&status("forbidden", json!(null)));
+        let stop = CommandError::from_error(&status("forbidden", json!(null)));
         assert_eq!(stop.exit, Exit::Refused);
         assert!(
             stop.next.as_deref().is_some_and(|next| next.contains("manager") && !next.contains("sudo")),
@@ -334,14 +338,14 @@ mod tests {
     #[test]
     fn faults_are_listed() {
         let fault = Fault::error("remoor.yml", 3, 5, "unknown key").hint("did you mean groups?");
-        let stop = Stop::from_error(&status("invalid", json!({"faults": [fault]})));
+        let stop = CommandError::from_error(&status("invalid", json!({"faults": [fault]})));
         assert_eq!(stop.exit, Exit::Usage);
         assert!(stop.render().contains("caused by: remoor.yml:3:5: unknown key\n  hint: did"), "{}", stop.render());
     }
 
     #[test]
     fn remote_text_in_errors_can_not_control_the_terminal() {
-        let stop = Stop::refusal("\u{1b}[2J").next("rm\u{7}");
+        let stop = CommandError::refusal("\u{1b}[2J").next("rm\u{7}");
         assert_eq!(stop.render(), "error: ␛[2J\nnext: rm␇\n");
     }
 }

@@ -1,6 +1,6 @@
 //! The format of an answer: for people, for programs, or from a template.
 
-use super::error::Stop;
+use super::error::CommandError;
 use remoor_cluster::rpc::view::with_times;
 use serde::Serialize;
 use std::str::FromStr;
@@ -67,7 +67,7 @@ fn with_timestamps(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
 
 fn render(template: &str, view: &impl Serialize) -> anyhow::Result<String> {
     let value = with_timestamps(view)?;
-    let wrong = |e: tera::Error| Stop::usage_error("the template can't be rendered").cause(&e);
+    let wrong = |e: tera::Error| CommandError::usage_error("the template can't be rendered").cause(&e);
     let context = tera::Context::from_serialize(&value).map_err(wrong)?;
     Ok(tera::Tera::one_off(template, &context, false).map_err(wrong)?)
 }

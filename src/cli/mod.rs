@@ -24,12 +24,12 @@ mod table;
 mod tests;
 
 use api::Api;
-use args::{BackupArgs, CheckArgs, Connection, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
+use args::{BackupArgs, CheckArgs, ConnectionOptions, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
 use command::{
     add, backup, check_files, check_list, digest, examine, fleet, history, job, keys, leave, local, members, nodes,
     order, play, recover, remove, roles, status, wait, watch, why,
 };
-use error::Stop;
+use error::CommandError;
 use exit::Exit;
 use out::Out;
 use std::ffi::OsString;
@@ -46,7 +46,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let text = error.to_string();
             return check_files::report_unknown(
                 &Out::without_options(),
-                &Stop::usage_error(text.trim_end().trim_start_matches("error: ")),
+                &CommandError::usage_error(text.trim_end().trim_start_matches("error: ")),
             )
             .into();
         }
@@ -60,7 +60,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return drivers::exec(&exec.state_dir).unwrap_or_else(|e| report_result(Err(e)).into());
     }
     match dispatch(cli.verb) {
-        Err(error) if plugin => check_files::report_unknown(&Out::without_options(), &Stop::from_error(&error)).into(),
+        Err(error) if plugin => {
+            check_files::report_unknown(&Out::without_options(), &CommandError::from_error(&error)).into()
+        }
         result => report_result(result).into(),
     }
 }
@@ -70,7 +72,7 @@ fn report_result(result: anyhow::Result<Exit>) -> Exit {
         Ok(exit) => exit,
         Err(error) if is_broken_pipe(&error) => Exit::Done,
         Err(error) => {
-            let stop = Stop::from_error(&error);
+            let stop = CommandError::from_error(&error);
             Out::without_options().talk(stop.render().trim_end());
             stop.exit
         }
@@ -116,13 +118,14 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
 /// The output options of `check` for nodes; the formats of goss are an error there.
 fn node_output(args: &CheckArgs) -> anyhow::Result<Output> {
     let text = "this format is only for --file; for nodes use table, wide, json or template='...'";
-    args.common().ok_or_else(|| Stop::usage_error(text).into())
+    args.common().ok_or_else(|| CommandError::usage_error(text).into())
 }
 
 /// The commands that ask a manager.
 async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
-    let open =
-        |connection: &Connection, output: &Output| Ok::<_, anyhow::Error>((Api::open(connection)?, Out::new(output)));
+    let open = |connection: &ConnectionOptions, output: &Output| {
+        Ok::<_, anyhow::Error>((Api::open(connection)?, Out::new(output)))
+    };
     macro_rules! ask {
         ($args:expr, $call:expr) => {{
             let (api, out) = open(&$args.connection, &$args.output)?;
@@ -201,6 +204,8 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         | Verb::Node(_)
         | Verb::Exec(_)
         | Verb::Completions(_)
-        | Verb::Man(_) => Err(Stop::usage_error("this command runs on this machine and asks no manager").into()),
+        | Verb::Man(_) => {
+            Err(CommandError::usage_error("this command runs on this machine and asks no manager").into())
+        }
     }
 }

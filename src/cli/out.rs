@@ -6,7 +6,7 @@ use super::exit::Exit;
 use super::fold::fold;
 use super::format::Format;
 use super::sanitize;
-use super::table::{Look, Table};
+use super::table::{Table, TableStyle};
 use remoor_cluster::rpc::view::AsOf;
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -186,7 +186,7 @@ impl Out {
     }
 
     pub fn table(&self, table: &Table) -> std::io::Result<()> {
-        self.lines(&table.render(Look { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
+        self.lines(&table.render(TableStyle { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
     }
 
     /// Names, one per line.

@@ -13,7 +13,7 @@ pub struct Table {
 
 /// How a table is written.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Look {
+pub struct TableStyle {
     pub headers: bool,
     /// Cut long cells and mark the cut with `…`.
     pub cut: bool,
@@ -45,7 +45,7 @@ impl Table {
     }
 
     /// The lines, each with a line end, without trailing spaces.
-    pub fn render(&self, look: Look) -> String {
+    pub fn render(&self, look: TableStyle) -> String {
         let mut lines: Vec<Vec<String>> = Vec::new();
         if look.headers {
             lines.push(self.header.iter().map(|h| (*h).to_owned()).collect());
@@ -98,17 +98,17 @@ mod tests {
         let mut table = Table::new(["NODE", "WHY"]);
         table.row(["ä".repeat(70), String::new()]);
         table.row(["w1".to_owned(), "x".repeat(80)]);
-        let text = table.render(Look { headers: true, cut: true });
+        let text = table.render(TableStyle { headers: true, cut: true });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], format!("NODE{}  WHY", " ".repeat(CELL_MAX - 4)));
         assert_eq!(lines[1], format!("{}…  -", "ä".repeat(CELL_MAX - 1)));
         assert!(lines[2].ends_with(&"x".repeat(80)), "the last column is never cut");
-        assert_eq!(table.render(Look::default()).lines().count(), 2);
+        assert_eq!(table.render(TableStyle::default()).lines().count(), 2);
         table.row(["a\nw2".to_owned(), "x\r".to_owned()]);
-        let text = table.render(Look::default());
+        let text = table.render(TableStyle::default());
         assert!(text.contains("\na␊w2 ") && text.ends_with(" x␍\n") && text.lines().count() == 3, "{text}");
         table.detail("more\rof it");
-        assert!(table.render(Look::default()).ends_with(&format!("\n{}more␍of it\n", " ".repeat(74))));
+        assert!(table.render(TableStyle::default()).ends_with(&format!("\n{}more␍of it\n", " ".repeat(74))));
         assert_eq!(fields(&[("of", "a\nroot: b".to_owned())]), "of:  a␊root: b\n");
     }
 }

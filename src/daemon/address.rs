@@ -5,7 +5,7 @@
 use super::layout::{Layout, NodeConfig};
 use super::run::DaemonError;
 use remoor_cluster::gossip::{Gossip, cache, netlink};
-use remoor_cluster::rpc::server::{self, Limits, Served};
+use remoor_cluster::rpc::server::{self, Served, ServerLimits};
 use remoor_cluster::rpc::tls::ServerTls;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -189,7 +189,7 @@ pub async fn serve(
                 let mut ended = ended;
                 let _ = ended.wait_for(|end| *end).await; // a dropped sender ends the server as well
             };
-            tokio::spawn(server::serve_tls(listener, tls.clone(), served.clone(), Limits::default(), until))
+            tokio::spawn(server::serve_tls(listener, tls.clone(), served.clone(), ServerLimits::default(), until))
         });
         let over = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => true,

@@ -29,7 +29,7 @@ use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
 use remoor_cluster::rpc::renew::RenewReply;
 use remoor_cluster::rpc::server::Served;
-use remoor_cluster::rpc::wire::{self, Code, Failure, Json};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Json};
 use remoor_host::disk::{DataDir, DiskError, Identity};
 use remoor_model::{ClusterRole, Epoch, Inventory, NodeId, RaftId};
 use std::sync::Arc;
@@ -403,29 +403,29 @@ impl ManagerLifecycle {
     }
 
     /// Carries out an order whose caller and content were already checked.
-    async fn take(&self, now: &mut LifecycleState, order: ManageRequest) -> Result<ManageReply, Failure> {
+    async fn take(&self, now: &mut LifecycleState, order: ManageRequest) -> Result<ManageReply, ApiFailure> {
         let id = order.raft;
         let reply = ManageReply { raft: id };
         if now.running.as_ref().is_some_and(|r| r.id == id) {
             return Ok(reply);
         }
         if now.closed {
-            return Err(Failure::new(Code::Unavailable, "the daemon of this node is stopping"));
+            return Err(ApiFailure::new(Code::Unavailable, "the daemon of this node is stopping"));
         }
         let before = now.identity.raft;
         if id <= RaftId(1) && before != Some(id) {
-            return Err(Failure::new(Code::BadRequest, format!("Raft id {id} can't be assigned")));
+            return Err(ApiFailure::new(Code::BadRequest, format!("Raft id {id} can't be assigned")));
         }
         if now.identity.retired.is_some_and(|last| id <= last) {
-            return Err(Failure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")));
+            return Err(ApiFailure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")));
         }
         if before.is_some_and(|before| id < before) {
-            return Err(Failure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
+            return Err(ApiFailure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
         }
         let failed = |error: &dyn std::error::Error| {
             let why = chain(error);
             tracing::warn!(raft = %id, error = why, "the manager service does not run");
-            Failure::new(Code::Unavailable, format!("the manager service does not run: {why}"))
+            ApiFailure::new(Code::Unavailable, format!("the manager service does not run: {why}"))
         };
         if before != Some(id) {
             if before.is_some() {
@@ -449,7 +449,7 @@ impl ManagerLifecycle {
             Err(error) => match end_of(&error) {
                 Some(end) => {
                     self.retire(now, end).await;
-                    Err(Failure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")))
+                    Err(ApiFailure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")))
                 }
                 None => {
                     self.try_again(now, id, order.managers);
@@ -471,12 +471,12 @@ impl ManagerLifecycle {
     }
 
     /// Accepts only a caller that is a manager of this cluster, as far as this node knows.
-    fn judge(&self, caller: &Caller) -> Result<(), Failure> {
+    fn judge(&self, caller: &Caller) -> Result<(), ApiFailure> {
         let Caller::Node { id, .. } = caller else {
-            return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
+            return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
         };
         if self.manager_context().is_some_and(|shared| shared.inventory().is_out(*id)) {
-            return Err(Failure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
+            return Err(ApiFailure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
         }
         let asked_as = self.role_of(*id);
         if asked_as != Some(ClusterRole::Manager) {
@@ -486,9 +486,9 @@ impl ManagerLifecycle {
         match asked_as {
             Some(ClusterRole::Manager) => Ok(()),
             Some(ClusterRole::Worker) => {
-                Err(Failure::new(Code::Forbidden, format!("node {id} is not a manager as far as this node knows")))
+                Err(ApiFailure::new(Code::Forbidden, format!("node {id} is not a manager as far as this node knows")))
             }
-            None => Err(Failure::new(Code::Retry, format!("this node does not know node {id} yet"))),
+            None => Err(ApiFailure::new(Code::Retry, format!("this node does not know node {id} yet"))),
         }
     }
 
@@ -500,7 +500,7 @@ impl ManagerLifecycle {
         [applied, told].into_iter().flatten().max_by_key(|role| *role == ClusterRole::Manager)
     }
 
-    fn check_order(&self, order: &ManageRequest) -> Result<(), Failure> {
+    fn check_order(&self, order: &ManageRequest) -> Result<(), ApiFailure> {
         let (own, epoch) = (self.ground.own.id(), self.ground.own.epoch());
         let (code, text) = if order.cluster != own.cluster {
             (Code::WrongCluster, format!("the order is for cluster {}, this is {}", order.cluster, own.cluster))
@@ -516,7 +516,7 @@ impl ManagerLifecycle {
         } else {
             return Ok(());
         };
-        Err(Failure::new(code, text))
+        Err(ApiFailure::new(code, text))
     }
 }
 
@@ -558,19 +558,19 @@ async fn manage(
     State(manage): State<ManagerLifecycle>,
     caller: Caller,
     Json(order): Json<ManageRequest>,
-) -> Result<axum::Json<ManageReply>, Failure> {
+) -> Result<axum::Json<ManageReply>, ApiFailure> {
     manage.judge(&caller)?;
     manage.check_order(&order)?;
     let Ok(mut now) = manage.state.clone().try_lock_owned() else {
-        return Err(Failure::new(Code::Retry, "the manager service is being started or stopped on this node"));
+        return Err(ApiFailure::new(Code::Retry, "the manager service is being started or stopped on this node"));
     };
     let taken = tokio::spawn(async move { manage.take(&mut now, order).await });
-    let taken = taken.await.map_err(|_| Failure::new(Code::Internal, "a task of this node ended unexpectedly"))?;
+    let taken = taken.await.map_err(|_| ApiFailure::new(Code::Internal, "a task of this node ended unexpectedly"))?;
     taken.map(axum::Json)
 }
 
 /// A request from a manager that only makes the agent ask the managers soon.
-async fn ask(State(manage): State<ManagerLifecycle>, caller: Caller) -> Result<(), Failure> {
+async fn ask(State(manage): State<ManagerLifecycle>, caller: Caller) -> Result<(), ApiFailure> {
     manage.judge(&caller)?;
     manage.ground.own.ask_soon();
     Ok(())

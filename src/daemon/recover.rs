@@ -505,7 +505,10 @@ mod tests {
             "two of five are no majority, and this one knows more"
         );
         let led = object(5, &five(position_at(4, 3, 100, Some("m7"))));
-        assert!(matches!(&led[..], [Objection::HasLeader { leader, .. }] if leader == "m7"), "SCENARIOS E18: {led:?}");
+        assert!(
+            matches!(&led[..], [Objection::HasLeader { leader, .. }] if leader == "m7"),
+            "docs/design/scenarios.md, E18: {led:?}"
+        );
         assert!(matches!(&object(1, &[])[..], [Objection::MajorityAlive { up: 1, of: 1, .. }]), "it needs nobody else");
         assert_eq!(object(3, &two(position_at(3, 3, 100, Some("m3")))), [], "of an epoch that is over");
     }

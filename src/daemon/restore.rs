@@ -8,7 +8,7 @@ use super::recover::{
     ASK_WITHIN, NodePlacement, PositionAnswer, RecoverError, moved_addresses, next_epoch, query_position,
 };
 use crate::manager::api::managers_of;
-use crate::manager::backup::{Backup, BackupError, Head};
+use crate::manager::backup::{BackupError, ClusterBackup, Head};
 use crate::manager::{Authorities, wall};
 use remoor_cluster::raft::{LastState, RaftConfig, RaftError};
 use remoor_cluster::rpc::ca::{NODE_LIFE, Validity};
@@ -100,7 +100,7 @@ impl From<RaftError> for RestoreError {
 
 /// Reads a backup and verifies all of it. Blocks.
 pub fn verify(file: &Path) -> Result<Head, BackupError> {
-    Backup::read(file).map(|backup| backup.head)
+    ClusterBackup::read(file).map(|backup| backup.head)
 }
 
 /// Writes nothing before the backup was verified as complete and suitable. If the managers of the
@@ -108,7 +108,7 @@ pub fn verify(file: &Path) -> Result<Head, BackupError> {
 /// attempt. Blocks, and asks the managers.
 pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
-    let Backup { head, mut state, blobs, files } = Backup::read(&options.file)?;
+    let ClusterBackup { head, mut state, blobs, files } = ClusterBackup::read(&options.file)?;
     let data = incomplete_init::open(&options.dir)?;
     if let Some(identity) = data.identity()? {
         return Err(RestoreError::Taken { dir: options.dir.clone(), name: identity.name.to_string() });

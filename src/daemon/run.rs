@@ -21,7 +21,7 @@ use remoor_cluster::gossip::{self, Gossip, GossipError, Member, MemberEvent, Rej
 use remoor_cluster::raft::RaftError;
 use remoor_cluster::rpc::identity::{Credentials, IdentityError};
 use remoor_cluster::rpc::join::PeerInfo;
-use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::unix;
 use remoor_host::disk::{AgentLock, DataDir, DiskError, Identity};
 use remoor_host::files::LoadedFiles;
@@ -466,7 +466,7 @@ async fn serve_socket(path: &Path, router: axum::Router, stopped: watch::Receive
         let _ = std::fs::create_dir_all(parent); // the bind below reports the error
     }
     let socket = unix::LocalSocket::bind(path).await?;
-    tokio::spawn(unix::serve_unix(socket, router, Limits::default(), wait_for_stop(stopped)));
+    tokio::spawn(unix::serve_unix(socket, router, ServerLimits::default(), wait_for_stop(stopped)));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::agent;
 use axum::Router;
 use axum::routing::get;
 use remoor_cluster::rpc::plain_http::serve_plain;
-use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::wire;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -23,7 +23,7 @@ pub async fn serve(listener: TcpListener, text: MetricsText, ended: impl Future<
         async move { agent::exposition(text()) }
     };
     let router = wire::finish(Router::new().route("/metrics", get(metrics)));
-    let limits = Limits { connections: CONNECTIONS_MAX, ..Limits::default() };
+    let limits = ServerLimits { connections: CONNECTIONS_MAX, ..ServerLimits::default() };
     serve_plain(listener, router, limits, ended).await;
 }
 

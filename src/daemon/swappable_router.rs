@@ -7,7 +7,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -70,7 +70,7 @@ impl ManagerRuntime {
         match task.join_next().await? {
             Ok(response) => Some(response),
             Err(error) if error.is_panic() => {
-                Some(Failure::new(Code::Internal, "the request handler ended unexpectedly").into_response())
+                Some(ApiFailure::new(Code::Internal, "the request handler ended unexpectedly").into_response())
             }
             Err(_) => None,
         }
@@ -125,9 +125,9 @@ async fn answer(way: RoutingTarget, request: Request) -> Response {
     // worker threads. Write requests wait for Raft.
     let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
-        true => Failure::new(Code::Unavailable, "the manager service of this node has just stopped"),
+        true => ApiFailure::new(Code::Unavailable, "the manager service of this node has just stopped"),
         // Its proposal may already be in the log of other managers.
-        false => Failure::new(Code::OutcomeUnknown, "the manager service of this node stopped before it answered")
+        false => ApiFailure::new(Code::OutcomeUnknown, "the manager service of this node stopped before it answered")
             .next("remoor history on another manager"),
     };
     answered.unwrap_or_else(|| ended().into_response())
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use axum::routing::get;
     use remoor_cluster::rpc::client::Client;
-    use remoor_cluster::rpc::server::Limits;
+    use remoor_cluster::rpc::server::ServerLimits;
     use remoor_cluster::rpc::unix::{LocalSocket, serve_unix};
 
     #[tokio::test]
@@ -149,7 +149,7 @@ mod tests {
         let worker = || Router::new().route("/who", get(|| async { "worker" }));
         let switch = SwappableRouter::new(worker());
         let socket = LocalSocket::bind(&path).await.expect("a socket");
-        let server = tokio::spawn(serve_unix(socket, switch.router(), Limits::default(), std::future::pending()));
+        let server = tokio::spawn(serve_unix(socket, switch.router(), ServerLimits::default(), std::future::pending()));
         let client = Client::unix(&path);
         let who =
             || async { String::from_utf8(client.get_bytes("/who").await.expect("told").to_vec()).expect("UTF-8") };

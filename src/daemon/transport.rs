@@ -142,9 +142,9 @@ mod tests {
     use axum::{Router, extract::Path, routing::post};
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
     use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
-    use remoor_cluster::rpc::server::{Limits, serve_tls};
+    use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
     use remoor_cluster::rpc::tls::{ClientTls, ServerTls};
-    use remoor_cluster::rpc::wire::Failure;
+    use remoor_cluster::rpc::wire::ApiFailure;
     use remoor_model::NodeId;
 
     fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
@@ -161,11 +161,11 @@ mod tests {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let addr = listener.local_addr().expect("an address").to_string();
         let answer = |Path(kind): Path<String>| async move {
-            Err::<(), _>(Failure::new(if kind == "vote" { Code::Retry } else { Code::Retired }, "no"))
+            Err::<(), _>(ApiFailure::new(if kind == "vote" { Code::Retry } else { Code::Retired }, "no"))
         };
         let router = Router::new().route("/raft/{kind}", post(answer));
         let tls = ServerTls::new(&identity(&ca, 7)).expect("TLS");
-        let server = tokio::spawn(serve_tls(listener, tls, router, Limits::default(), std::future::pending()));
+        let server = tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
         let peers = Arc::new(Peers::new(ClientTls::member(&identity(&ca, 8)).expect("TLS")));
         let retired = Retirement::new();
         let transport = TlsTransport { peers: peers.clone(), retired: retired.clone() };

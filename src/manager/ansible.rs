@@ -21,7 +21,7 @@ use files::{PreparedRun, prepare};
 use remoor_config::Fleet;
 use remoor_model::{Node, NodeName};
 use remoor_playbook::CancelToken;
-use remoor_playbook::process::{self, Finished, Job, SpawnError};
+use remoor_playbook::process::{self, CommandSpec, Finished, SpawnError};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -38,7 +38,7 @@ const OLDEST: (u32, u32) = (2, 14);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One run of a playbook for one node.
-pub struct Play {
+pub struct AnsibleRun {
     pub fleet: Arc<Fleet>,
     pub host: String,
     /// Path relative to the fleet directory.
@@ -132,13 +132,19 @@ fn private(runs: &Path) -> io::Result<TempDir> {
 
 /// Checks that `play` could be run here: ansible-playbook is installed and not too old. With
 /// `syntax` it also checks the playbook before any task. Contacts no node. Blocks.
-pub fn check_ready(play: &Play, syntax: bool, runs: &Path, cancel: &CancelToken) -> Result<(), PlayError> {
+pub fn check_ready(play: &AnsibleRun, syntax: bool, runs: &Path, cancel: &CancelToken) -> Result<(), PlayError> {
     ready_with(PROGRAM, play, syntax, runs, cancel)
 }
 
-fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &CancelToken) -> Result<(), PlayError> {
+fn ready_with(
+    program: &str,
+    play: &AnsibleRun,
+    syntax: bool,
+    runs: &Path,
+    cancel: &CancelToken,
+) -> Result<(), PlayError> {
     let argv = vec![program.to_owned(), "--version".to_owned()];
-    let job = Job { argv, timeout: Some(LOOK_TIMEOUT), ..Job::default() };
+    let job = CommandSpec { argv, timeout: Some(LOOK_TIMEOUT), ..CommandSpec::default() };
     let done = process::run(&job, cancel, &mut |_| {}).map_err(|error| of_spawn(program, &error))?;
     fits(program, &done)?;
     if !syntax {
@@ -193,13 +199,18 @@ fn version(line: &str) -> Option<(u32, u32)> {
 
 /// Runs the playbook to its end. `emit` receives events in the form of a native run. On timeout and
 /// cancel, everything that the run started on this manager is ended. Blocks.
-pub fn play(play: &Play, runs: &Path, cancel: &CancelToken, emit: &mut dyn FnMut(Value)) -> Result<(), PlayError> {
+pub fn play(
+    play: &AnsibleRun,
+    runs: &Path,
+    cancel: &CancelToken,
+    emit: &mut dyn FnMut(Value),
+) -> Result<(), PlayError> {
     play_with(PROGRAM, play, runs, cancel, emit)
 }
 
 fn play_with(
     program: &str,
-    play: &Play,
+    play: &AnsibleRun,
     runs: &Path,
     cancel: &CancelToken,
     emit: &mut dyn FnMut(Value),
@@ -218,7 +229,7 @@ fn play_with(
 }
 
 /// Turns the end of ansible-playbook into a result.
-fn judge(play: &Play, done: &Finished, told: &CallbackReader) -> Result<(), PlayError> {
+fn judge(play: &AnsibleRun, done: &Finished, told: &CallbackReader) -> Result<(), PlayError> {
     let name = &play.playbook;
     let failed = |why: String| Err(PlayError::Failed { why, rc: done.rc, tail: told.tail() });
     if done.timed_out {
@@ -254,7 +265,7 @@ fn was_stopped(done: &Finished) -> bool {
     done.timed_out || done.cancelled || done.rc.is_none()
 }
 
-fn known_playbook(play: &Play) -> Result<(), PlayError> {
+fn known_playbook(play: &AnsibleRun) -> Result<(), PlayError> {
     match play.fleet.files.get(&play.playbook) {
         Some(_) => Ok(()),
         None => Err(PlayError::Plan(format!("the fleet has no file {}", play.playbook))),

@@ -1,6 +1,6 @@
 //! Running attempts: one task each, with one SSH session from the fence to the verification.
 
-use super::ansible::{self, EndOnDrop, Play, PlayError};
+use super::ansible::{self, AnsibleRun, EndOnDrop, PlayError};
 use super::attempt_error::{chain, plan, session_lost, ssh, step, too_long, unexpected_reply};
 use super::cleanup_verification::{CleanupExpectation, taken_down};
 use super::examine::{self, PreparedExam, Sent};
@@ -360,15 +360,15 @@ impl Work {
         playbook: String,
         tags: Vec<String>,
         timeout: Duration,
-    ) -> Play {
+    ) -> AnsibleRun {
         let known = ansible::ansible_nodes(self.shared.inventory().nodes.values(), &fleet);
         let mark = self.fence_token().mark(&host.as_str().into());
         let keys = self.shared.play_keys();
-        Play { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
+        AnsibleRun { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
     }
 
     /// Checks that this manager's Ansible could run `play`; the error says what is wrong.
-    async fn ready(&self, play: Play, syntax: bool) -> Result<(), String> {
+    async fn ready(&self, play: AnsibleRun, syntax: bool) -> Result<(), String> {
         let cancel = CancelToken::new();
         let _guard = EndOnDrop(cancel.clone());
         let runs = self.shared.runs.clone();
@@ -377,7 +377,7 @@ impl Work {
     }
 
     /// Runs Ansible while the executor's session holds the fence; ends it if the session is lost.
-    async fn ansible(&mut self, phase: Phase, play: Play) -> Result<PhaseResult, Box<Failure>> {
+    async fn ansible(&mut self, phase: Phase, play: AnsibleRun) -> Result<PhaseResult, Box<Failure>> {
         let cancel = CancelToken::new();
         let guard = EndOnDrop(cancel.clone());
         let (shared, job, attempt) = (self.shared.clone(), self.job.0, self.attempt);
@@ -543,68 +543,4 @@ fn wrong_files(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fleet::Expected;
-    use remoor_model::{FileEntry, FileKind, NodeManifest, ServiceDigest, Sha256};
-    use remoor_playbook::RenderedFile;
-
-    fn entry(path: &str, text: &str, secret: bool) -> FileEntry {
-        FileEntry {
-            path: path.to_owned(),
-            kind: FileKind::File,
-            mode: 0o644,
-            owner: "root".to_owned(),
-            group: "root".to_owned(),
-            sha256: Some(Sha256::digest(text.as_bytes())),
-            target: None,
-            secret,
-        }
-    }
-
-    fn rendered_file(text: &str) -> RenderedFile {
-        let content = text.as_bytes().to_vec();
-        RenderedFile {
-            sha256: Sha256::digest(&content),
-            mode: None,
-            owner: None,
-            group: None,
-            content,
-            source: "t".to_owned(),
-        }
-    }
-
-    #[test]
-    fn rendered_files_must_match_for_services_that_were_set_up() {
-        let app =
-            vec![entry("/app", "as rendered", false), entry("/key", "keyed hash", true), entry("/made", "x", false)];
-        let mut digest = NodeDigest::default();
-        digest.services.insert("app".into(), ServiceDigest { entries: app, ..ServiceDigest::default() });
-        let db = ServiceDigest { entries: vec![entry("/db", "edited", false)], ..ServiceDigest::default() };
-        digest.services.insert("db".into(), db);
-        let files = [("/app", "as rendered"), ("/key", "secret"), ("/db", "as rendered")];
-        let files: Expected = files.iter().map(|(path, text)| ((*path).to_owned(), rendered_file(text))).collect();
-        let manifest = NodeManifest::default();
-        let wanted = RenderedContent::new(&files, &manifest);
-        assert_eq!(wrong_files(&wanted, &digest, |_| true), ["/db"]);
-        assert_eq!(wrong_files(&wanted, &digest, |name| name.as_str() == "db"), ["/db"]);
-        assert!(wrong_files(&wanted, &digest, |name| name.as_str() == "app").is_empty());
-        // A file that differs counts as recorded, not as rendered; a secret can't be compared.
-        let record = examine::record(&wanted, &examine::Facts::new(), fleet::ClusterContext::default(), &digest);
-        let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
-        assert_eq!(origins, ["/app", "/key"]);
-        // Drift of services outside the run is not its fault, and it would not have repaired it.
-        let mut was = record.clone();
-        was.services.get_mut("db").unwrap().entries = vec![entry("/db", "as rendered", false)];
-        was.rendered = Some(["/app".to_owned(), "/db".to_owned()].into());
-        let part = record.clone().of_part(&["app".into()], Some(&was));
-        assert_eq!(part.services["db"], was.services["db"]);
-        assert_eq!(part.rendered.unwrap().into_iter().collect::<Vec<_>>(), ["/app", "/db", "/key"]);
-        // A blob of an older version, which holds the digest alone, can still be read.
-        let old = rmp_serde::to_vec_named(&digest).unwrap();
-        let read: Record = rmp_serde::from_slice(&old).unwrap();
-        assert_eq!((read.digest(), read.rendered), (digest, None));
-        let new = rmp_serde::to_vec_named(&record).unwrap();
-        assert_eq!(rmp_serde::from_slice::<Record>(&new).unwrap(), record);
-    }
-}
+mod tests;

@@ -72,7 +72,7 @@ pub struct Head {
 
 /// The complete content of a backup.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Backup {
+pub struct ClusterBackup {
     pub head: Head,
     pub state: Inventory,
     pub blobs: BTreeMap<Sha256, Vec<u8>>,
@@ -81,7 +81,7 @@ pub struct Backup {
 }
 
 /// Leaves the files out, because they contain keys.
-impl std::fmt::Debug for Backup {
+impl std::fmt::Debug for ClusterBackup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Backup").field("head", &self.head).finish_non_exhaustive()
     }
@@ -95,7 +95,7 @@ pub struct Maker {
     pub term: u64,
 }
 
-impl Backup {
+impl ClusterBackup {
     pub fn new(
         maker: Maker,
         state: Inventory,
@@ -212,7 +212,7 @@ impl From<&str> for Fault {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
+fn parse(bytes: &[u8]) -> Result<ClusterBackup, Fault> {
     let line = bytes.iter().take(40).position(|b| *b == b'\n').ok_or("its first line is not that of a backup")?;
     let (first, rest) = bytes.split_at(line + 1);
     let format = std::str::from_utf8(first).ok().and_then(|l| l.trim_end().strip_prefix("remoor backup "));
@@ -254,7 +254,7 @@ fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
     if !rest.is_empty() {
         return Err("it has more data than its head names".into());
     }
-    Ok(Backup { head, state, blobs, files })
+    Ok(ClusterBackup { head, state, blobs, files })
 }
 
 #[cfg(test)]
@@ -263,12 +263,12 @@ mod tests {
     use remoor_model::sample;
     use std::os::unix::fs::PermissionsExt;
 
-    fn backup() -> Backup {
+    fn backup() -> ClusterBackup {
         let blob = b"a generation".to_vec();
         let maker = Maker { node: NodeId(1), name: "w1".into(), made: Wall(7), term: 3 };
         let files = [("node.key", "secret"), ("ca/ca.key", "more"), ("ssh.key", "")];
         let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
-        Backup::new(maker, sample::fleet(1, 2), [(Sha256::digest(&blob), blob)].into(), files.into())
+        ClusterBackup::new(maker, sample::fleet(1, 2), [(Sha256::digest(&blob), blob)].into(), files.into())
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((Sha256::digest(&bytes), bytes.len() as u64), (sha, length));
         assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "no other file is left");
-        let read = Backup::read(&path).expect("read");
+        let read = ClusterBackup::read(&path).expect("read");
         assert_eq!((&read.head, &read.state, &read.files), (&head, &backup().state, &backup().files));
         assert!(!format!("{read:?}").contains(&format!("{:?}", b"secret")), "{read:?}");
         assert!(matches!(backup().write(&path), Err(BackupError::Exists(_))));
@@ -288,7 +288,7 @@ mod tests {
         let bad = dir.path().join("bad");
         let read = |bytes: &[u8]| {
             std::fs::write(&bad, bytes).expect("written");
-            Backup::read(&bad)
+            ClusterBackup::read(&bad)
         };
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -312,7 +312,7 @@ mod tests {
         std::os::unix::fs::symlink(&victim, dir.path().join("b.unfinished")).expect("a link");
         backup().write(&path).expect("written");
         assert_eq!(std::fs::read(&victim).expect("read"), b"theirs");
-        assert!(path.symlink_metadata().expect("a file").is_file() && Backup::read(&path).is_ok());
+        assert!(path.symlink_metadata().expect("a file").is_file() && ClusterBackup::read(&path).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::ManagerContext;
 use super::attempt_error::chain;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::{AttemptId, RaftId, Sha256, count_noun};
 use std::io::Write;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ pub enum BlobError {
 
 impl BlobError {
     /// The error for an operator. A full disk is not reported as a lost majority.
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> ApiFailure {
         match self {
-            BlobError::Own(_) => Failure::new(Code::Unavailable, chain(self))
+            BlobError::Own(_) => ApiFailure::new(Code::Unavailable, chain(self))
                 .next("look at the disk of this manager; nothing was changed"),
-            BlobError::Task => Failure::new(Code::Internal, self.to_string()),
-            BlobError::NoMajority { .. } => Failure::new(Code::NoQuorum, self.to_string())
+            BlobError::Task => ApiFailure::new(Code::Internal, self.to_string()),
+            BlobError::NoMajority { .. } => ApiFailure::new(Code::NoQuorum, self.to_string())
                 .next("bring a majority of the managers back; nothing was changed"),
         }
     }

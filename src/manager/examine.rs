@@ -54,7 +54,7 @@ impl PreparedExam {
 
 /// Examines the node against the generation last applied to it, not against the current one, unless
 /// it has been reinstalled since. If none was applied, uses the current one. A decommissioned node
-/// gets an empty manifest (SCENARIOS A21).
+/// gets an empty manifest (docs/design/scenarios.md, A21).
 pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     let mut prepared = match prepare(shared, id, None).await {
         Ok(prepared) => prepared,
@@ -186,7 +186,7 @@ fn build_manifest(
 
 /// The manifest for a node's agent, of the generation last applied to it. A node that is, or is
 /// being, decommissioned gets an empty manifest: nothing of the configuration is sent to it
-/// (SCENARIOS A21).
+/// (docs/design/scenarios.md, A21).
 pub async fn manifest_for(shared: &Arc<ManagerContext>, id: NodeId) -> Result<NodeManifest, PrepareError> {
     let mut manifest = prepare(shared, id, None).await?.manifest;
     if matches!(lifecycle(shared, id), Some(Lifecycle::Decommissioning | Lifecycle::Decommissioned)) {

@@ -23,7 +23,7 @@ const CONFIRM: Duration = Duration::from_secs(120);
 /// The step, as a log index, that each node has confirmed. Kept in the memory of this manager only;
 /// nodes repeat it.
 #[derive(Debug, Default)]
-pub struct Confirmed {
+pub struct Confirmations {
     said: Mutex<BTreeMap<NodeId, u64>>,
     waits: Mutex<BTreeMap<NodeId, ConfirmationWait>>,
 }
@@ -37,7 +37,7 @@ struct ConfirmationWait {
     since: Instant,
 }
 
-impl Confirmed {
+impl Confirmations {
     pub fn record(&self, node: NodeId, changed: u64) {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_a_node_starts_with_step_agent_start_and_leadership() {
-        let (confirmed, began) = (Confirmed::default(), Instant::now());
+        let (confirmed, began) = (Confirmations::default(), Instant::now());
         let at = |s: u64| began + Duration::from_secs(s);
         let start = |n: u8| Some(Instance(n.to_string()));
         let waits = |changed, here: &[(u64, u8)], s| {

@@ -218,7 +218,7 @@ async fn propose(shared: &ManagerContext, command: Command) -> Result<(), String
 }
 
 /// Calls the node at the address that Raft will use. A wrong address, or one where another node
-/// answers, thus never enters the membership (SCENARIOS E14).
+/// answers, thus never enters the membership (docs/design/scenarios.md, E14).
 async fn manage(
     shared: &ManagerContext,
     inventory: &Inventory,

@@ -126,7 +126,7 @@ mod tests {
     use axum::{Router, routing::get};
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
     use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
-    use remoor_cluster::rpc::server::{Limits, serve_tls};
+    use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
     use remoor_cluster::rpc::tls::ServerTls;
     use remoor_model::{ClusterId, Epoch};
 
@@ -145,7 +145,7 @@ mod tests {
         let there = listener.local_addr().unwrap().to_string();
         let router = Router::new().route("/x", get(async || "7"));
         let tls = ServerTls::new(&identity(&ca, 2)).unwrap();
-        let server = tokio::spawn(serve_tls(listener, tls, router, Limits::default(), std::future::pending()));
+        let server = tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
         let peers = Peers::new(ClientTls::member(&identity(&ca, 1)).unwrap());
         let within = Duration::from_secs(60);
         let before = "old.test:7947";

@@ -86,9 +86,9 @@ pub struct ManagerContext {
     pub certificates: super::certificates::Certificates,
     pub backups: super::backup::Backups,
     /// Which step of the gossip key rotation each node has confirmed.
-    pub key_confirmed: super::gossip_key::Confirmed,
+    pub key_confirmed: super::gossip_key::Confirmations,
     /// Which step of the CA rotation each node has confirmed.
-    pub ca_confirmed: super::gossip_key::Confirmed,
+    pub ca_confirmed: super::gossip_key::Confirmations,
     /// The CAs that issue certificates.
     pub cas: Arc<super::Authorities>,
     secret: [u8; 32],
@@ -129,8 +129,8 @@ impl ManagerContext {
             reaches: super::reach::ReachabilityReports::default(),
             certificates: super::certificates::Certificates::default(),
             backups: super::backup::Backups::default(),
-            key_confirmed: super::gossip_key::Confirmed::default(),
-            ca_confirmed: super::gossip_key::Confirmed::default(),
+            key_confirmed: super::gossip_key::Confirmations::default(),
+            ca_confirmed: super::gossip_key::Confirmations::default(),
             cas: s.cas,
             secret: s.secret,
             snapshot: watch::channel(None).0,

@@ -5,7 +5,7 @@
 
 use super::scalar::Scalar;
 use super::suggest;
-use super::tree::{ConfigNodeKind, Node};
+use super::tree::{ConfigNode, ConfigNodeKind};
 use remoor_model::Fault;
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ pub struct ConfigReader<'a> {
 /// A mapping whose keys were checked against the known ones.
 pub struct Section<'n> {
     path: String,
-    entries: BTreeMap<&'n str, &'n Node>,
+    entries: BTreeMap<&'n str, &'n ConfigNode>,
 }
 
 impl<'n> Section<'n> {
     /// The value of a key.
-    pub fn get(&self, key: &str) -> Option<&'n Node> {
+    pub fn get(&self, key: &str) -> Option<&'n ConfigNode> {
         self.entries.get(key).copied()
     }
     /// The dotted path of one of its keys.
@@ -46,13 +46,13 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Records an error at `node` and returns it, so that a hint can be added.
-    pub fn fault(&mut self, node: &Node, message: impl Into<String>) -> &mut Fault {
+    pub fn fault(&mut self, node: &ConfigNode, message: impl Into<String>) -> &mut Fault {
         self.faults.push(Fault::error(self.file, node.line, node.column, message));
         self.faults.last_mut().expect("one was pushed")
     }
 
     /// A mapping with only these keys. An empty value is an empty mapping.
-    pub fn section<'n>(&mut self, node: &'n Node, path: &str, known: &[&str]) -> Section<'n> {
+    pub fn section<'n>(&mut self, node: &'n ConfigNode, path: &str, known: &[&str]) -> Section<'n> {
         let mut entries = BTreeMap::new();
         for (key, value) in self.mapping(node, path) {
             if known.contains(&key) {
@@ -69,7 +69,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// A mapping with any keys; the positions of the keys are kept.
-    pub fn mapping<'n>(&mut self, node: &'n Node, path: &str) -> Vec<(&'n str, &'n Node)> {
+    pub fn mapping<'n>(&mut self, node: &'n ConfigNode, path: &str) -> Vec<(&'n str, &'n ConfigNode)> {
         if node.is_null() {
             return Vec::new();
         }
@@ -86,7 +86,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// A list; the positions of the items are kept under their index from 0.
-    pub fn list<'n>(&mut self, node: &'n Node, path: &str) -> &'n [Node] {
+    pub fn list<'n>(&mut self, node: &'n ConfigNode, path: &str) -> &'n [ConfigNode] {
         match &node.kind {
             ConfigNodeKind::List(items) => {
                 for (n, item) in items.iter().enumerate() {
@@ -104,13 +104,13 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// A list of non-empty texts.
-    pub fn texts(&mut self, node: &Node, path: &str) -> Vec<String> {
+    pub fn texts(&mut self, node: &ConfigNode, path: &str) -> Vec<String> {
         let items = self.list(node, path);
         items.iter().enumerate().filter_map(|(n, item)| self.text(item, &join(path, &n.to_string()))).collect()
     }
 
     /// A non-empty text; a number counts as the text in the file.
-    pub fn text(&mut self, node: &Node, path: &str) -> Option<String> {
+    pub fn text(&mut self, node: &ConfigNode, path: &str) -> Option<String> {
         match &node.kind {
             ConfigNodeKind::Scalar {
                 text,
@@ -133,7 +133,7 @@ impl<'a> ConfigReader<'a> {
 
     /// `true` or `false`. Other spellings of YAML 1.1 are refused, because they are often meant as
     /// text.
-    pub fn boolean(&mut self, node: &Node, path: &str) -> Option<bool> {
+    pub fn boolean(&mut self, node: &ConfigNode, path: &str) -> Option<bool> {
         match &node.kind {
             ConfigNodeKind::Scalar { text, scalar: Scalar::Bool(value) } => {
                 if !matches!(text.as_str(), "true" | "false") {
@@ -151,7 +151,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// A whole number from `min` to `max`.
-    pub fn number(&mut self, node: &Node, path: &str, min: u32, max: u32) -> Option<u32> {
+    pub fn number(&mut self, node: &ConfigNode, path: &str, min: u32, max: u32) -> Option<u32> {
         let value = match &node.kind {
             ConfigNodeKind::Scalar { scalar: Scalar::Int(value), .. } => Some(*value),
             _ => None,
@@ -166,7 +166,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// A duration such as `500ms`, `60s`, `15m` or `2h`, in milliseconds; at most 30 days.
-    pub fn duration(&mut self, node: &Node, path: &str) -> Option<u64> {
+    pub fn duration(&mut self, node: &ConfigNode, path: &str) -> Option<u64> {
         let ConfigNodeKind::Scalar { text, scalar } = &node.kind else {
             self.report_wrong_kind(node, path, "a time").hint = Some("write it as 500ms, 60s, 15m or 2h".into());
             return None;
@@ -189,7 +189,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// One of the known words, converted to its value.
-    pub fn keyword<T: Copy>(&mut self, node: &Node, path: &str, known: &[(&str, T)]) -> Option<T> {
+    pub fn keyword<T: Copy>(&mut self, node: &ConfigNode, path: &str, known: &[(&str, T)]) -> Option<T> {
         let ConfigNodeKind::Scalar { text, .. } = &node.kind else {
             self.report_wrong_kind(node, path, "a word").hint = suggest::hint("", known.iter().map(|(word, _)| *word));
             return None;
@@ -202,7 +202,7 @@ impl<'a> ConfigReader<'a> {
         None
     }
 
-    fn report_wrong_kind(&mut self, node: &Node, path: &str, wanted: &str) -> &mut Fault {
+    fn report_wrong_kind(&mut self, node: &ConfigNode, path: &str, wanted: &str) -> &mut Fault {
         let found = match &node.kind {
             ConfigNodeKind::Scalar {
                 text,

@@ -22,7 +22,7 @@ const TEXT_MAX: usize = 16 << 20;
 
 /// A value and its position; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct ConfigNode {
     pub line: u32,
     pub column: u32,
     pub kind: ConfigNodeKind,
@@ -36,32 +36,32 @@ pub enum ConfigNodeKind {
         text: String,
         scalar: Scalar,
     },
-    List(Vec<Node>),
+    List(Vec<ConfigNode>),
     /// In the order of the file; keys are unique.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(ConfigKey, ConfigNode)>),
 }
 
 /// A key of a mapping, always as text: `on:` is `on`, not `true`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
+pub struct ConfigKey {
     pub text: String,
     pub line: u32,
     pub column: u32,
 }
 
-impl Node {
+impl ConfigNode {
     /// The value without positions.
     pub fn to_json(&self) -> Value {
         match &self.kind {
             ConfigNodeKind::Scalar { text, scalar } => scalar.to_json(text),
-            ConfigNodeKind::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            ConfigNodeKind::List(items) => Value::Array(items.iter().map(ConfigNode::to_json).collect()),
             ConfigNodeKind::Map(entries) => Value::Object(
                 entries.iter().map(|(key, node)| (key.text.clone(), node.to_json())).collect::<Map<_, _>>(),
             ),
         }
     }
     /// The entries of a mapping.
-    pub fn entries(&self) -> Option<&[(Key, Node)]> {
+    pub fn entries(&self) -> Option<&[(ConfigKey, ConfigNode)]> {
         match &self.kind {
             ConfigNodeKind::Map(entries) => Some(entries),
             _ => None,
@@ -83,7 +83,7 @@ impl Node {
 
 /// Parses the single document of `text`. None if it contains only comments. `file` is used only in
 /// faults.
-pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Fault>> {
+pub fn parse(file: &str, text: &str) -> Result<Option<ConfigNode>, Vec<Fault>> {
     if text.len() > FILE_MAX {
         return Err(vec![Fault::error(file, 0, 0, format!("is larger than {} MiB", FILE_MAX >> 20))]);
     }
@@ -142,16 +142,21 @@ struct OpenCollection {
 }
 
 enum Items {
-    List(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, seen: BTreeSet<String>, merged: Vec<(Key, Node)>, key: Option<Key> },
+    List(Vec<ConfigNode>),
+    Map {
+        entries: Vec<(ConfigKey, ConfigNode)>,
+        seen: BTreeSet<String>,
+        merged: Vec<(ConfigKey, ConfigNode)>,
+        key: Option<ConfigKey>,
+    },
 }
 
 struct Builder<'a> {
     file: &'a str,
     open: Vec<OpenCollection>,
-    root: Option<Node>,
+    root: Option<ConfigNode>,
     /// Finished nodes with an anchor.
-    anchors: HashMap<usize, (Node, NodeSize)>,
+    anchors: HashMap<usize, (ConfigNode, NodeSize)>,
     nodes: usize,
     bytes: usize,
     /// Position of the tag of the current event.
@@ -201,13 +206,13 @@ impl Builder<'_> {
                         ConfigNodeKind::Map(entries)
                     }
                 };
-                self.finish(Node { line: open.at.0, column: open.at.1, kind }, open.anchor)
+                self.finish(ConfigNode { line: open.at.0, column: open.at.1, kind }, open.anchor)
             }
             Event::Alias(id) => match self.anchors.get(&id).cloned() {
                 Some((node, size)) => {
                     self.add_size(at, size.nodes, size.bytes)?;
                     self.check_depth(at, size.depth)?;
-                    self.finish(Node { line: at.0, column: at.1, ..node }, 0)
+                    self.finish(ConfigNode { line: at.0, column: at.1, ..node }, 0)
                 }
                 None => {
                     self.fault(at, "this alias stands for a value that contains it");
@@ -234,7 +239,7 @@ impl Builder<'_> {
     }
 
     /// Puts a finished value into the innermost open collection, as key or as value.
-    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), LimitExceeded> {
+    fn finish(&mut self, node: ConfigNode, anchor: usize) -> Result<(), LimitExceeded> {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size(&node)));
         }
@@ -244,7 +249,7 @@ impl Builder<'_> {
             Some(Items::List(items)) => items.push(node),
             Some(Items::Map { key: slot @ None, .. }) => {
                 let ConfigNodeKind::Scalar { text, scalar } = node.kind else {
-                    *slot = Some(Key { text: String::new(), line: at.0, column: at.1 });
+                    *slot = Some(ConfigKey { text: String::new(), line: at.0, column: at.1 });
                     let is_template = matches!(&node.kind, ConfigNodeKind::Map(_));
                     let fault = self.fault(at, "a key must be text");
                     if is_template {
@@ -253,7 +258,7 @@ impl Builder<'_> {
                     return Ok(());
                 };
                 let text = if scalar == Scalar::MergeKey { "<<".to_owned() } else { text };
-                *slot = Some(Key { text, line: at.0, column: at.1 });
+                *slot = Some(ConfigKey { text, line: at.0, column: at.1 });
             }
             Some(Items::Map { entries, seen, merged, key }) => {
                 let Some(key) = key.take() else { return Ok(()) };
@@ -285,7 +290,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn scalar(&mut self, text: String, style: ScalarStyle, tag: Option<Cow<'_, Tag>>, at: (u32, u32)) -> Node {
+    fn scalar(&mut self, text: String, style: ScalarStyle, tag: Option<Cow<'_, Tag>>, at: (u32, u32)) -> ConfigNode {
         let plain = style == ScalarStyle::Plain;
         let scalar = match tag.as_deref().map(tag_name) {
             None if plain => scalar::resolve(&text),
@@ -303,7 +308,7 @@ impl Builder<'_> {
                 Scalar::Str
             }
         };
-        Node { line: at.0, column: at.1, kind: ConfigNodeKind::Scalar { text, scalar } }
+        ConfigNode { line: at.0, column: at.1, kind: ConfigNodeKind::Scalar { text, scalar } }
     }
 
     fn check_tag(&mut self, tag: Option<&Tag>, allowed: &str) {
@@ -332,7 +337,7 @@ fn tag_name(tag: &Tag) -> Result<&str, ()> {
     }
 }
 
-fn merge(node: Node) -> Option<Vec<(Key, Node)>> {
+fn merge(node: ConfigNode) -> Option<Vec<(ConfigKey, ConfigNode)>> {
     match node.kind {
         ConfigNodeKind::Map(entries) => Some(entries),
         ConfigNodeKind::List(items) => {
@@ -350,7 +355,7 @@ struct NodeSize {
     depth: usize,
 }
 
-fn size(node: &Node) -> NodeSize {
+fn size(node: &ConfigNode) -> NodeSize {
     let inner = |all: NodeSize, one: NodeSize| NodeSize {
         nodes: all.nodes + one.nodes,
         bytes: all.bytes + one.bytes,

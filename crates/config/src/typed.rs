@@ -3,7 +3,7 @@
 
 use super::reader::{ConfigReader, join};
 use super::settings::*;
-use super::tree::{self, ConfigNodeKind, Node};
+use super::tree::{self, ConfigNode, ConfigNodeKind};
 use super::windows::windows;
 use remoor_model::{Fault, GroupName, Limits, Normalizer, Policy, ServiceName, Trigger};
 use serde_json::{Map, Value};
@@ -90,7 +90,7 @@ pub fn read(text: &str) -> (FleetConfig, Vec<Fault>) {
     (config, reader.faults)
 }
 
-fn fleet(r: &mut ConfigReader, node: &Node) -> FleetConfig {
+fn fleet(r: &mut ConfigReader, node: &ConfigNode) -> FleetConfig {
     let mut out = FleetConfig::default();
     let s = r.section(node, "", FIELDS);
     if node.entries().is_none() {
@@ -161,7 +161,7 @@ fn fleet(r: &mut ConfigReader, node: &Node) -> FleetConfig {
     out
 }
 
-fn ssh(r: &mut ConfigReader, node: &Node) -> SshConfig {
+fn ssh(r: &mut ConfigReader, node: &ConfigNode) -> SshConfig {
     let s = r.section(node, "ssh", SSH_FIELDS);
     let mut out = SshConfig::default();
     if let Some(user) = s.get("user").and_then(|node| r.text(node, "ssh.user")) {
@@ -193,7 +193,7 @@ fn ssh(r: &mut ConfigReader, node: &Node) -> SshConfig {
     out
 }
 
-fn group(r: &mut ConfigReader, node: &Node, path: &str) -> GroupConfig {
+fn group(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> GroupConfig {
     let s = r.section(node, path, GROUP_FIELDS);
     let mut out = GroupConfig::default();
     if let Some(node) = s.get("services") {
@@ -231,7 +231,7 @@ fn group(r: &mut ConfigReader, node: &Node, path: &str) -> GroupConfig {
     out
 }
 
-fn service(r: &mut ConfigReader, node: &Node, name: &str, path: &str) -> ServiceConfig {
+fn service(r: &mut ConfigReader, node: &ConfigNode, name: &str, path: &str) -> ServiceConfig {
     let s = r.section(node, path, SERVICE_FIELDS);
     let mut out = ServiceConfig { tags: vec![name.to_owned()], ..ServiceConfig::default() };
     let mut paths = |field: &str| s.get(field).map(|node| globs(r, node, &s.path(field))).unwrap_or_default();
@@ -271,7 +271,7 @@ fn service(r: &mut ConfigReader, node: &Node, name: &str, path: &str) -> Service
     out
 }
 
-fn limits(r: &mut ConfigReader, node: &Node) -> Limits {
+fn limits(r: &mut ConfigReader, node: &ConfigNode) -> Limits {
     let s = r.section(node, "limits", LIMIT_FIELDS);
     let mut out = Limits::default();
     let Limits {
@@ -341,7 +341,7 @@ fn limits(r: &mut ConfigReader, node: &Node) -> Limits {
     out
 }
 
-fn notify(r: &mut ConfigReader, node: &Node, path: &str) -> Option<Notify> {
+fn notify(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Option<Notify> {
     let s = r.section(node, path, NOTIFY_FIELDS);
     let to = match (s.get("command"), s.get("webhook")) {
         (Some(node), None) => {
@@ -402,7 +402,7 @@ fn notify(r: &mut ConfigReader, node: &Node, path: &str) -> Option<Notify> {
 }
 
 /// Variables with names that a playbook can use.
-fn variables(r: &mut ConfigReader, node: &Node, path: &str) -> Map<String, Value> {
+fn variables(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Map<String, Value> {
     let mut out = Map::new();
     for (name, value) in r.mapping(node, path) {
         if !is_variable(name) {
@@ -421,7 +421,7 @@ pub fn is_variable(name: &str) -> bool {
 }
 
 /// A list of texts without duplicates.
-fn unique(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
+fn unique(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     let texts = r.texts(node, path);
     for (n, text) in texts.iter().enumerate() {
         if texts[..n].contains(text) {
@@ -432,7 +432,7 @@ fn unique(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
 }
 
 /// Regular expressions of lines.
-fn patterns(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
+fn patterns(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         if let Err(error) = Normalizer::check(text) {
@@ -443,7 +443,7 @@ fn patterns(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
 }
 
 /// Absolute paths or globs on the nodes.
-fn globs(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
+fn globs(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         let place = format!("{path}.{n}");
@@ -466,7 +466,7 @@ fn globs(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
 }
 
 /// A file of the fleet, or an absolute path on the managers.
-fn file_name(r: &mut ConfigReader, node: &Node, path: &str) -> Option<String> {
+fn file_name(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Option<String> {
     let text = r.text(node, path)?;
     if text.starts_with('~') {
         r.fault(node, format!("`{path}` can't begin with `~`: it would be another directory on each manager")).hint =
@@ -476,12 +476,12 @@ fn file_name(r: &mut ConfigReader, node: &Node, path: &str) -> Option<String> {
     if text.starts_with('/') { Some(text) } else { within_fleet(r, node, path, text) }
 }
 
-fn playbook_name(r: &mut ConfigReader, node: &Node, path: &str) -> Option<String> {
+fn playbook_name(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Option<String> {
     let text = r.text(node, path)?;
     within_fleet(r, node, path, text)
 }
 
-fn within_fleet(r: &mut ConfigReader, node: &Node, path: &str, text: String) -> Option<String> {
+fn within_fleet(r: &mut ConfigReader, node: &ConfigNode, path: &str, text: String) -> Option<String> {
     let text = text.strip_prefix("./").unwrap_or(&text).to_owned();
     if text.split('/').any(|part| matches!(part, "" | "." | "..")) {
         r.fault(node, format!("`{path}` must be a path below the fleet directory"));

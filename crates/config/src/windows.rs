@@ -3,7 +3,7 @@
 //! rules differ between managers and the replicated state must not depend on them.
 
 use super::reader::ConfigReader;
-use super::tree::Node;
+use super::tree::ConfigNode;
 use remoor_model::{WEEK_MINUTES, WeekSpan, Windows};
 
 pub const WINDOW_FIELDS: &[&str] = &["allow", "deny", "offset"];
@@ -13,7 +13,7 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const SHAPE: &str = "write it as \"Mon-Fri 22:00-06:00\", \"Sat,Sun\" or \"02:00-04:00\"";
 
 /// Reads a `windows:` section; records faults in `r`.
-pub fn windows(r: &mut ConfigReader, node: &Node, path: &str) -> Windows {
+pub fn windows(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Windows {
     let s = r.section(node, path, WINDOW_FIELDS);
     let mut offset = 0;
     if let Some(node) = s.get("offset")

@@ -1,8 +1,8 @@
 //! The action for a verdict: the group's policy for the trigger, and what blocks it.
 
 use remoor_model::{
-    AbsenceCause, Availability, FleetSummary, Inventory, Lifecycle, Node, PlannedAction, Policy, Reason, ServiceName,
-    Trigger, Verdict, Wall, count_noun,
+    AbsenceCause, Availability, FleetSummary, GroupSummary, Inventory, Lifecycle, Node, PlannedAction, Policy, Reason,
+    ServiceName, Trigger, Verdict, Wall, count_noun,
 };
 use std::collections::BTreeSet;
 
@@ -58,31 +58,7 @@ pub fn decide(
         Verdict::Conflict if only_watched => &Verdict::Outdated,
         other => other,
     };
-    let policy = match verdict {
-        // The node's own address changed. Repairing that on its return needs no operator.
-        Verdict::Outdated if inventory.own_address_change(node).is_some() => {
-            match (group.policy_of(node, occasion), group.policy(Trigger::Apply)) {
-                (Policy::Report, apply) => apply,
-                (on_return, _) => on_return,
-            }
-        }
-        // If only other nodes' addresses changed, the difference is only reported.
-        Verdict::Outdated if inventory.only_addresses_changed(node) => match group.policy_of(node, occasion) {
-            Policy::Resetup if !matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Resetup,
-            _ => Policy::Report,
-        },
-        Verdict::Outdated => match (group.policy(Trigger::Apply), group.policy_of(node, occasion)) {
-            (Policy::Report, Policy::Resetup) if occasion != Trigger::Live => Policy::Resetup,
-            (apply, _) => apply,
-        },
-        _ => group.policy_of(node, occasion),
-    };
-    // `resetup` does not set up a node that was not away, or that is only outdated, without a
-    // difference.
-    let policy = match (policy, verdict) {
-        (Policy::Resetup, Verdict::Same) if matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Check,
-        (policy, _) => policy,
-    };
+    let policy = effective_policy(inventory, node, group, occasion, verdict);
     let grave = reasons.iter().any(|r| r.actionable);
     let rolls_out = group.policy(Trigger::Apply) != Policy::Report
         && !inventory.only_addresses_changed(node)
@@ -133,6 +109,42 @@ pub fn decide(
     }
     let weight = if policy == Policy::Check && grave { ", and a reason is actionable" } else { "" };
     (PlannedAction::Resetup(services), rule + weight)
+}
+
+/// The policy that counts for `verdict`: that of the occasion, or that of a new generation where the
+/// desired state is what changed.
+fn effective_policy(
+    inventory: &Inventory,
+    node: &Node,
+    group: &GroupSummary,
+    occasion: Trigger,
+    verdict: &Verdict,
+) -> Policy {
+    let policy = match verdict {
+        // The node's own address changed. Repairing that on its return needs no operator.
+        Verdict::Outdated if inventory.own_address_change(node).is_some() => {
+            match (group.policy_of(node, occasion), group.policy(Trigger::Apply)) {
+                (Policy::Report, apply) => apply,
+                (on_return, _) => on_return,
+            }
+        }
+        // If only other nodes' addresses changed, the difference is only reported.
+        Verdict::Outdated if inventory.only_addresses_changed(node) => match group.policy_of(node, occasion) {
+            Policy::Resetup if !matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Resetup,
+            _ => Policy::Report,
+        },
+        Verdict::Outdated => match (group.policy(Trigger::Apply), group.policy_of(node, occasion)) {
+            (Policy::Report, Policy::Resetup) if occasion != Trigger::Live => Policy::Resetup,
+            (apply, _) => apply,
+        },
+        _ => group.policy_of(node, occasion),
+    };
+    // `resetup` does not set up a node that was not away, or that is only outdated, without a
+    // difference.
+    match (policy, verdict) {
+        (Policy::Resetup, Verdict::Same) if matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Check,
+        (policy, _) => policy,
+    }
 }
 
 fn trigger_word(occasion: Trigger) -> &'static str {

@@ -203,13 +203,13 @@ fn defect(
 ) -> (playbook::RunEvent, playbook::RunEnd) {
     let (i, name) = under_way.unwrap_or((0, "before the first task".to_owned()));
     let message = format!("defect of remoor while running: {panic}");
-    let failure = playbook::Failure {
+    let failure = playbook::RunFailure {
         task: name.clone(),
         file: plan.playbook.clone(),
         message: message.clone(),
-        ..playbook::Failure::default()
+        ..playbook::RunFailure::default()
     };
-    let done = playbook::Done {
+    let done = playbook::TaskReport {
         i,
         turn: 0,
         name,
@@ -231,7 +231,7 @@ fn defect(
 
 /// The end of a run that did not begin.
 fn refused_end(message: &str) -> serde_json::Value {
-    let failure = playbook::Failure { message: message.to_owned(), ..playbook::Failure::default() };
+    let failure = playbook::RunFailure { message: message.to_owned(), ..playbook::RunFailure::default() };
     let end = playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() };
     let mut end = serde_json::to_value(end).unwrap_or_default();
     if let Some(fields) = end.as_object_mut() {

@@ -1,7 +1,7 @@
 //! Users and groups by name: from the local files first, then from `getent`.
 
 use super::event::CancelToken;
-use super::process::{Job, run};
+use super::process::{CommandSpec, run};
 use std::time::Duration;
 
 /// Looks up a user or group by name or id; returns its line split at the colons.
@@ -15,10 +15,10 @@ fn entry(database: &str, key: &str, cancel: &CancelToken) -> Option<Vec<String>>
     if let Some(line) = text.lines().find(matches) {
         return Some(cut(line));
     }
-    let job = Job {
+    let job = CommandSpec {
         argv: vec!["getent".into(), database.into(), "--".into(), key.into()],
         timeout: Some(Duration::from_secs(10)),
-        ..Job::default()
+        ..CommandSpec::default()
     };
     let done = run(&job, cancel, &mut |_| {}).ok()?;
     done.stdout.lines().next().filter(|_| done.success()).map(cut)

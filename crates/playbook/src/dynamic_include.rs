@@ -3,7 +3,7 @@
 //! Only files and roles in the plan can be selected. In check mode, an include that depends on
 //! tasks that were not run is not opened.
 
-use super::event::{Done, Status};
+use super::event::{Status, TaskReport};
 use super::modules::{ModuleResult, TaskOutcome};
 use super::plan::{self, Choices, Plan, PlanStep, Play, RejectedChoices, SourcePlace, Task};
 use super::run::{Flow, Run};
@@ -74,8 +74,11 @@ impl<'a> Run<'a, '_> {
             match choose_steps(task, &inner, choices, refused) {
                 Ok(Chosen::Steps(name, steps)) => {
                     self.end.ok += 1;
-                    let told = Done::for_task(task, self.turn, Status::Ok, name);
-                    self.send_event(Done { name: title(task, &inner), item: hide_no_log(task, item), ..told }, handler);
+                    let told = TaskReport::for_task(task, self.turn, Status::Ok, name);
+                    self.send_event(
+                        TaskReport { name: title(task, &inner), item: hide_no_log(task, item), ..told },
+                        handler,
+                    );
                     rounds.push((index, Ok(steps)));
                 }
                 Ok(Chosen::Skipped) => self.report_skipped(task, &inner, item, handler),
@@ -157,7 +160,7 @@ impl<'a> Run<'a, '_> {
             would.mark_unknown();
         }
         self.end.unknown += 1;
-        self.send_event(Done::for_task(task, self.turn, Status::Unknown, why), handler);
+        self.send_event(TaskReport::for_task(task, self.turn, Status::Unknown, why), handler);
     }
 }
 

@@ -136,8 +136,8 @@ pub enum RunEvent {
         name: String,
         item: Option<String>,
     },
-    Task(Done),
-    Handler(Done),
+    Task(TaskReport),
+    Handler(TaskReport),
     /// A line of a running command, at most 16 KiB long. Their number per task is limited; one more
     /// line reports how many were left out.
     Output {
@@ -151,7 +151,7 @@ pub enum RunEvent {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub struct TaskReport {
     /// The task's number in the plan.
     pub i: u32,
     /// Number of tasks that the run had started, including this one. A task that is included twice
@@ -181,7 +181,7 @@ pub struct Done {
     pub took_ms: u64,
 }
 
-impl Done {
+impl TaskReport {
     /// Makes the result of a task, or of one item of it, without module-specific values. The
     /// message is hidden if the task has `no_log`.
     pub fn for_task(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
@@ -245,7 +245,7 @@ pub struct RunEnd {
     /// expected status (changed, ok, unknown).
     #[serde(default)]
     pub would_run: u32,
-    pub failure: Option<Failure>,
+    pub failure: Option<RunFailure>,
     /// Handlers that were notified but not run. Pass them to the next run.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
@@ -259,7 +259,7 @@ pub struct RunEnd {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct RunFailure {
     pub task: String,
     pub file: String,
     pub line: u32,

@@ -59,7 +59,7 @@ pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
 pub use elevation::MIXED;
 pub use event::{
-    AttributeChange, CancelToken, Done, Failure, PlaybookRunOptions, ResetupPhase, RunEnd, RunEvent, Status,
+    AttributeChange, CancelToken, PlaybookRunOptions, ResetupPhase, RunEnd, RunEvent, RunFailure, Status, TaskReport,
 };
 pub use facts::gather;
 pub use hosts::{InventoryNames, LOCAL, Selected};

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(50);
 const CHUNKS: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct Job {
+pub struct CommandSpec {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
     /// The environment of this process is not passed on.
@@ -84,7 +84,7 @@ struct Chunk {
 }
 
 /// Runs a command to its end. `emit` receives its lines as they come.
-pub fn run(job: &Job, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
+pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);
     if job.clean {
@@ -257,8 +257,8 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn sh(script: &str) -> Job {
-        Job { argv: vec!["/bin/sh".into(), "-c".into(), script.into()], ..Job::default() }
+    fn sh(script: &str) -> CommandSpec {
+        CommandSpec { argv: vec!["/bin/sh".into(), "-c".into(), script.into()], ..CommandSpec::default() }
     }
 
     #[test]
@@ -328,7 +328,8 @@ mod tests {
     #[test]
     fn the_umask_asked_for_is_the_commands_alone() {
         for mask in [0o022, 0o027] {
-            let done = run(&Job { umask: Some(mask), ..sh("umask") }, &CancelToken::new(), &mut |_| {}).unwrap();
+            let done =
+                run(&CommandSpec { umask: Some(mask), ..sh("umask") }, &CancelToken::new(), &mut |_| {}).unwrap();
             assert_eq!(done.stdout.trim(), format!("{mask:04o}"));
         }
     }
@@ -352,14 +353,14 @@ mod tests {
 
     #[test]
     fn input_environment_and_time_limit() {
-        let job = Job {
+        let job = CommandSpec {
             stdin: Some(b"hello".to_vec()),
             env: vec![("X".into(), "y".into())],
             ..sh("cat; echo \" $X\"; exit 3")
         };
         let done = run(&job, &CancelToken::new(), &mut |_| {}).unwrap();
         assert_eq!((done.rc, done.stdout.as_str()), (Some(3), "hello y\n"));
-        let job = Job { timeout: Some(Duration::from_millis(100)), ..sh("sleep 60") };
+        let job = CommandSpec { timeout: Some(Duration::from_millis(100)), ..sh("sleep 60") };
         let done = run(&job, &CancelToken::new(), &mut |_| {}).unwrap();
         assert!(done.timed_out && done.rc.is_none());
     }

@@ -4,7 +4,7 @@
 //! Blocking; needs no async runtime. `task.rs` runs one task, `dynamic_include.rs` selects
 //! includes, `handlers.rs` runs handlers, and `modules` makes the changes.
 
-use super::event::{CancelToken, Done, Failure, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, Status};
+use super::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
 use super::modules::RunContext;
 use super::plan::{Block, PLAN_VERSION, Plan, PlanStep, Play, Task};
 use super::variable_scope::VariableScope;
@@ -19,11 +19,11 @@ use std::path::Path;
 pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink: &mut dyn FnMut(RunEvent)) -> RunEnd {
     let refuse = |message: String| RunEnd {
         failed: 1,
-        failure: Some(Failure {
+        failure: Some(RunFailure {
             task: "before the first task".into(),
             file: plan.playbook.clone(),
             message,
-            ..Failure::default()
+            ..RunFailure::default()
         }),
         pending_handlers: options.pending_handlers.clone(),
         ..RunEnd::default()
@@ -81,7 +81,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         && run.end.failure.is_none()
     {
         run.end.failure =
-            Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
+            Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
     }
     run.end.cancelled = cancel.is_stopped() && flow.is_err();
     // Check mode ran no handler, so the pending ones are unchanged.
@@ -281,7 +281,7 @@ impl<'a> Run<'a, '_> {
         self.write_journal().map_err(|message| {
             self.end.failed += 1;
             self.end.failure =
-                Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
+                Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
             RunStopped
         })
     }
@@ -313,7 +313,7 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    pub(super) fn send_event(&mut self, done: Done, handler: bool) {
+    pub(super) fn send_event(&mut self, done: TaskReport, handler: bool) {
         (self.sink)(if handler { RunEvent::Handler(done) } else { RunEvent::Task(done) });
     }
 
@@ -327,12 +327,12 @@ impl<'a> Run<'a, '_> {
     pub fn fail_task(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
         let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
         let msg = format!("{}:{line}: {message}", task.place.file);
-        self.send_event(Done { msg, ..Done::for_task(task, self.turn, Status::Failed, "") }, handler);
+        self.send_event(TaskReport { msg, ..TaskReport::for_task(task, self.turn, Status::Failed, "") }, handler);
         self.break_off();
         self.end.failed += 1;
         self.end.fatal |= task.fatal;
         self.last_failure = json!({"changed": false, "failed": true, "msg": message});
-        self.end.failure = Some(Failure {
+        self.end.failure = Some(RunFailure {
             task: task.name.clone(),
             file: task.place.file.clone(),
             line,

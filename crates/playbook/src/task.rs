@@ -1,9 +1,9 @@
 //! Runs one task: its condition, retries, result and events.
 
-use super::event::{Done, Failure, HIDDEN, RunEvent, Status};
+use super::event::{HIDDEN, RunEvent, RunFailure, Status, TaskReport};
 use super::handlers::NotifyChange;
 use super::modules::{self, ModuleCall, ModuleResult, TaskOutcome};
-use super::node::{Node, WriteAheadFile};
+use super::node::{NodeAccess, WriteAheadFile};
 use super::output_throttle::OutputThrottle;
 use super::plan::{Play, Task};
 use super::run::{Flow, Run, RunStopped};
@@ -21,7 +21,7 @@ const RETRIES_MAX: u64 = 10_000;
 pub(super) struct ItemResult {
     pub(super) status: Status,
     pub(super) result: Value,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<RunFailure>,
     pub(super) facts: Map<String, Value>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Run<'a, '_> {
             let shows = (outcome.diff.is_some() || !outcome.attributes.is_empty())
                 && task.diff.as_ref().and_then(|value| eval_bool(scope, value)) != Some(false);
             let tail = outcome.output.as_ref().map(|o| o.tail.join("\n")).unwrap_or_default();
-            let done = Done {
+            let done = TaskReport {
                 name: name.clone(),
                 item: hide_no_log(task, item.clone()),
                 changed: status == Status::Ignored && changed,
@@ -104,7 +104,7 @@ impl<'a> Run<'a, '_> {
                 diff: hide_no_log(task, outcome.diff.clone().filter(|_| shows)),
                 attributes: if shows && !task.no_log { outcome.attributes.clone() } else { Vec::new() },
                 took_ms: start.elapsed().as_millis() as u64,
-                ..Done::for_task(task, run.turn, status, msg)
+                ..TaskReport::for_task(task, run.turn, status, msg)
             };
             run.send_event(done, handler);
         };
@@ -155,7 +155,7 @@ impl<'a> Run<'a, '_> {
             false => result["msg"].as_str().unwrap_or(&outcome.msg).to_owned(),
         };
         say(self, status, &outcome, message.clone(), changed);
-        let failure = (status == Status::Failed).then(|| Failure {
+        let failure = (status == Status::Failed).then(|| RunFailure {
             task: name.clone(),
             file: task.place.file.clone(),
             line: task.place.line,
@@ -172,8 +172,8 @@ impl<'a> Run<'a, '_> {
     /// Reports a task, or one item of it, as skipped.
     pub(super) fn report_skipped(&mut self, task: &Task, scope: &ExprScope, item: Option<String>, handler: bool) {
         self.end.skipped += 1;
-        let done = Done::for_task(task, self.turn, Status::Skipped, "");
-        self.send_event(Done { name: title(task, scope), item: hide_no_log(task, item), ..done }, handler);
+        let done = TaskReport::for_task(task, self.turn, Status::Skipped, "");
+        self.send_event(TaskReport { name: title(task, scope), item: hide_no_log(task, item), ..done }, handler);
     }
 
     /// Fails a task, or one item of it, whose condition or options cannot be evaluated, as if it
@@ -191,18 +191,18 @@ impl<'a> Run<'a, '_> {
         let ignore = !self.cancel.is_cancelled() && ignores_errors(scope, task);
         let status = if ignore { Status::Ignored } else { Status::Failed };
         *(if ignore { &mut self.end.ok } else { &mut self.end.failed }) += 1;
-        let told = Done::for_task(task, self.turn, status, format!("{}:{line}: {message}", task.place.file));
-        self.send_event(Done { name: title(task, scope), item: hide_no_log(task, item), ..told }, handler);
+        let told = TaskReport::for_task(task, self.turn, status, format!("{}:{line}: {message}", task.place.file));
+        self.send_event(TaskReport { name: title(task, scope), item: hide_no_log(task, item), ..told }, handler);
         let mut result = json!({"changed": false, "failed": true, "msg": why});
         if ignore {
             result["ignored"] = json!(true);
         }
-        let failure = (!ignore).then(|| Failure {
+        let failure = (!ignore).then(|| RunFailure {
             task: title(task, scope),
             file: task.place.file.clone(),
             line,
             message: message.to_owned(),
-            ..Failure::default()
+            ..RunFailure::default()
         });
         ItemResult { status, result, failure, facts: Map::new() }
     }
@@ -219,8 +219,8 @@ impl<'a> Run<'a, '_> {
             would.mark_unknown();
         }
         self.end.unknown += 1;
-        let done = Done::for_task(task, self.turn, Status::Unknown, why);
-        self.send_event(Done { item: hide_no_log(task, item), ..done }, handler);
+        let done = TaskReport::for_task(task, self.turn, Status::Unknown, why);
+        self.send_event(TaskReport { item: hide_no_log(task, item), ..done }, handler);
         let mut names = Vec::new();
         super::compile::names_set_by(task, &mut names);
         let set = names.into_iter().filter(|name| task.module == "set_fact" && task.args.contains_key(name));
@@ -299,7 +299,10 @@ impl<'a> Run<'a, '_> {
         // A task whose `check_mode` differs from the run sees the real node and leaves no
         // prediction behind.
         let kept = (check != self.ground.node.is_check_mode()).then(|| {
-            std::mem::replace(&mut self.ground.node, Node::new(check, TempFileNotes::default(), self.cancel.clone()))
+            std::mem::replace(
+                &mut self.ground.node,
+                NodeAccess::new(check, TempFileNotes::default(), self.cancel.clone()),
+            )
         });
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
         let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);

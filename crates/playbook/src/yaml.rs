@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 64;
 
 /// A value with its position; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct SpannedNode {
     pub line: u32,
     pub column: u32,
     pub data: SpannedData,
@@ -30,13 +30,13 @@ pub enum SpannedData {
     Bool(bool),
     Number(Number),
     Text(String),
-    List(Vec<Node>),
+    List(Vec<SpannedNode>),
     /// In the order of the file.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(SpannedKey, SpannedNode)>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
+pub struct SpannedKey {
     pub line: u32,
     pub column: u32,
     pub text: String,
@@ -44,7 +44,7 @@ pub struct Key {
     pub boolean: Option<bool>,
 }
 
-impl Key {
+impl SpannedKey {
     /// The key as a variable map has it. A boolean key has the name that Python prints for it.
     fn name(&self) -> &str {
         match self.boolean {
@@ -64,7 +64,7 @@ fn boolean(source: &str) -> Option<bool> {
     }
 }
 
-impl Node {
+impl SpannedNode {
     /// The value as JSON, without positions.
     pub fn json(&self) -> Value {
         match &self.data {
@@ -72,21 +72,21 @@ impl Node {
             SpannedData::Bool(b) => Value::Bool(*b),
             SpannedData::Number(n) => Value::Number(n.clone()),
             SpannedData::Text(s) => Value::String(s.clone()),
-            SpannedData::List(items) => Value::Array(items.iter().map(Node::json).collect()),
+            SpannedData::List(items) => Value::Array(items.iter().map(SpannedNode::json).collect()),
             SpannedData::Map(pairs) => {
                 Value::Object(pairs.iter().map(|(k, v)| (k.name().to_owned(), v.json())).collect())
             }
         }
     }
 
-    pub fn map(&self) -> Option<&[(Key, Node)]> {
+    pub fn map(&self) -> Option<&[(SpannedKey, SpannedNode)]> {
         match &self.data {
             SpannedData::Map(pairs) => Some(pairs),
             _ => None,
         }
     }
 
-    pub fn list(&self) -> Option<&[Node]> {
+    pub fn list(&self) -> Option<&[SpannedNode]> {
         match &self.data {
             SpannedData::List(items) => Some(items),
             _ => None,
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&SpannedNode> {
         self.map()?.iter().find(|(k, _)| k.text == key).map(|(_, v)| v)
     }
 
@@ -121,7 +121,7 @@ impl Node {
 }
 
 /// Reads one document; an empty file is `Null`. The second value holds warnings.
-pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
+pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault> {
     if text.len() > BYTES_MAX {
         return Err(Fault::error(
             file,
@@ -197,7 +197,7 @@ fn duplicate_key_fault(file: &str, key: &str, at: (u32, u32), first: Option<&Spa
 }
 
 /// Adds positions to all values, and corrects values that YAML 1.2 reads in an unexpected way.
-fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> Node {
+fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> SpannedNode {
     let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
     let source = source_of(&raw, text);
     let data = match raw.value {
@@ -225,12 +225,12 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
                 .map(|(k, v)| {
                     let (line, column) = (k.referenced.line() as u32, k.referenced.column() as u32);
                     let boolean = boolean(source_of(&k, text));
-                    (Key { line, column, text: k.value, boolean }, place(v, file, text, warnings))
+                    (SpannedKey { line, column, text: k.value, boolean }, place(v, file, text, warnings))
                 })
                 .collect(),
         ),
     };
-    Node { line, column, data }
+    SpannedNode { line, column, data }
 }
 
 /// The source text of a value, including quotes.

@@ -1,6 +1,6 @@
 //! Arguments of the commands that only read: status, nodes, history, jobs; and of those that examine a node over SSH.
 
-use super::{Connection, NodeSelection, Output};
+use super::{ConnectionOptions, NodeSelection, Output};
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -15,7 +15,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub struct NodesArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub struct RaftMembersArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub struct WatchArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub struct WhyArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -101,7 +101,7 @@ Examples:
 
 impl JobVerb {
     /// The arguments that all job commands share.
-    pub fn common(&self) -> (&Connection, &Output) {
+    pub fn common(&self) -> (&ConnectionOptions, &Output) {
         match self {
             JobVerb::List(args) => (&args.connection, &args.output),
             JobVerb::Show(args) => (&args.connection, &args.output),
@@ -122,7 +122,7 @@ pub struct JobListArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -133,7 +133,7 @@ pub struct JobShowArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -147,7 +147,7 @@ pub struct JobCancelArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -161,7 +161,7 @@ pub struct JobLogsArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -186,7 +186,7 @@ pub struct WaitArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -197,7 +197,7 @@ pub struct DiffArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -214,5 +214,5 @@ pub struct AdoptArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }

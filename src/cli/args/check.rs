@@ -1,6 +1,6 @@
 //! Arguments of `remoor check`: it examines nodes through a manager, or runs check files on this machine.
 
-use super::{Connection, NodeSelection, Output};
+use super::{ConnectionOptions, NodeSelection, Output};
 use crate::cli::drivers::Form;
 use crate::cli::duration::Span;
 use crate::cli::format::Format;
@@ -93,7 +93,7 @@ pub struct CheckArgs {
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 /// Arguments of checks on this machine, without a cluster.

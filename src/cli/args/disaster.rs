@@ -1,6 +1,6 @@
 //! Arguments of disaster recovery: backups, restoring one, and rebuilding the cluster.
 
-use super::{Connection, Output, local::absolute};
+use super::{ConnectionOptions, Output, local::absolute};
 use crate::cli::drivers::{self, NodePlacement};
 use crate::cli::duration::Span;
 use clap::Args;
@@ -57,7 +57,7 @@ pub struct BackupArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! Arguments of the commands for join tokens, keys, operator credentials, and waiting machines.
 
-use super::{Connection, Output};
+use super::{ConnectionOptions, Output};
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub struct TokenListArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ pub struct TokenRotateArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -121,7 +121,7 @@ pub struct KeyOperatorArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -138,7 +138,7 @@ pub struct KeyRotateArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -146,7 +146,7 @@ pub struct KeyStatusArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -166,5 +166,5 @@ pub struct AcceptArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }

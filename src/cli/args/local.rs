@@ -1,6 +1,6 @@
 //! Arguments of the commands that run on this machine: init, join, leave, the daemon, node add, completions, manual pages.
 
-use super::{Connection, Output, SOCKET, WaitOptions};
+use super::{ConnectionOptions, Output, SOCKET, WaitOptions};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand};
@@ -112,8 +112,8 @@ pub struct LeaveArgs {
 
 impl LeaveArgs {
     /// Leaving is only possible through the daemon of this machine.
-    pub fn connection(&self) -> Connection {
-        Connection { socket: self.socket.clone(), ..Connection::default() }
+    pub fn connection(&self) -> ConnectionOptions {
+        ConnectionOptions { socket: self.socket.clone(), ..ConnectionOptions::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arguments of the commands that change nodes, and of those for the fleet directory.
 
-use super::{Connection, FollowOptions, NodeSelection, Output, WaitOptions};
+use super::{ConnectionOptions, FollowOptions, NodeSelection, Output, WaitOptions};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::Args;
@@ -30,7 +30,7 @@ pub struct ResetupArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub struct UndoArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -88,7 +88,7 @@ pub struct UpdateArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -100,7 +100,7 @@ pub struct InventoryArgs {
     #[arg(long, value_name = "HOST", conflicts_with = "list")]
     pub host: Option<String>,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -115,7 +115,7 @@ pub struct CommissionArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -136,7 +136,7 @@ pub struct DecommissionArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -152,7 +152,7 @@ pub struct ZoneArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ pub struct NodesOrderArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -173,7 +173,7 @@ pub struct ResumeArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -189,7 +189,7 @@ pub struct MaintenanceArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -202,7 +202,7 @@ pub struct RoleArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -221,7 +221,7 @@ pub struct RemoveArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }
 
 #[derive(Debug, Args)]
@@ -235,5 +235,5 @@ pub struct TrustKeyArgs {
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
 }

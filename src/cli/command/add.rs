@@ -3,7 +3,7 @@
 use crate::cli::args::NodeAddArgs;
 use crate::cli::ask;
 use crate::cli::drivers::{self, AddError, AddOptions, Added, ToAdd};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use remoor_model::count_noun;
@@ -41,7 +41,7 @@ fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
             Some(group) => format!("the applied inventory has no hosts in group {group}"),
             None => "no inventory is applied".to_owned(),
         };
-        return Err(Stop::refusal(text).next("remoor apply DIR, or remoor node add HOST").into());
+        return Err(CommandError::refusal(text).next("remoor apply DIR, or remoor node add HOST").into());
     }
     if missing.is_empty() {
         out.talk(&format!("nothing to do: all {} of the inventory are nodes already", count_noun(of, "host")));
@@ -53,7 +53,7 @@ fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     for (options, ended) in all.iter().zip(ended) {
         match ended {
             Ok(added) => show(out, options, &added)?,
-            Err(error) => failed.push((&options.name, Stop::from_error(&with_done_steps(error.into())))),
+            Err(error) => failed.push((&options.name, CommandError::from_error(&with_done_steps(error.into())))),
         }
     }
     if failed.is_empty() {
@@ -62,7 +62,7 @@ fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     }
     let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
     let text = format!("{} of {} were not added: {}", failed.len(), count_noun(all.len(), "machine"), names.join(", "));
-    let mut stop = Stop::new(Exit::Failed, text)
+    let mut stop = CommandError::new(Exit::Failed, text)
         .next("fix the causes, then retry the command; machines that are nodes already are skipped");
     for (name, why) in failed {
         let next = why.next.map(|next| format!(" (next: {next})")).unwrap_or_default();
@@ -84,13 +84,13 @@ fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOp
                     "run ssh-keyscan -p {port} {}, compare the key on the console of the machine, and add it",
                     to_add.host
                 );
-                return Err(Stop::refusal(text).next(next).into());
+                return Err(CommandError::refusal(text).next(next).into());
             }
             keys
         }
         None => {
             let offered = drivers::offered_keys(&to_add.host, port).map_err(|why| {
-                Stop::new(Exit::Failed, format!("{} offers no SSH host key on port {port}", to_add.host))
+                CommandError::new(Exit::Failed, format!("{} offers no SSH host key on port {port}", to_add.host))
                     .cause(&std::io::Error::other(why))
                     .next("use --ssh-port PORT, or check that sshd runs there; nothing was changed")
             })?;
@@ -131,7 +131,7 @@ fn print_next(out: &Out, which: &str) {
 fn with_done_steps(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<AddError>() {
         Ok(stopped @ AddError::Stopped { .. }) => {
-            let mut stop = Stop::new(Exit::Failed, stopped.to_string());
+            let mut stop = CommandError::new(Exit::Failed, stopped.to_string());
             if let AddError::Stopped { done, next, .. } = stopped {
                 stop.causes = match done.is_empty() {
                     true => vec!["nothing was changed on the machine".to_owned()],

@@ -4,7 +4,7 @@ use crate::cli::api::Api;
 use crate::cli::args::BackupArgs;
 use crate::cli::drivers;
 use crate::cli::duration;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use remoor_cluster::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit> {
     if !args.connection.manager.is_empty() {
-        return Err(Stop::usage_error(
+        return Err(CommandError::usage_error(
             "a backup contains keys, so it can only be written on the machine of the manager",
         )
         .next("run the command on a manager, without --manager")
@@ -49,7 +49,7 @@ fn print_view(out: &Out, view: serde_json::Value, said: &str) -> anyhow::Result<
 
 fn text(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().map(str::to_owned);
-    Ok(text.ok_or_else(|| Stop::usage_error(format!("the path {} is not valid UTF-8", path.display())))?)
+    Ok(text.ok_or_else(|| CommandError::usage_error(format!("the path {} is not valid UTF-8", path.display())))?)
 }
 
 async fn take(api: &Api, out: &Out, file: String) -> anyhow::Result<Exit> {

@@ -4,7 +4,7 @@ use super::examine::results_table;
 use crate::cli::args::{CheckArgs, CheckFormat, Output};
 use crate::cli::drivers::{self, Changes, Form, LastRun, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
 use crate::cli::duration;
-use crate::cli::error::{self, Stop};
+use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::interrupt::Interrupt;
@@ -30,7 +30,7 @@ pub fn suite_output(args: &CheckArgs) -> Out {
 
 /// An error in the format of a Nagios plugin: the first line has the status, and the exit code is 3, because 2 would mean a
 /// failed check.
-pub fn report_unknown(out: &Out, stop: &Stop) -> Exit {
+pub fn report_unknown(out: &Out, stop: &CommandError) -> Exit {
     // If this can't be printed, the exit code still has the status.
     let first = stop.message.lines().next().unwrap_or_default();
     let _ = out.text(&format!("REMOOR UNKNOWN - {}\n", sanitize::line(first)));
@@ -82,7 +82,7 @@ pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyho
     }
     // Results that could not be printed are not stored, so that the next run prints them.
     if let Some(Err(error)) = last.filter(|_| !out.is_broken()).map(|last| last.keep(&run)) {
-        let stop = Stop::new(Exit::Done, "").cause(&error);
+        let stop = CommandError::new(Exit::Done, "").cause(&error);
         out.talk(&format!(
             "warning: the results can't be stored, so the next run prints them again: {}",
             stop.causes.join(": ")
@@ -142,7 +142,11 @@ fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Resu
     let file = match files {
         [] => None,
         [one] if one != Path::new("-") && !one.is_dir() => Some(one),
-        _ => return Err(Stop::usage_error("--add writes to one file, or without --file to standard output").into()),
+        _ => {
+            return Err(
+                CommandError::usage_error("--add writes to one file, or without --file to standard output").into()
+            );
+        }
     };
     let more = drivers::observe(kind, ids).map_err(|e| error::addition_error(&e))?;
     match file {

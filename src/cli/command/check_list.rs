@@ -5,7 +5,7 @@ use super::selection;
 use crate::cli::api::{self, Api};
 use crate::cli::args::CheckArgs;
 use crate::cli::drivers;
-use crate::cli::error::{self, Stop};
+use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -30,7 +30,7 @@ pub async fn list_for_node(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Re
 pub fn list_for_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let [node] = &args.nodes[..] else { return Err(one_node().into()) };
     let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
-        return Err(Stop::usage_error("--fleet requires --list or --render").into());
+        return Err(CommandError::usage_error("--fleet requires --list or --render").into());
     };
     let files = drivers::check_files(dir, node).map_err(|faults| error::invalid_fleet(&faults))?;
     if !out.machine(&json!({"version": 1, "node": node, "files": files}))? {
@@ -39,8 +39,8 @@ pub fn list_for_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn one_node() -> Stop {
-    Stop::usage_error("--list and --render take one node")
+fn one_node() -> CommandError {
+    CommandError::usage_error("--list and --render take one node")
 }
 
 fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> {

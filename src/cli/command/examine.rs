@@ -5,7 +5,7 @@ use super::selection;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{AdoptArgs, CheckArgs, DiffArgs, NodeSelection};
 use crate::cli::duration;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::moment::Today;
@@ -45,7 +45,7 @@ pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
             }
             Err(error) if nodes.len() == 1 => return Err(error.into()),
             Err(error) => {
-                let stop = Stop::from_error(&anyhow::Error::new(error).context(format!("check of {name}")));
+                let stop = CommandError::from_error(&anyhow::Error::new(error).context(format!("check of {name}")));
                 exit = exit.more_serious(stop.exit);
                 out.talk(stop.render().trim_end());
                 errors.push(json!({"node": name, "message": stop.message, "causes": stop.causes}));
@@ -202,7 +202,7 @@ pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exi
     if names.is_empty() != by_group {
         let text =
             if by_group { "use either names of nodes, --group or --all" } else { "the node of these paths is missing" };
-        return Err(Stop::usage_error(text).next("remoor adopt NODE [PATH..]").into());
+        return Err(CommandError::usage_error(text).next("remoor adopt NODE [PATH..]").into());
     }
     let chosen = NodeSelection { nodes: names, group: args.group.clone(), all: args.all };
     let nodes = selection::choose(api, &chosen).await?;

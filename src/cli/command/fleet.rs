@@ -3,7 +3,7 @@
 use crate::cli::api::Api;
 use crate::cli::args::{ApplyArgs, InventoryArgs, LintArgs};
 use crate::cli::drivers;
-use crate::cli::error::{self, Stop};
+use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use anyhow::Context;
@@ -72,7 +72,7 @@ pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Re
         Some(host) => {
             let vars = all.get("_meta").and_then(|m| m.get("hostvars")).and_then(|h| h.get(host));
             vars.cloned().ok_or_else(|| {
-                Stop::refusal(format!("the inventory has no host {host}")).next("remoor inventory --list")
+                CommandError::refusal(format!("the inventory has no host {host}")).next("remoor inventory --list")
             })?
         }
     };

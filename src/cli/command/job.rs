@@ -4,7 +4,7 @@ use super::watch::StreamPrinter;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{JobListArgs, JobLogsArgs, JobShowArgs, JobVerb};
 use crate::cli::duration;
-use crate::cli::error::{self, Stop};
+use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
@@ -41,7 +41,7 @@ async fn get_jobs(api: &Api, args: &JobListArgs) -> anyhow::Result<JobsView> {
     query.extend(args.open.then(|| "open=true".to_owned()));
     let path = if query.is_empty() { "/v1/jobs".to_owned() } else { format!("/v1/jobs?{}", query.join("&")) };
     api.get(&path).await.map_err(|error| match (&args.node, error.code()) {
-        (Some(node), Some("not-found")) => Stop::into(error::unknown_nodes(std::slice::from_ref(node))),
+        (Some(node), Some("not-found")) => CommandError::into(error::unknown_nodes(std::slice::from_ref(node))),
         _ => anyhow::Error::from(error),
     })
 }

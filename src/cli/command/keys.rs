@@ -4,8 +4,8 @@ use crate::cli::api::Api;
 use crate::cli::args::{
     AcceptArgs, KeyOperatorArgs, KeyRotateArgs, KeyStatusArgs, KeyWord, TokenListArgs, TokenRotateArgs,
 };
-use crate::cli::ask::{self, Confirmed};
-use crate::cli::error::Stop;
+use crate::cli::ask::{self, UserConfirmation};
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
@@ -59,7 +59,7 @@ pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Res
 pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::Result<Exit> {
     let key = match args.key {
         KeyWord::Gossip if args.finish => {
-            return Err(Stop::usage_error(
+            return Err(CommandError::usage_error(
                 "--finish is only for the CA: a rotation of the gossip key does not wait for nodes that are away",
             )
             .into());
@@ -76,7 +76,7 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
                  certificate is no longer accepted: it needs remoor accept NAME, and is then the same node as before",
                 away.join(", ")
             );
-            let Confirmed(()) = ask::confirm_yes(out, "the rotation", &effect, args.yes)?;
+            let UserConfirmation(()) = ask::confirm_yes(out, "the rotation", &effect, args.yes)?;
         }
     }
     let request = RotateKeyRequest { key: key.to_owned(), finish: args.finish };
@@ -163,9 +163,9 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(|error| {
         let stop = match error.kind() {
             ErrorKind::AlreadyExists => {
-                Stop::usage_error(format!("{} exists already and is not overwritten", file.display()))
+                CommandError::usage_error(format!("{} exists already and is not overwritten", file.display()))
             }
-            _ => Stop::usage_error(format!("{} can't be written", file.display())).cause(&error),
+            _ => CommandError::usage_error(format!("{} can't be written", file.display())).cause(&error),
         };
         stop.next("--file with another name")
     })?;
@@ -178,7 +178,8 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
         }
     };
     made.credentials.save(file).map_err(|error| {
-        let stop = Stop::new(Exit::Failed, "the credentials were created, but could not be written").cause(&error);
+        let stop =
+            CommandError::new(Exit::Failed, "the credentials were created, but could not be written").cause(&error);
         stop.next(format!("remoor key operator {} --revoke, then the same command with another --file", made.name))
     })?;
     let OperatorMade { name, fingerprint, until, .. } = made;

@@ -1,10 +1,10 @@
 //! `remoor leave`: asks for confirmation, orders the daemon of this machine to leave, and waits until its agent has stopped.
 
 use super::local_status;
-use super::poll::{Look, poll_until};
+use super::poll::{PollResult, poll_until};
 use crate::cli::api::{self, Api};
 use crate::cli::args::LeaveArgs;
-use crate::cli::ask::{self, Confirmed};
+use crate::cli::ask::{self, UserConfirmation};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use remoor_cluster::rpc::client::ApiError;
@@ -18,7 +18,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
         out.talk(&format!("nothing to do: {}", before.node.removed.unwrap_or_default()));
         return Ok(Exit::Done);
     }
-    let Confirmed(()) = ask::confirm_yes(out, &format!("leaving of {name}"), &effect(&before), args.yes)?;
+    let UserConfirmation(()) = ask::confirm_yes(out, &format!("leaving of {name}"), &effect(&before), args.yes)?;
     let reply: LeaveReply = api.post("/v1/leave", &Nothing {}).await?;
     let view = json!({"version": 1, "node": name, "text": reply.text, "until": reply.until});
     let told = out.machine(&view)? || out.quiet;
@@ -32,13 +32,17 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
         Err(error) if local_status::only_managers(&error) => {
             let view: AgentView = match api.get("/v1/agent").await {
                 Ok(view) => view,
-                Err(error) => return Ok(Look::Waits(error.to_string())),
+                Err(error) => return Ok(PollResult::Waits(error.to_string())),
             };
             let parked = view.node.removed.is_some();
-            Ok(if parked { Look::Ended(Exit::Done) } else { Look::Waits(format!("the agent of {name} is stopping")) })
+            Ok(if parked {
+                PollResult::Ended(Exit::Done)
+            } else {
+                PollResult::Waits(format!("the agent of {name} is stopping"))
+            })
         }
         Err(error) if !api::temporary(&error) => Err(error.into()),
-        Ok(_) | Err(_) => Ok(Look::Waits(format!("the daemon of {name} has not stopped yet"))),
+        Ok(_) | Err(_) => Ok(PollResult::Waits(format!("the daemon of {name} has not stopped yet"))),
     };
     let exit = poll_until(api, out, args.waiting.timeout.0, look).await?;
     if exit == Exit::Done {

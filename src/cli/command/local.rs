@@ -2,7 +2,7 @@
 
 use crate::cli::args::{self, AgentArgs, CompletionsArgs, InitArgs, JoinArgs, LocalNodeArgs, ManArgs};
 use crate::cli::drivers::{self, AgentCommand, InitCommand, JoinCommand};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use anyhow::Context;
@@ -18,8 +18,8 @@ const TOKEN_VAR: &str = "REMOOR_TOKEN";
 const SEEN: &str = "warning: the secret of the token is in the command line, where every user of this machine can read it; next: \
                     run remoor token rotate on a manager, and use --token-file FILE (- for standard input) from now on";
 
-fn no_token() -> Stop {
-    Stop::usage_error("no token is given")
+fn no_token() -> CommandError {
+    CommandError::usage_error("no token is given")
         .next("--token-file FILE, or - for standard input; or the variable REMOOR_TOKEN")
 }
 
@@ -86,7 +86,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     } else {
         std::fs::File::open(file).and_then(|f| f.take(TOKEN_MAX).read_to_string(&mut text))
     };
-    read.map_err(|e| Stop::usage_error(format!("the token can't be read from {}", file.display())).cause(&e))?;
+    read.map_err(|e| CommandError::usage_error(format!("the token can't be read from {}", file.display())).cause(&e))?;
     Ok(text.trim().to_owned())
 }
 
@@ -97,7 +97,7 @@ fn name_of(here: &LocalNodeArgs) -> anyhow::Result<String> {
 fn host_name() -> anyhow::Result<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() || name.starts_with("localhost") && reserved_by_ansible(&name).is_some() {
-        return Err(Stop::usage_error("this machine has no usable host name").next("--name NAME").into());
+        return Err(CommandError::usage_error("this machine has no usable host name").next("--name NAME").into());
     }
     Ok(name)
 }

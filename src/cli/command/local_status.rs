@@ -3,7 +3,7 @@
 
 use super::nodes;
 use crate::cli::api::Api;
-use crate::cli::error::{self, Stop};
+use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::moment::{self, Today};
@@ -88,9 +88,9 @@ pub fn show(out: &Out, view: &AgentView, asked: AgentQuery<'_>) -> anyhow::Resul
     Ok(Exit::CouldNotAsk)
 }
 
-fn unknown_node(view: &AgentView, name: &str) -> Stop {
+fn unknown_node(view: &AgentView, name: &str) -> CommandError {
     let stop = error::unknown_nodes(&[name.to_owned()]);
-    Stop::new(Exit::CouldNotAsk, format!("the agent of {} does not know a node {name}", view.node.name))
+    CommandError::new(Exit::CouldNotAsk, format!("the agent of {} does not know a node {name}", view.node.name))
         .cause(&stop)
         .next(manager_command(view))
 }

@@ -7,8 +7,8 @@ use crate::cli::args::{
     CommissionArgs, DecommissionArgs, FollowOptions, MaintenanceArgs, NodeSelection, ResetupArgs, ResumeArgs,
     TrustKeyArgs, UndoArgs, UpdateArgs, ZoneArgs,
 };
-use crate::cli::ask::{self, Confirmed};
-use crate::cli::error::Stop;
+use crate::cli::ask::{self, UserConfirmation};
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::state;
@@ -88,7 +88,7 @@ async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: JobOrder,
     let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
     let what = format!("{doing} {}", names.join(", "));
     let effect = format!("{what}: cleaned up and not provisioned again: {}", affected_services(&nodes));
-    let Confirmed(()) = ask::confirm_name(out, &what, &effect, &called, args.confirm.as_deref(), args.no_input)?;
+    let UserConfirmation(()) = ask::confirm_name(out, &what, &effect, &called, args.confirm.as_deref(), args.no_input)?;
     let request = OrderRequest { force: args.force, no_queue: args.following.no_queue, ..OrderRequest::default() };
     place_and_finish(api, out, &nodes, verb, &request, &args.following).await
 }
@@ -125,7 +125,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
     if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
         let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
-        return Err(Stop::refusal(text)
+        return Err(CommandError::refusal(text)
             .next(format!("run the command without {}, or without --no-queue", node.name))
             .into());
     }
@@ -231,7 +231,7 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     });
     let told: Option<Vec<OrderView>> = told.collect();
     told.ok_or_else(|| {
-        Stop::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into()
+        CommandError::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into()
     })
 }
 

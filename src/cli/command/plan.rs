@@ -1,7 +1,7 @@
 //! `remoor resetup --check`: what would be done, and what prevents it. Asks for one node after the other.
 
 use crate::cli::api::{self, Api};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::sanitize;
@@ -25,7 +25,7 @@ pub async fn run(api: &Api, out: &Out, nodes: &[NodeView], request: &OrderReques
             }
             Err(error) if nodes.len() == 1 => return Err(error.into()),
             Err(error) => {
-                let stop = Stop::from_error(&anyhow::Error::from(error));
+                let stop = CommandError::from_error(&anyhow::Error::from(error));
                 exit = exit.more_serious(stop.exit);
                 out.talk(stop.render().trim_end());
             }

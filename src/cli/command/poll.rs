@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(500);
 
 /// The result of looking at one status.
-pub enum Look {
+pub enum PollResult {
     /// Not done yet; what it waits for.
     Waits(String),
     Ended(Exit),
@@ -24,7 +24,7 @@ pub async fn poll_until(
     api: &Api,
     out: &Out,
     timeout: Duration,
-    mut look: impl AsyncFnMut(Result<StatusView, ApiError>) -> anyhow::Result<Look>,
+    mut look: impl AsyncFnMut(Result<StatusView, ApiError>) -> anyhow::Result<PollResult>,
 ) -> anyhow::Result<Exit> {
     let (ends, mut interrupt, mut said) = (Instant::now() + timeout, Interrupt::new()?, String::new());
     let interrupted = || {
@@ -37,11 +37,11 @@ pub async fn poll_until(
         let Some(answer) = interrupt.unless_interrupted(ask).await else { return interrupted() };
         let looked = match answer {
             Ok(answer) => look(answer).await?,
-            Err(_) => Look::Waits("no manager answers".to_owned()),
+            Err(_) => PollResult::Waits("no manager answers".to_owned()),
         };
         let waits = match looked {
-            Look::Ended(exit) => return Ok(exit),
-            Look::Waits(waits) => waits,
+            PollResult::Ended(exit) => return Ok(exit),
+            PollResult::Waits(waits) => waits,
         };
         if Instant::now() >= ends {
             let within = duration::age(timeout.as_millis() as u64);

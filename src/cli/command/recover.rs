@@ -3,7 +3,7 @@
 use crate::cli::args::{RecoverArgs, RestoreArgs};
 use crate::cli::ask;
 use crate::cli::drivers::{self, LookedAt, Objection, PositionAnswer, Recovery};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use remoor_model::count_noun;
@@ -47,7 +47,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     let effect = "from then on, only the data of this manager is valid";
     ask::confirm_name(out, "rebuilding the cluster", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
         |error| {
-            let mut stop = Stop::from_error(&error);
+            let mut stop = CommandError::from_error(&error);
             stop.next = Some("the same command with --yes".to_owned());
             stop
         },
@@ -66,8 +66,8 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn refusal(first: &Objection, others: &[Objection]) -> Stop {
-    let mut stop = Stop::refusal(format!("the cluster is not rebuilt: {first}"));
+fn refusal(first: &Objection, others: &[Objection]) -> CommandError {
+    let mut stop = CommandError::refusal(format!("the cluster is not rebuilt: {first}"));
     stop.causes = others.iter().map(ToString::to_string).collect();
     stop.next(first.next())
 }

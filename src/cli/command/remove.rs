@@ -1,11 +1,11 @@
 //! `remoor remove`: asks for confirmation, places one order for all given nodes, and waits until managers have left Raft.
 //! `nodes --removed` lists the removed nodes.
 
-use super::poll::{Look, poll_until};
+use super::poll::{PollResult, poll_until};
 use super::{local_status, selection};
 use crate::cli::api::{self, Api};
 use crate::cli::args::{NodeSelection, RemoveArgs};
-use crate::cli::ask::{self, Confirmed};
+use crate::cli::ask::{self, UserConfirmation};
 use crate::cli::exit::Exit;
 use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
@@ -26,7 +26,7 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
     let nodes = selection::pick(&status, &NodeSelection { nodes: named, ..NodeSelection::default() })?;
     let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).chain(left.iter().cloned()).collect();
     let what = format!("removing {}", names.join(", "));
-    let Confirmed(()) =
+    let UserConfirmation(()) =
         ask::confirm_yes(out, &what, &removal_effect(&nodes, &left, Today::from_answer(&status.as_of.at)), args.yes)?;
     let request = OrderRequest { force: args.force, ..OrderRequest::default() };
     let order = OrdersRequest { order: "remove".to_owned(), nodes: names.clone(), request };
@@ -74,10 +74,10 @@ async fn follow(api: &Api, out: &Out, mut followed: PendingRemovals<'_>, timeout
     let look = async |answer: Result<StatusView, ApiError>| match answer {
         Ok(view) => followed.check_status(&view),
         Err(error) if is_own_removal(api, &error, &followed.names).await => {
-            Ok(Look::Ended(report_own_removal(out, &followed.names)?))
+            Ok(PollResult::Ended(report_own_removal(out, &followed.names)?))
         }
         Err(error) if is_rejected(&error) || api::temporary(&error) || local_status::only_managers(&error) => {
-            Ok(Look::Waits(error.to_string()))
+            Ok(PollResult::Waits(error.to_string()))
         }
         Err(error) => Err(error.into()),
     };
@@ -93,15 +93,15 @@ struct PendingRemovals<'a> {
 }
 
 impl PendingRemovals<'_> {
-    fn check_status(&mut self, view: &StatusView) -> anyhow::Result<Look> {
+    fn check_status(&mut self, view: &StatusView) -> anyhow::Result<PollResult> {
         if view.as_of.stale {
-            return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
+            return Ok(PollResult::Waits(format!("{} knows of no leader", view.as_of.by)));
         }
         let still: Vec<&NodeView> = view.nodes.iter().filter(|n| self.pending.contains(&n.name)).collect();
         if let Some(kept) = still.iter().find(|n| n.lifecycle != "removing") {
             let (name, role) = (&kept.name, &kept.role);
             self.out.talk(&format!("not done: {name} is still a {role}, or again one because of another order"));
-            return Ok(Look::Ended(Exit::No));
+            return Ok(PollResult::Ended(Exit::No));
         }
         let (pending, gone): (Vec<String>, Vec<String>) =
             self.pending.drain(..).partition(|name| still.iter().any(|n| n.name == *name));
@@ -116,8 +116,8 @@ impl PendingRemovals<'_> {
             is => format!("{}: {is}", node.name),
         };
         Ok(match self.pending.is_empty() {
-            true => Look::Ended(Exit::Done),
-            false => Look::Waits(still.iter().map(told).collect::<Vec<_>>().join("; ")),
+            true => PollResult::Ended(Exit::Done),
+            false => PollResult::Waits(still.iter().map(told).collect::<Vec<_>>().join("; ")),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `remoor promote` and `remoor demote`: one order for all given nodes; then waits until it has taken effect. The leader
 //! carries out the order whether or not this command waits.
 
-use super::poll::{Look, poll_until};
+use super::poll::{PollResult, poll_until};
 use super::{local_status, selection};
 use crate::cli::api::{self, Api};
 use crate::cli::args::{NodeSelection, RoleArgs};
@@ -108,9 +108,9 @@ impl<'a> Follower<'a> {
         poll_until(api, out, timeout, look).await
     }
 
-    fn check_status(&mut self, view: &StatusView) -> anyhow::Result<Look> {
+    fn check_status(&mut self, view: &StatusView) -> anyhow::Result<PollResult> {
         if view.as_of.stale {
-            return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
+            return Ok(PollResult::Waits(format!("{} knows of no leader", view.as_of.by)));
         }
         let mut waits = Vec::new();
         for name in self.pending.clone() {
@@ -132,11 +132,11 @@ impl<'a> Follower<'a> {
     }
 
     /// After the demotion of the asked machine itself, its agent answers instead of its manager.
-    async fn handle_error(&mut self, api: &Api, error: ApiError) -> anyhow::Result<Look> {
+    async fn handle_error(&mut self, api: &Api, error: ApiError) -> anyhow::Result<PollResult> {
         if local_status::only_managers(&error) && self.role == TargetRole::Worker {
             let view: AgentView = match api.get("/v1/agent").await {
                 Ok(view) => view,
-                Err(_) => return Ok(Look::Waits(error.to_string())),
+                Err(_) => return Ok(PollResult::Waits(error.to_string())),
             };
             let name = view.node.name;
             if self.pending.contains(&name) {
@@ -149,15 +149,15 @@ impl<'a> Follower<'a> {
                     "{name} is a worker now and can't see {rest}; the order continues: remoor nodes on a manager"
                 );
                 self.out.talk(&text);
-                return Ok(Look::Ended(Exit::CouldNotAsk));
+                return Ok(PollResult::Ended(Exit::CouldNotAsk));
             }
-            return Ok(Look::Ended(Exit::Done));
+            return Ok(PollResult::Ended(Exit::Done));
         }
         // Other managers already reject a demoted one before it learns of its demotion.
         let let_go = self.role == TargetRole::Worker
             && matches!(&error, ApiError::Status { code, .. } if ["forbidden", "retired"].contains(&code.as_str()));
         match let_go || api::temporary(&error) {
-            true => Ok(Look::Waits(error.to_string())),
+            true => Ok(PollResult::Waits(error.to_string())),
             false => Err(error.into()),
         }
     }
@@ -181,12 +181,12 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    fn look_result(&self, waits: Vec<String>) -> Look {
-        if self.pending.is_empty() { Look::Ended(Exit::Done) } else { Look::Waits(waits.join("; ")) }
+    fn look_result(&self, waits: Vec<String>) -> PollResult {
+        if self.pending.is_empty() { PollResult::Ended(Exit::Done) } else { PollResult::Waits(waits.join("; ")) }
     }
 
-    fn report_other_order(&self, why: &str) -> Look {
+    fn report_other_order(&self, why: &str) -> PollResult {
         self.out.talk(&format!("not done: {why}"));
-        Look::Ended(Exit::No)
+        PollResult::Ended(Exit::No)
     }
 }

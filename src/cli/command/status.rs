@@ -3,7 +3,7 @@
 use super::local_status::{self, AgentQuery};
 use crate::cli::api::{self, Api};
 use crate::cli::args::StatusArgs;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::interrupt::Interrupt;
@@ -37,7 +37,9 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
                 local_status::ask_agent_instead(api, out, AgentQuery::Status, error).await.map(|_| ())?;
             }
             // The manager may come back while the command watches.
-            Err(error) if api::temporary(&error) => out.talk(Stop::from_error(&error.into()).render().trim_end()),
+            Err(error) if api::temporary(&error) => {
+                out.talk(CommandError::from_error(&error.into()).render().trim_end())
+            }
             Err(error) => return Err(error.into()),
         }
         if interrupt.unless_interrupted(tokio::time::sleep(every.0)).await.is_none() {

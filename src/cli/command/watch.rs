@@ -1,7 +1,7 @@
 //! `remoor watch`: prints events as they happen. Also formats the items of streams for `job logs` and for following jobs.
 
 use crate::cli::api::Api;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
@@ -23,7 +23,7 @@ pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
         let Some(line) = interrupt.unless_interrupted(lines.next()).await else { return Ok(Exit::Interrupted) };
         let Some(value) = line? else {
             let text = "the manager ended the stream";
-            return Err(Stop::new(Exit::CouldNotAsk, text)
+            return Err(CommandError::new(Exit::CouldNotAsk, text)
                 .next("remoor watch again, and remoor history for the missed events")
                 .into());
         };

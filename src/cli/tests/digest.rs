@@ -134,7 +134,7 @@ fn an_unusable_digest_is_a_usage_error() {
     };
     let out = Out::memory(Format::Table, false);
     let error = digest::run(&out, args(format!("remoor digest --compare {}/key", dir.path().display()))).unwrap_err();
-    let stop = crate::cli::error::Stop::from_error(&error);
+    let stop = crate::cli::error::CommandError::from_error(&error);
     assert_eq!(stop.exit, crate::cli::exit::Exit::Usage);
     assert!(!stop.render().contains("62e99") && stop.render().contains("line 1"), "{}", stop.render());
 }

@@ -3,7 +3,7 @@
 use super::views;
 use crate::cli::args::{Goal, NodeSelection};
 use crate::cli::command::{examine, fleet, history, job, nodes, selection, status, wait, watch, why};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -299,7 +299,7 @@ fn jobs_are_listed_and_shown() {
         "#]],
     );
     let missing = job::show(&Out::memory(Format::Table, false), &views::jobs(), 99).unwrap_err();
-    assert_eq!(Stop::from_error(&missing).exit, Exit::Refused);
+    assert_eq!(CommandError::from_error(&missing).exit, Exit::Refused);
 }
 
 #[test]
@@ -449,8 +449,8 @@ fn an_invalid_template_is_a_usage_error() {
     for template in ["{{ n", "{{ nothing.there }}"] {
         let out = Out::memory(Format::Template(template.into()), false);
         let error = status::show(&out, &views::status(), false).unwrap_err();
-        assert_eq!(Stop::from_error(&error).exit, Exit::Usage, "{template}");
-        assert!(Stop::from_error(&error).render().contains("caused by: "), "{template}");
+        assert_eq!(CommandError::from_error(&error).exit, Exit::Usage, "{template}");
+        assert!(CommandError::from_error(&error).render().contains("caused by: "), "{template}");
     }
 }
 
@@ -516,13 +516,13 @@ fn one_wrong_name_selects_nothing() {
     let status = views::status();
     let chosen = selection::pick(&status, &names(&["w1", "m1", "w1"])).unwrap();
     assert_eq!(chosen.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["w1", "m1"]);
-    let error = Stop::from_error(&selection::pick(&status, &names(&["w1", "w8", "w9"])).unwrap_err());
+    let error = CommandError::from_error(&selection::pick(&status, &names(&["w1", "w8", "w9"])).unwrap_err());
     assert_eq!(
         (error.exit, error.message.as_str()),
         (Exit::Refused, "these nodes do not exist: w8, w9; nothing was ordered")
     );
     let group = |group: &str| NodeSelection { group: Some(group.to_owned()), ..NodeSelection::default() };
     assert_eq!(selection::pick(&status, &group("service-master")).unwrap().len(), 3);
-    let error = Stop::from_error(&selection::pick(&status, &group("db")).unwrap_err());
+    let error = CommandError::from_error(&selection::pick(&status, &group("db")).unwrap_err());
     assert!(error.message.contains("groups: service-master, service-worker"), "{}", error.message);
 }

@@ -4,7 +4,7 @@ use super::transport::{Daemon, verb};
 use super::views;
 use crate::cli::args::{KeyVerb, TokenVerb, Verb};
 use crate::cli::command::{keys, nodes};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -75,7 +75,7 @@ async fn run(line: &str, quiet: bool) -> (Exit, String, String) {
     let (answer, talk) = out.captured_text();
     match exit {
         Ok(exit) => (exit, answer, talk),
-        Err(error) => (error.downcast_ref::<Stop>().map_or(Exit::Failed, |stop| stop.exit), answer, talk),
+        Err(error) => (error.downcast_ref::<CommandError>().map_or(Exit::Failed, |stop| stop.exit), answer, talk),
     }
 }
 

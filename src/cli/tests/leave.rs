@@ -5,20 +5,20 @@ use super::transport::{Daemon, verb};
 use super::{local_status, views};
 use crate::cli::args::Verb;
 use crate::cli::command::{leave, nodes, selection};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use remoor_cluster::rpc::view::*;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A fake daemon of a worker. After it was ordered to leave, it reports `after` more times that it is a node. With `refusal`
 /// it refuses the order.
-async fn worker(after: usize, refusal: Option<Failure>, told: Arc<AtomicUsize>) -> Daemon {
+async fn worker(after: usize, refusal: Option<ApiFailure>, told: Arc<AtomicUsize>) -> Daemon {
     let (asked, heard) = (Arc::new(AtomicUsize::new(0)), told.clone());
     let agent = move || {
         let left = heard.load(Ordering::SeqCst) > 0 && asked.fetch_add(1, Ordering::SeqCst) >= after;
@@ -36,7 +36,7 @@ async fn worker(after: usize, refusal: Option<Failure>, told: Arc<AtomicUsize>) 
             refusal.map_or_else(|| Ok(Json(LeaveReply { text: "w1 has left".to_owned(), until })), Err)
         }
     };
-    let status = || async { Failure::new(Code::Unavailable, "w1 is no manager") };
+    let status = || async { ApiFailure::new(Code::Unavailable, "w1 is no manager") };
     let router = Router::new().route("/v1/agent", get(agent)).route("/v1/leave", post(order));
     Daemon::start(router.route("/v1/status", get(status))).await
 }
@@ -67,12 +67,12 @@ async fn leave_needs_confirmation_and_refuses_managers_with_a_next_step() {
     let told = Arc::new(AtomicUsize::new(0));
     let daemon = worker(0, None, told.clone()).await;
     let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
-    assert_eq!((Stop::from_error(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert_eq!((CommandError::from_error(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(talk.contains("Nothing is cleaned up here"), "{talk}");
 
-    let refusal = Failure::new(Code::Refused, "m1 is a manager").next("remoor demote m1, then the same command");
+    let refusal = ApiFailure::new(Code::Refused, "m1 is a manager").next("remoor demote m1, then the same command");
     let daemon = worker(0, Some(refusal), Arc::default()).await;
-    let stop = Stop::from_error(&run_leave(&daemon, "remoor leave --yes").await.0.unwrap_err());
+    let stop = CommandError::from_error(&run_leave(&daemon, "remoor leave --yes").await.0.unwrap_err());
     assert_eq!(stop.exit, Exit::Refused);
     assert!(stop.render().contains("next: remoor demote m1"), "{}", stop.render());
 }
@@ -97,7 +97,7 @@ fn nodes_that_left_are_listed_and_named_in_errors() {
         assert_eq!(row[..5], ["w9", "9", "left", "since", "12:01:09"], "{text}");
     }
     let args = crate::cli::args::NodeSelection { nodes: vec!["w9".to_owned()], ..Default::default() };
-    let stop = Stop::from_error(&selection::pick(&status, &args).unwrap_err());
+    let stop = CommandError::from_error(&selection::pick(&status, &args).unwrap_err());
     assert!(stop.message.starts_with("w9 left the cluster at"), "{}", stop.render());
     assert!(stop.next.is_some_and(|next| next.contains("remoor join on w9") && next.contains("remoor remove w9")));
 }

@@ -2,20 +2,20 @@
 
 use super::views;
 use crate::cli::api::Api;
-use crate::cli::args::{self, Connection, Verb};
+use crate::cli::args::{self, ConnectionOptions, Verb};
 use crate::cli::command::local_status::{self, AgentQuery};
 use crate::cli::command::{nodes, replay, status, wait};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use axum::routing::get;
 use axum::{Json, Router};
 use expect_test::{Expect, expect};
-use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::unix::{LocalSocket, serve_unix};
 use remoor_cluster::rpc::view::*;
-use remoor_cluster::rpc::wire::{self, Code, Failure};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
 use remoor_model::{CheckResult, CheckState, OnFail, Severity};
 
 fn peer(id: u64, name: &str, presence: &str) -> PeerView {
@@ -173,7 +173,7 @@ fn quiet_prints_names_and_unknown_names_are_an_error() {
     let out = Out::memory(Format::Table, false).quietly(true);
     assert_eq!(local_status::show(&out, &agent(), AgentQuery::Nodes).unwrap(), Exit::CouldNotAsk);
     assert_eq!(out.captured_text().0, "w1\nm1\nm2\nw2\nw3\n");
-    let stop = Stop::from_error(&local_status::show(&out, &agent(), AgentQuery::Node("w9")).unwrap_err());
+    let stop = CommandError::from_error(&local_status::show(&out, &agent(), AgentQuery::Node("w9")).unwrap_err());
     assert_eq!(stop.exit, Exit::CouldNotAsk);
     assert!(stop.render().contains("does not know a node w9"), "{}", stop.render());
 }
@@ -191,11 +191,12 @@ fn json_shows_that_an_agent_answered() {
 async fn a_worker_answers_with_the_view_of_its_agent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let refuse = || async { Failure::new(Code::Unavailable, "w1 is no manager").next("ask one") };
+    let refuse = || async { ApiFailure::new(Code::Unavailable, "w1 is no manager").next("ask one") };
     let router = Router::new().route("/v1/status", get(refuse)).route("/v1/agent", get(|| async { Json(agent()) }));
     let socket = LocalSocket::bind(&path).await.unwrap();
-    let server = tokio::spawn(serve_unix(socket, wire::finish(router), Limits::default(), std::future::pending()));
-    let api = Api::open(&Connection { socket: path, ..Connection::default() }).unwrap();
+    let server =
+        tokio::spawn(serve_unix(socket, wire::finish(router), ServerLimits::default(), std::future::pending()));
+    let api = Api::open(&ConnectionOptions { socket: path, ..ConnectionOptions::default() }).unwrap();
     let parsed = |line: &str| args::parse(line.split_whitespace().map(Into::into)).unwrap().verb;
 
     let out = Out::memory(Format::Table, false);
@@ -204,7 +205,7 @@ async fn a_worker_answers_with_the_view_of_its_agent() {
     let Verb::Nodes(args) = parsed("remoor nodes w2") else { panic!("nodes") };
     assert_eq!(nodes::run(&api, &out, &args).await.unwrap(), Exit::CouldNotAsk);
     let Verb::Wait(args) = parsed("remoor wait w2 --for=clean --timeout=1h") else { panic!("wait") };
-    let stop = Stop::from_error(&wait::run(&api, &out, &args).await.unwrap_err());
+    let stop = CommandError::from_error(&wait::run(&api, &out, &args).await.unwrap_err());
     assert_eq!(
         (stop.exit, stop.next.as_deref()),
         (Exit::CouldNotAsk, Some("ask one")),

@@ -5,14 +5,14 @@ use super::transport::{Daemon, verb};
 use super::{local_status, views};
 use crate::cli::args::Verb;
 use crate::cli::command::remove;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use remoor_cluster::rpc::view::*;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> 
         let (answers, turn) = (answers.clone(), asked.fetch_add(1, Ordering::SeqCst));
         async move {
             let answer = answers[turn.min(answers.len() - 1)].clone();
-            answer.map(Json).ok_or_else(|| Failure::new(Code::Unavailable, "m3 is no manager"))
+            answer.map(Json).ok_or_else(|| ApiFailure::new(Code::Unavailable, "m3 is no manager"))
         }
     };
     let order = move |Json(body): Json<Value>| {
@@ -99,7 +99,7 @@ async fn remove_shows_the_effect_and_needs_confirmation() {
     let daemon = cluster(vec![with_m3("commissioned", "voter")], orders.clone()).await;
     let out = Out::memory(Format::Table, false);
     let error = run_remove(&daemon, &out, "remoor remove m3 --force").await.unwrap_err();
-    let stop = Stop::from_error(&error);
+    let stop = CommandError::from_error(&error);
     assert_eq!((stop.exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(stop.render().contains("next: the same command with --yes"), "{}", stop.render());
     let (_, talk) = out.captured_text();

@@ -5,7 +5,7 @@ use super::transport::{Daemon, verb};
 use super::{local_status, views};
 use crate::cli::args::Verb;
 use crate::cli::command::{members, nodes, roles};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use expect_test::{Expect, expect};
 use remoor_cluster::rpc::view::*;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,14 +39,14 @@ fn status(nodes: Vec<NodeView>) -> StatusView {
 
 /// A fake manager. It answers requests for the status with `answers` in turn, and repeats the last one; the first request
 /// resolves the names. It answers an order with a warning.
-async fn cluster(answers: Vec<Result<StatusView, Failure>>, asked: Arc<AtomicUsize>) -> Daemon {
+async fn cluster(answers: Vec<Result<StatusView, ApiFailure>>, asked: Arc<AtomicUsize>) -> Daemon {
     let answers = Arc::new(answers);
     let status = move || {
         let (answers, turn) = (answers.clone(), asked.fetch_add(1, Ordering::SeqCst));
         async move {
             match &answers[turn.min(answers.len() - 1)] {
                 Ok(view) => Ok(Json(view.clone())),
-                Err(failure) => Err(Failure::new(failure.code, failure.message.clone())),
+                Err(failure) => Err(ApiFailure::new(failure.code, failure.message.clone())),
             }
         }
     };
@@ -56,7 +56,7 @@ async fn cluster(answers: Vec<Result<StatusView, Failure>>, asked: Arc<AtomicUsi
                 "nothing_to_do": false, "queued": false})
         };
         if body["nodes"] == json!(["m1"]) {
-            return Err(Failure::new(Code::Refused, "m1 is the only manager"));
+            return Err(ApiFailure::new(Code::Refused, "m1 is the only manager"));
         }
         let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(told).collect();
         Ok(Json(json!({"version": 1, "orders": orders, "warnings": ["2 managers survive no loss"]})))
@@ -127,13 +127,13 @@ async fn the_asked_manager_can_be_demoted_itself() {
         node("m2", "worker", "demoting", None, None),
         node("m3", "worker", "demoting", Some("one change of managers at a time"), None),
     ]));
-    let alone = |before: &Result<StatusView, Failure>| {
+    let alone = |before: &Result<StatusView, ApiFailure>| {
         let mut view = before.as_ref().expect("a view").clone();
         view.as_of.stale = true;
         Ok(view)
     };
-    let forbidden = || Err(Failure::new(Code::Forbidden, "m3 is no manager"));
-    let worker = || Err(Failure::new(Code::Unavailable, "m3 is no manager: its agent knows about itself only"));
+    let forbidden = || Err(ApiFailure::new(Code::Forbidden, "m3 is no manager"));
+    let worker = || Err(ApiFailure::new(Code::Unavailable, "m3 is no manager: its agent knows about itself only"));
     let answers = vec![Ok(before.as_ref().unwrap().clone()), alone(&before), forbidden(), worker()];
     let daemon = cluster(answers, Arc::default()).await;
     let out = Out::memory(Format::Table, false);
@@ -156,7 +156,7 @@ async fn the_asked_manager_can_be_demoted_itself() {
 
 #[tokio::test]
 async fn a_worker_answer_does_not_end_a_promotion() {
-    let error = Err(Failure::new(Code::Unavailable, "m3 is no manager"));
+    let error = Err(ApiFailure::new(Code::Unavailable, "m3 is no manager"));
     let before = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
     let daemon = cluster(vec![before, error], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
@@ -180,7 +180,7 @@ async fn a_refused_demotion_has_exit_code_4_and_does_not_wait() {
     let asked = Arc::new(AtomicUsize::new(0));
     let daemon = cluster(vec![Ok(views::clean_status())], asked.clone()).await;
     let error = change(&daemon, &Out::memory(Format::Table, false), "remoor demote m1").await.unwrap_err();
-    let stop = Stop::from_error(&error);
+    let stop = CommandError::from_error(&error);
     assert_eq!((stop.exit, stop.message.as_str()), (Exit::Refused, "m1 is the only manager"));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }

@@ -3,19 +3,19 @@
 
 use super::views;
 use crate::cli::api::Api;
-use crate::cli::args::{self, Connection, Verb};
+use crate::cli::args::{self, ConnectionOptions, Verb};
 use crate::cli::command::{examine, job, order, status, watch};
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use axum::extract::Path;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::unix::{LocalSocket, serve_unix};
 use remoor_cluster::rpc::view::{AsOf, CheckView, JobsView, NodeView, OrderView, StatusView, WhyView};
-use remoor_cluster::rpc::wire::{self, Code, Failure};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
 use remoor_model::{AttemptOutcome, JobState, Phase};
 use serde_json::Value;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Daemon {
     pub async fn start(router: Router) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = LocalSocket::bind(&dir.path().join("s")).await.unwrap();
-        let serve = serve_unix(socket, wire::finish(router), Limits::default(), std::future::pending());
+        let serve = serve_unix(socket, wire::finish(router), ServerLimits::default(), std::future::pending());
         Self { dir, task: tokio::spawn(serve) }
     }
 
@@ -49,7 +49,7 @@ impl Drop for Daemon {
 }
 
 fn api(socket: std::path::PathBuf) -> Api {
-    Api::open(&Connection { socket, ..Connection::default() }).unwrap()
+    Api::open(&ConnectionOptions { socket, ..ConnectionOptions::default() }).unwrap()
 }
 
 pub fn verb(line: &str) -> Verb {
@@ -69,7 +69,7 @@ async fn ask_status(api: &Api) -> anyhow::Result<Exit> {
 #[tokio::test]
 async fn no_daemon_has_exit_code_3_and_a_next_step() {
     let dir = tempfile::tempdir().unwrap();
-    let stop = Stop::from_error(&ask_status(&api(dir.path().join("none"))).await.unwrap_err());
+    let stop = CommandError::from_error(&ask_status(&api(dir.path().join("none"))).await.unwrap_err());
     assert_eq!(stop.exit, Exit::CouldNotAsk);
     let text = stop.render();
     assert!(text.starts_with("error: can't reach ") && text.contains("\nnext: systemctl start remoor"), "{text}");
@@ -91,9 +91,9 @@ async fn error_answers_keep_their_code_and_next_step() {
     for (code, exit) in
         [(Code::Refused, Exit::Refused), (Code::NoQuorum, Exit::CouldNotAsk), (Code::Unavailable, Exit::CouldNotAsk)]
     {
-        let refuse = move || async move { Failure::new(code, "not now").next("remoor do that") };
+        let refuse = move || async move { ApiFailure::new(code, "not now").next("remoor do that") };
         let daemon = Daemon::start(Router::new().route("/v1/status", get(refuse))).await;
-        let stop = Stop::from_error(&ask_status(&daemon.api()).await.unwrap_err());
+        let stop = CommandError::from_error(&ask_status(&daemon.api()).await.unwrap_err());
         assert_eq!((stop.exit, stop.render().as_str()), (exit, "error: not now\nnext: remoor do that\n"));
     }
 }
@@ -183,7 +183,7 @@ async fn a_batch_with_one_wrong_node_orders_nothing() {
     let daemon = Daemon::start(fleet_with_a_job(orders.clone(), JobState::Done)).await;
     let out = Out::memory(Format::Table, false);
     let error = resetup(&daemon.api(), &out, "remoor resetup w1 w9").await.unwrap_err();
-    assert_eq!((Stop::from_error(&error).exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert_eq!((CommandError::from_error(&error).exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn an_interrupted_watch_has_exit_code_3() {
     let ends = || async { wire::ndjson(mpsc::channel(1).1) };
     let daemon = Daemon::start(Router::new().route("/v1/watch", get(ends))).await;
     let error = watch::run(&daemon.api(), &Out::memory(Format::Table, false)).await.unwrap_err();
-    assert_eq!(Stop::from_error(&error).exit, Exit::CouldNotAsk);
+    assert_eq!(CommandError::from_error(&error).exit, Exit::CouldNotAsk);
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn a_check_of_several_nodes_continues_after_an_error() {
     };
     let look = |Path(node): Path<String>| async move {
         let verdict = match node.as_str() {
-            "d1" => return Err(Failure::new(Code::Unavailable, "no way to d1")),
+            "d1" => return Err(ApiFailure::new(Code::Unavailable, "no way to d1")),
             "w2" => "drifted",
             _ => "same",
         };

@@ -10,10 +10,10 @@
 //! ```
 //! Secrets are in these files only, never in an argument or in the environment.
 
-use super::{AnsibleNode, Play, PlayError};
+use super::{AnsibleNode, AnsibleRun, PlayError};
 use remoor_config::Fleet;
 use remoor_model::FileSet;
-use remoor_playbook::process::Job;
+use remoor_playbook::process::CommandSpec;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -47,7 +47,7 @@ const PASSWORD_MIN: usize = 4;
 
 /// A run that is ready to start.
 pub(super) struct PreparedRun {
-    pub job: Job,
+    pub job: CommandSpec,
     /// Passwords of the inventory. They must not appear in any output of the run.
     pub hide: Vec<String>,
 }
@@ -58,7 +58,7 @@ pub(super) fn run_id(dir: &Path) -> String {
 }
 
 /// Writes all files of the run into `dir` and returns the command that uses them.
-pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<PreparedRun, PlayError> {
+pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<PreparedRun, PlayError> {
     let fleet = dir.join("fleet");
     write_files(&play.fleet.files, &fleet)?;
     let callback = fleet.join(&play.playbook).with_file_name(CALLBACK_PLACE);
@@ -106,7 +106,15 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let job = Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout), umask: None, clean: false };
+    let job = CommandSpec {
+        argv,
+        env,
+        dir: Some(fleet),
+        stdin: None,
+        timeout: Some(play.timeout),
+        umask: None,
+        clean: false,
+    };
     Ok(PreparedRun { job, hide: passwords(&inventory) })
 }
 
@@ -169,7 +177,7 @@ fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>) -> Str
 /// The ssh_config of a run in `dir`; None: ssh reads its usual files. If there are keys to offer, a
 /// new file includes the usual ones, then names the keys for each host of the inventory, but not
 /// for jump hosts.
-fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
+fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> {
     let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
     if play.keys.without_identity.is_empty() {
         return Ok(own);

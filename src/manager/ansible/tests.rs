@@ -18,8 +18,8 @@ pub(super) fn fleet(inventory: &str, files: &[(&str, &str)]) -> Arc<Fleet> {
     Arc::new(Fleet::load(dir.path()).expect("a fleet"))
 }
 
-pub(super) fn a_play(fleet: Arc<Fleet>) -> Play {
-    Play {
+pub(super) fn a_play(fleet: Arc<Fleet>) -> AnsibleRun {
+    AnsibleRun {
         fleet,
         host: "w1".to_owned(),
         playbook: "site.yml".to_owned(),
@@ -100,7 +100,7 @@ fn the_cluster_key_is_offered_last_and_only_to_hosts_of_the_inventory() {
         let config = config.to_owned()
             + "groups:\n  web: {services: [], provision: site.yml, cleanup: gone.yml, provisioner: ansible}\n";
         let files = [("remoor.yml", config.as_str()), ("own", "Host 10.0.0.2\n  IdentityFile /own\n")];
-        let play = Play { keys, ..a_play(fleet(text, &files)) };
+        let play = AnsibleRun { keys, ..a_play(fleet(text, &files)) };
         let dir = tempfile::tempdir().unwrap();
         prepare("ansible-playbook", &play, dir.path()).unwrap();
         let extra: Value =
@@ -138,7 +138,7 @@ fn a_manager_without_ansible_says_what_is_missing() {
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
     let error = play_with(
         "true",
-        &Play { playbook: "no.yml".to_owned(), ..play },
+        &AnsibleRun { playbook: "no.yml".to_owned(), ..play },
         runs.path(),
         &CancelToken::new(),
         &mut |_| {},
@@ -204,7 +204,7 @@ pub(super) fn ansible() -> Option<String> {
 }
 
 /// Runs `tasks` on this machine. Returns the result and the events.
-fn run(program: &str, tasks: &str, edit: impl FnOnce(&mut Play)) -> (Result<(), PlayError>, Vec<String>) {
+fn run(program: &str, tasks: &str, edit: impl FnOnce(&mut AnsibleRun)) -> (Result<(), PlayError>, Vec<String>) {
     let site = format!("- hosts: web\n  gather_facts: false\n  tasks:\n{tasks}");
     let inventory = "web: {hosts: {w1: {ansible_connection: local, place: '{{ remoor_place }}'}}}\n";
     let mut play = a_play(fleet(inventory, &[("site.yml", &site), ("note.j2", "{{ colour }} {{ remoor_job }}\n")]));

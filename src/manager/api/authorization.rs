@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::join::JOIN_PATH;
 use remoor_cluster::rpc::position::POSITION_PATH;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use std::sync::Arc;
 
 /// The callers that a path is for.
@@ -51,14 +51,14 @@ pub async fn admit(State(shared): State<Arc<ManagerContext>>, request: Request, 
     }
 }
 
-fn judge(shared: &ManagerContext, caller: &Caller, door: Audience) -> Result<(), Failure> {
+fn judge(shared: &ManagerContext, caller: &Caller, door: Audience) -> Result<(), ApiFailure> {
     match door {
         Audience::Join => Ok(()),
         Audience::Operators => operator(shared, caller).map(drop),
         Audience::Nodes => member(shared, caller).map(drop),
         Audience::Managers => manager(shared, caller).map(drop),
         Audience::Raft if matches!(caller, Caller::Node { .. }) => Ok(()),
-        Audience::Raft => Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this")),
+        Audience::Raft => Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this")),
     }
 }
 

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::routing::post;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
-use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,18 +32,18 @@ pub fn routes(shared: Arc<ManagerContext>, keeper: Keeper) -> Router {
 }
 
 /// Allows only operators on this machine, who can read the keys anyway.
-fn check_local(desk: &BackupService, caller: &Caller) -> Result<(), Failure> {
+fn check_local(desk: &BackupService, caller: &Caller) -> Result<(), ApiFailure> {
     operator(&desk.shared, caller)?;
     match caller {
         Caller::Local { .. } => Ok(()),
-        _ => Err(Failure::new(Code::Forbidden, "a backup contains keys, so it is only made on the manager itself")
+        _ => Err(ApiFailure::new(Code::Forbidden, "a backup contains keys, so it is only made on the manager itself")
             .next("run the command on a manager, without --manager")),
     }
 }
 
-fn absolute(text: &str) -> Result<PathBuf, Failure> {
+fn absolute(text: &str) -> Result<PathBuf, ApiFailure> {
     let path = PathBuf::from(text);
-    let bad = || Failure::new(Code::BadRequest, format!("{text:?} is not an absolute path"));
+    let bad = || ApiFailure::new(Code::BadRequest, format!("{text:?} is not an absolute path"));
     if path.is_absolute() { Ok(path) } else { Err(bad()) }
 }
 
@@ -51,7 +51,7 @@ async fn take(
     State(desk): State<BackupService>,
     caller: Caller,
     Strict(request): Strict<BackupRequest>,
-) -> Result<axum::Json<BackupTakenView>, Failure> {
+) -> Result<axum::Json<BackupTakenView>, ApiFailure> {
     check_local(&desk, &caller)?;
     let path = absolute(&request.file)?;
     let (head, sha, bytes) = desk.keeper.take(path).await.map_err(|error| refusal(&error))?;
@@ -70,12 +70,12 @@ async fn take(
     }))
 }
 
-fn refusal(error: &BackupError) -> Failure {
+fn refusal(error: &BackupError) -> ApiFailure {
     let text = attempt_error::chain(error);
     match error {
-        BackupError::Exists(_) => Failure::new(Code::Refused, text).next("choose another file name"),
-        BackupError::NoBlob(_) => Failure::new(Code::Unavailable, text).next("run the command on another manager"),
-        _ => Failure::new(Code::Unavailable, text).next("look at the disk of this manager; no backup was made"),
+        BackupError::Exists(_) => ApiFailure::new(Code::Refused, text).next("choose another file name"),
+        BackupError::NoBlob(_) => ApiFailure::new(Code::Unavailable, text).next("run the command on another manager"),
+        _ => ApiFailure::new(Code::Unavailable, text).next("look at the disk of this manager; no backup was made"),
     }
 }
 
@@ -83,9 +83,9 @@ async fn plan(
     State(desk): State<BackupService>,
     caller: Caller,
     Strict(request): Strict<BackupPlanRequest>,
-) -> Result<axum::Json<Nothing>, Failure> {
+) -> Result<axum::Json<Nothing>, ApiFailure> {
     check_local(&desk, &caller)?;
-    let bad = |text: String| Err(Failure::new(Code::BadRequest, text));
+    let bad = |text: String| Err(ApiFailure::new(Code::BadRequest, text));
     let wanted = match request.every_ms {
         0 => None,
         every_ms if every_ms < EVERY_MIN_MS => return bad("the minimum interval is one minute".to_owned()),
@@ -101,7 +101,7 @@ async fn plan(
         return bad(format!("{} is not a directory", plan.dir.display()));
     }
     let stored = tokio::task::spawn_blocking(move || desk.keeper.plan(wanted)).await;
-    let stored = stored.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
-    stored.map_err(|e| Failure::new(Code::Unavailable, attempt_error::chain(&e)))?;
+    let stored = stored.map_err(|_| ApiFailure::new(Code::Internal, "a task of this manager ended early"))?;
+    stored.map_err(|e| ApiFailure::new(Code::Unavailable, attempt_error::chain(&e)))?;
     Ok(axum::Json(Nothing {}))
 }

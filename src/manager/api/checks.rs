@@ -6,18 +6,18 @@ use super::{as_of, find_node, operator};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::ChecksView;
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use std::sync::Arc;
 
 pub(super) async fn checks(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<axum::Json<ChecksView>, Failure> {
+) -> Result<axum::Json<ChecksView>, ApiFailure> {
     operator(&shared, &caller)?;
     let node = find_node(&shared.inventory(), &name)?;
     let (generation, files) = examine::check_files(&shared, node.id)
         .await
-        .map_err(|error| Failure::new(Code::Unavailable, error.to_string()).next(format!("remoor why {name}")))?;
+        .map_err(|error| ApiFailure::new(Code::Unavailable, error.to_string()).next(format!("remoor why {name}")))?;
     Ok(axum::Json(ChecksView { version: 1, as_of: as_of(&shared), node: name, generation: generation.0, files }))
 }

@@ -6,7 +6,7 @@ use super::{as_of, find_node, operator, propose};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
-use remoor_cluster::rpc::wire::{Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_engine::{self as engine, Evidence, ExamOutcome};
 use remoor_exec::wire::{ExecutorOrder, Reply};
 use remoor_model::{
@@ -23,7 +23,7 @@ const FETCH_MAX: usize = 64;
 const NO_ROUTE: &str = "no-route";
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
-type Answer<T> = Result<axum::Json<T>, Failure>;
+type Answer<T> = Result<axum::Json<T>, ApiFailure>;
 
 pub async fn check(
     State(shared): State<Arc<ManagerContext>>,
@@ -58,7 +58,7 @@ pub(super) fn compare_key(name: &str) -> String {
 }
 
 /// Examines the node now. An unreachable node is an error that says so, never a verdict.
-pub(super) async fn examine_node(shared: &Arc<ManagerContext>, node: &Node) -> Result<Evidence, Failure> {
+pub(super) async fn examine_node(shared: &Arc<ManagerContext>, node: &Node) -> Result<Evidence, ApiFailure> {
     let name = node.name();
     let outcome = remote_examination::examine_via_any_manager(shared, node.id)
         .await
@@ -67,30 +67,30 @@ pub(super) async fn examine_node(shared: &Arc<ManagerContext>, node: &Node) -> R
         ExamOutcome::Found(evidence) => Ok(evidence),
         ExamOutcome::HostKey(fingerprint) => {
             let text = format!("{name} offers another SSH host key, {fingerprint}; nothing was sent to it");
-            Err(Failure::new(Code::Refused, text).next(compare_key(name.as_str())))
+            Err(ApiFailure::new(Code::Refused, text).next(compare_key(name.as_str())))
         }
         ExamOutcome::Unreachable(why) => {
             let text = format!("{name} can't be reached over SSH: {why}");
-            Err(Failure::new(Code::Timeout, text).next(format!("remoor why {name}")))
+            Err(ApiFailure::new(Code::Timeout, text).next(format!("remoor why {name}")))
         }
         ExamOutcome::Failed(why) => {
-            Err(Failure::new(Code::Unavailable, format!("{name} could not be examined: {why}"))
+            Err(ApiFailure::new(Code::Unavailable, format!("{name} could not be examined: {why}"))
                 .next(format!("remoor why {name}")))
         }
     }
 }
 
 /// The error if no manager reaches the node.
-fn no_route(node: &Node, why: &str) -> Failure {
+fn no_route(node: &Node, why: &str) -> ApiFailure {
     let name = node.name();
     let text = format!("{name} can't be reached over SSH from any manager: {why}");
-    Failure::new(Code::Timeout, text)
+    ApiFailure::new(Code::Timeout, text)
         .details(serde_json::json!({"blocked": NO_ROUTE}))
         .next(format!("remoor why {name}"))
 }
 
 /// Whether the error means that no manager reaches the node.
-pub(super) fn is_no_route(failure: &Failure) -> bool {
+pub(super) fn is_no_route(failure: &ApiFailure) -> bool {
     failure.details["blocked"] == NO_ROUTE
 }
 
@@ -192,8 +192,8 @@ async fn contents(
     node: &Node,
     paths: Vec<String>,
     files: &mut BTreeMap<String, FileDiff>,
-) -> Result<(), Failure> {
-    let failed = |e: String| Failure::new(Code::Unavailable, e);
+) -> Result<(), ApiFailure> {
+    let failed = |e: String| ApiFailure::new(Code::Unavailable, e);
     let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
     let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
     // The executor shows only files that a manifest of the same session does not declare secret.
@@ -243,7 +243,7 @@ pub async fn adopt(
     let node = find_node(&inventory, &name)?;
     let evidence = examine_node(&shared, &node).await?;
     if let Some(run) = &evidence.exam.busy {
-        return Err(Failure::new(
+        return Err(ApiFailure::new(
             Code::Refused,
             format!("{run} is still running on {name}; what is there is half done"),
         )
@@ -252,20 +252,20 @@ pub async fn adopt(
     let mut digest = evidence.exam.digest.clone();
     let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.describe_unreadable()).collect();
     if !unreadable.is_empty() {
-        return Err(Failure::new(
+        return Err(ApiFailure::new(
             Code::Refused,
             format!("can't be read and so not adopted: {}", unreadable.join(", ")),
         ));
     }
     if !request.paths.is_empty() {
         digest = replace_paths(&request.paths, evidence.expected.as_ref(), digest).map_err(|path| {
-            Failure::new(Code::NotFound, format!("{path} is not a declared file of {name}"))
+            ApiFailure::new(Code::NotFound, format!("{path} is not a declared file of {name}"))
                 .next(format!("remoor check {name}"))
         })?;
     }
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
-    let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let prepared = prepared.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
     // This compiles expressions and hashes contents, which would block the threads of the async
     // runtime.
     let recorded = tokio::task::spawn_blocking(move || {
@@ -273,7 +273,7 @@ pub async fn adopt(
         let record = examine::record(&prepared.expected_content(), &facts, prepared.known.clone(), &digest);
         (rmp_serde::to_vec_named(&record), digest)
     });
-    let internal = |e: String| Failure::new(Code::Internal, e);
+    let internal = |e: String| ApiFailure::new(Code::Internal, e);
     let (bytes, digest) = recorded.await.map_err(|e| internal(e.to_string()))?;
     let bytes = bytes.map_err(|e| internal(e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::AppliedView;
-use remoor_cluster::rpc::wire::{Code, Failure, Raw};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Raw};
 use remoor_config::Fleet;
 use remoor_model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, count_noun};
 use serde::Deserialize;
@@ -31,11 +31,11 @@ fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterato
     nodes.filter(move |n| !kept(n)).map(|n| n.name().as_str())
 }
 
-fn orphan_failure(names: &[&str]) -> Failure {
+fn orphan_failure(names: &[&str]) -> ApiFailure {
     let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let text = format!("{}{more}: in service, but in no group of this fleet; nothing was applied", some.join(", "));
-    Failure::new(Code::Refused, text)
+    ApiFailure::new(Code::Refused, text)
         .next("remoor decommission them first, or apply --orphans to leave them as they are")
 }
 
@@ -46,12 +46,12 @@ pub async fn apply(
     caller: Caller,
     Query(query): Query<ApplyQuery>,
     Raw(body): Raw,
-) -> Result<Json<AppliedView>, Failure> {
+) -> Result<Json<AppliedView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let known = shared.render_context();
     let inventory = shared.inventory();
     let checked = tokio::task::spawn_blocking(move || check(&body, &known)).await;
-    let (loaded, summary, bytes) = checked.map_err(|e| Failure::new(Code::Internal, e.to_string()))??;
+    let (loaded, summary, bytes) = checked.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))??;
     let orphans: Vec<&str> = orphans(&inventory, &summary).collect();
     if !orphans.is_empty() && !query.orphans {
         return Err(orphan_failure(&orphans));
@@ -60,7 +60,7 @@ pub async fn apply(
     let before = shared.inventory().current;
     let applied = propose(&shared, &by, Command::Generation { blob, summary: Box::new(summary) }).await?;
     let Applied::Generation(seq) = applied else {
-        return Err(Failure::new(Code::Internal, "unexpected result of the entry"));
+        return Err(ApiFailure::new(Code::Internal, "unexpected result of the entry"));
     };
     let inventory = shared.inventory();
     let outdated = inventory.nodes.values().filter(|n| node_view(&shared, &inventory, n).outdated);
@@ -75,18 +75,18 @@ pub async fn apply(
 
 type Checked = (Fleet, remoor_model::FleetSummary, Vec<u8>);
 
-fn check(body: &[u8], known: &fleet::ClusterContext) -> Result<Checked, Failure> {
+fn check(body: &[u8], known: &fleet::ClusterContext) -> Result<Checked, ApiFailure> {
     let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
-        Failure::new(Code::BadRequest, format!("the body is not a set of files: {e}")).next("remoor apply DIR")
+        ApiFailure::new(Code::BadRequest, format!("the body is not a set of files: {e}")).next("remoor apply DIR")
     })?;
     let invalid = |faults: Vec<remoor_model::Fault>| {
         let grave = faults.iter().filter(|f| !f.warning).count();
         let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
-        Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
+        ApiFailure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
     };
     let loaded = Fleet::from_files(&files).map_err(invalid)?;
     let summary = fleet::summary(&loaded, known).map_err(invalid)?;
-    let bytes = rmp_serde::to_vec_named(&files).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let bytes = rmp_serde::to_vec_named(&files).map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))?;
     Ok((loaded, summary, bytes))
 }
 
@@ -97,17 +97,17 @@ const DECOMMISSIONED: &str = "remoor_decommissioned";
 /// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. Nodes without an
 /// `ansible_host` in the inventory get their entered address. A decommissioned node is only in the
 /// group `remoor_decommissioned`.
-pub async fn inventory(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Json<Value>, Failure> {
+pub async fn inventory(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Json<Value>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let generation = inventory.generations.get(&inventory.current).cloned();
-    let generation =
-        generation.ok_or_else(|| Failure::new(Code::NotFound, "no fleet was applied yet").next("remoor apply DIR"))?;
+    let generation = generation
+        .ok_or_else(|| ApiFailure::new(Code::NotFound, "no fleet was applied yet").next("remoor apply DIR"))?;
     blobs::ensure(&shared, &generation.blob).await;
     let book = shared.clone();
     let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
-    let loaded = loaded.map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
-    let loaded = loaded.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let loaded = loaded.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))?;
+    let loaded = loaded.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
     let mut extra: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for node in inventory.nodes.values() {
         let view = node_view(&shared, &inventory, node);

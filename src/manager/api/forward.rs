@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use remoor_cluster::rpc::caller::{Behalf, Caller};
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::view::BackupView;
-use remoor_cluster::rpc::wire::{self, Code, Failure};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub async fn to_leader(State(shared): State<Arc<ManagerContext>>, mut request: R
         if reading {
             return next.run(request).await;
         }
-        return Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
+        return ApiFailure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
             .next(wire::NO_QUORUM_NEXT)
             .into_response();
     };
@@ -96,7 +96,7 @@ fn passed_on(request: &mut Request) -> bool {
 }
 
 /// The refusal of a request that was forwarded for an operator with revoked credentials.
-fn revocation_failure(shared: &ManagerContext, request: &Request) -> Option<Failure> {
+fn revocation_failure(shared: &ManagerContext, request: &Request) -> Option<ApiFailure> {
     let key = request.headers().get(wire::BEHALF_KEY)?.to_str().ok()?;
     let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
     let name = behalf.as_ref().map_or("an operator", |behalf| behalf.name.as_str());
@@ -125,13 +125,13 @@ fn copy_request(request: &Request) -> Request {
 
 /// Why a request was not answered by the leader.
 struct ForwardError {
-    failure: Failure,
+    failure: ApiFailure,
     /// The leader could not be reached.
     unreachable: bool,
 }
 
-impl From<Failure> for ForwardError {
-    fn from(failure: Failure) -> Self {
+impl From<ApiFailure> for ForwardError {
+    fn from(failure: ApiFailure) -> Self {
         Self { failure, unreachable: false }
     }
 }
@@ -207,7 +207,7 @@ fn failure_of(error: ApiError) -> ForwardError {
     // The manager that was asked has just stopped leading, or its manager service has ended and it
     // answers as a worker.
     if error.code() == Some(Code::NotLeader.as_str()) {
-        let failure = Failure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
+        let failure = ApiFailure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
         return ForwardError { failure, unreachable: true };
     }
     let unreachable = matches!(error, ApiError::Unreachable { .. } | ApiError::Timeout { .. });

@@ -6,7 +6,7 @@ use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::token::{Secret, Token};
 use remoor_cluster::rpc::view::{InviteRequest, InviteView};
-use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
 use remoor_model::{ClusterRole, Command, Inventory, NodeName};
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub async fn invite(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<InviteRequest>,
-) -> Result<axum::Json<InviteView>, Failure> {
+) -> Result<axum::Json<InviteView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let name = NodeName(request.name);
-    remoor_cluster::rpc::join::check_name(&name).map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
-    let internal = |e: remoor_cluster::rpc::identity::IdentityError| Failure::new(Code::Internal, e.to_string());
+    remoor_cluster::rpc::join::check_name(&name).map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
+    let internal = |e: remoor_cluster::rpc::identity::IdentityError| ApiFailure::new(Code::Internal, e.to_string());
     let secret = Secret::generate().map_err(internal)?;
     let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };

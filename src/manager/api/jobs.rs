@@ -8,7 +8,7 @@ use super::{as_of, find_node, manager, operator};
 use axum::extract::{Path, Query, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{JobsView, QueuedView, StreamItem};
-use remoor_cluster::rpc::wire::{Code, Failure, TimedJson};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson};
 use remoor_model::{Attempt, AttemptId, Inventory, Job, JobState, NodeId};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ pub async fn jobs(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Query(query): Query<JobsQuery>,
-) -> Result<TimedJson<JobsView>, Failure> {
+) -> Result<TimedJson<JobsView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let wanted = JobFilter::from_query(&inventory, &query)?;
@@ -73,10 +73,12 @@ pub async fn own_log(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(attempt): Path<u64>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, ApiFailure> {
     manager(&shared, &caller)?;
     let path = AttemptLog::path(&shared, AttemptId(attempt));
-    tokio::fs::read(&path).await.map_err(|e| Failure::new(Code::NotFound, format!("output of attempt {attempt}: {e}")))
+    tokio::fs::read(&path)
+        .await
+        .map_err(|e| ApiFailure::new(Code::NotFound, format!("output of attempt {attempt}: {e}")))
 }
 
 /// The output of an attempt as JSON lines. It is on the manager that ran the attempt. If it can't
@@ -109,13 +111,13 @@ struct JobFilter {
 }
 
 impl JobFilter {
-    fn from_query(inventory: &Inventory, query: &JobsQuery) -> Result<Self, Failure> {
+    fn from_query(inventory: &Inventory, query: &JobsQuery) -> Result<Self, ApiFailure> {
         let nodes = query
             .node
             .as_deref()
             .map(|names| names.split(',').map(|n| find_node(inventory, n).map(|n| n.id)).collect());
         let number = |text: &str| {
-            text.parse().map_err(|_| Failure::new(Code::BadRequest, format!("{text} is not a job number")))
+            text.parse().map_err(|_| ApiFailure::new(Code::BadRequest, format!("{text} is not a job number")))
         };
         let jobs = query.job.as_deref().map(|jobs| jobs.split(',').map(number).collect());
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Rotation of the gossip key and of the CA: orders and status for operators, and for each node the
 //! gossip keys to hold and the CAs to trust.
 
-use super::super::gossip_key::{self, Confirmed};
+use super::super::gossip_key::{self, Confirmations};
 use super::super::{ManagerContext, authority, wall};
 use super::{Actor, JoinService, as_of, member, operator, operators, pending, propose};
 use axum::extract::State;
@@ -10,7 +10,7 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity;
 use remoor_cluster::rpc::token;
 use remoor_cluster::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, RotationView};
-use remoor_cluster::rpc::wire::{self, Code, Failure, Json, Strict};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Json, Strict};
 use remoor_model::{CaStep, Command, Inventory, KeyStep, Node, Wall, count_noun};
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub async fn gossip_keys(
     State(desk): State<Arc<JoinService>>,
     caller: Caller,
     Json(request): Json<GossipKeysRequest>,
-) -> Result<axum::Json<GossipKeysReply>, Failure> {
+) -> Result<axum::Json<GossipKeysReply>, ApiFailure> {
     let shared = desk.context();
     let node = member(shared, &caller)?;
     let inventory = shared.inventory();
@@ -42,7 +42,7 @@ pub async fn trusted_cas(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Json(request): Json<CaRequest>,
-) -> Result<axum::Json<TrustedCasReply>, Failure> {
+) -> Result<axum::Json<TrustedCasReply>, ApiFailure> {
     let node = member(&shared, &caller)?;
     let inventory = shared.inventory();
     shared.ca_confirmed.record(node.id, request.holds);
@@ -55,7 +55,7 @@ pub async fn rotate(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<RotateKeyRequest>,
-) -> Result<axum::Json<AcceptedView>, Failure> {
+) -> Result<axum::Json<AcceptedView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let text = match (request.key.as_str(), request.finish) {
         ("gossip", false) => {
@@ -63,26 +63,28 @@ pub async fn rotate(
             "a new gossip key is sent to all nodes; absent nodes get it when they return".to_owned()
         }
         ("gossip", true) => {
-            return Err(Failure::new(Code::BadRequest, "a new gossip key does not wait for absent nodes"));
+            return Err(ApiFailure::new(Code::BadRequest, "a new gossip key does not wait for absent nodes"));
         }
         ("ca", false) => rotate_ca(&shared, &by).await?,
         ("ca", true) => finish_ca(&shared, &by).await?,
-        _ => return Err(Failure::new(Code::BadRequest, "key must be gossip or ca")),
+        _ => return Err(ApiFailure::new(Code::BadRequest, "key must be gossip or ca")),
     };
     Ok(axum::Json(AcceptedView { version: 1, text }))
 }
 
-async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, Failure> {
+async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
     // Check before a key is made; the state machine checks again.
     shared.inventory().may_rotate_ca().map_err(super::refusal_failure)?;
     if !shared.raft.status().borrow().is_leader {
-        return Err(Failure::new(Code::Retry, "another manager leads now; ask again"));
+        return Err(ApiFailure::new(Code::Retry, "another manager leads now; ask again"));
     }
     let made = authority::make(shared).await;
     let (command, lack) = made.map_err(|error| match error {
-        authority::MakeError::Few { .. } => Failure::new(Code::NoQuorum, error.to_string()).next("remoor raft-members"),
-        authority::MakeError::Lacks => Failure::new(Code::Retry, error.to_string()),
-        authority::MakeError::Failed(_) => Failure::new(Code::Internal, error.to_string()),
+        authority::MakeError::Few { .. } => {
+            ApiFailure::new(Code::NoQuorum, error.to_string()).next("remoor raft-members")
+        }
+        authority::MakeError::Lacks => ApiFailure::new(Code::Retry, error.to_string()),
+        authority::MakeError::Failed(_) => ApiFailure::new(Code::Internal, error.to_string()),
     })?;
     propose(shared, by, command).await?;
     let text = "a new CA is sent to all nodes: all trust it in addition to the old one, then all get certificates from it, then the \
@@ -98,13 +100,13 @@ async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, F
 
 /// Finishes a CA rotation without absent nodes, but never without an absent manager: it would be
 /// cut off from the others for ever.
-async fn finish_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, Failure> {
+async fn finish_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
     let inventory = shared.inventory();
     let missing = authority::unconfirmed_nodes(shared, &inventory);
     if let Some(manager) = missing.managers.first() {
         let name = manager.name();
         let text = format!("{name} is a manager and is away: the rotation can't end without it");
-        return Err(Failure::new(Code::Refused, text)
+        return Err(ApiFailure::new(Code::Refused, text)
             .next(format!("start it, or remoor demote {name}; then repeat the command")));
     }
     let without = missing.away.iter().map(|node| node.id).collect();
@@ -120,7 +122,7 @@ fn names(nodes: &[&Node]) -> Vec<String> {
 pub async fn status(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<axum::Json<KeysView>, Failure> {
+) -> Result<axum::Json<KeysView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let gossip = inventory.gossip.next.as_ref().map(|next| {
@@ -166,7 +168,7 @@ pub async fn status(
 }
 
 /// Nodes that did not confirm in time. Only a leader hears confirmations and waits for nodes.
-fn overdue(confirmed: &Confirmed, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
+fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
     let late = |node: &&Node| confirmed.is_overdue(node.id, changed, now);
     names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
 }
@@ -191,7 +193,7 @@ pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
 
 /// The rotation waits only for reachable nodes, not for absent ones. A reachable node that does not
 /// confirm blocks it, and with it any other rotation.
-fn stuck_rotation_warning(confirmed: &Confirmed, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
+fn stuck_rotation_warning(confirmed: &Confirmations, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
     let late = overdue(confirmed, changed, here, now).join(", ");
     (!late.is_empty()).then(|| {
         format!(
@@ -230,7 +232,7 @@ mod tests {
             assert_eq!(applied.refusal(), None);
         }
         let here: Vec<&Node> = inventory.nodes.values().map(|node| &**node).collect();
-        let (confirmed, began) = (Confirmed::default(), Instant::now());
+        let (confirmed, began) = (Confirmations::default(), Instant::now());
         let said = |changed, s| stuck_rotation_warning(&confirmed, changed, &here, began + Duration::from_secs(s));
         assert_eq!(said(7, 600), None, "who does not lead waits for nobody");
         confirmed.waits_for(7, [(here[1].id, None)].into_iter(), began);

@@ -5,7 +5,7 @@ use super::{Actor, find_node, member, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{LeaveReply, LeftView, Nothing};
-use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use remoor_model::{Command, Inventory, LeftNode, Node, NodeId};
 use serde_json::json;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub async fn leave(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     _: Strict<Nothing>,
-) -> Result<axum::Json<LeaveReply>, Failure> {
+) -> Result<axum::Json<LeaveReply>, ApiFailure> {
     let node = member(&shared, &caller)?;
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {
         let leader = status.leader.and_then(|id| status.voters.get(&id).cloned());
-        return Err(Failure::new(Code::NotLeader, "another manager leads").details(json!({ "leader": leader })));
+        return Err(ApiFailure::new(Code::NotLeader, "another manager leads").details(json!({ "leader": leader })));
     }
     let by = Actor::from(format!("leave on {}", node.name()));
     propose(&shared, &by, Command::Leave { node: node.id }).await?;
@@ -45,28 +45,28 @@ pub fn views(inventory: &Inventory) -> Vec<LeftView> {
 }
 
 /// The error for a request about a node that left.
-pub(super) fn left_failure(inventory: &Inventory, name: &str) -> Option<Failure> {
+pub(super) fn left_failure(inventory: &Inventory, name: &str) -> Option<ApiFailure> {
     let left = inventory.left_by_name(name)?;
     let next = format!("remoor join on {name} brings it back as the same node; remoor remove {name} frees its name");
     let details = json!({ "refusal": "node-left" });
-    Some(Failure::new(Code::NotFound, describe_left(left)).details(details).next(next))
+    Some(ApiFailure::new(Code::NotFound, describe_left(left)).details(details).next(next))
 }
 
 /// The node of an order. A node that left can only be removed.
-pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
+pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, ApiFailure> {
     let left = || inventory.left_by_name(name).filter(|_| verb == "remove").map(|left| left.node.clone());
     find_node(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }
 
 /// Refuses a node that left, and says how to join again. The node may have come back under the same
 /// id, so only the leader's refusal is final.
-pub(super) fn check_not_left(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), Failure> {
+pub(super) fn check_not_left(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), ApiFailure> {
     let Some(left) = inventory.left.get(&id) else { return Ok(()) };
     if !leads {
-        return Err(Failure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left))));
+        return Err(ApiFailure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left))));
     }
     let next = "to make it a node again, on it: remoor join, with the data directory as it is";
-    Err(Failure::new(Code::NodeRemoved, describe_left(left)).details(json!({ "left": true })).next(next))
+    Err(ApiFailure::new(Code::NodeRemoved, describe_left(left)).details(json!({ "left": true })).next(next))
 }
 
 fn describe_left(left: &LeftNode) -> String {

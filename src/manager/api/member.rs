@@ -14,7 +14,7 @@ use remoor_cluster::rpc::join::{JoinReply, JoinRequest, PeerInfo};
 use remoor_cluster::rpc::limit::RateLimit;
 use remoor_cluster::rpc::renew::RenewReply;
 use remoor_cluster::rpc::token::Secret;
-use remoor_cluster::rpc::wire::{self, Code, Failure, Json, Raw, rfc3339};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Json, Raw, rfc3339};
 use remoor_model::{Applied, ClusterRole, Command, Inventory, Node, NodeSpec, RaftId, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub async fn raft(
     caller: Caller,
     Path(kind): Path<String>,
     Raw(body): Raw,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, ApiFailure> {
     let sender = shared.raft.sender(&body).map_err(raft_failure)?;
     raft_peer(&shared, &caller, sender.from)?;
     shared.raft.admit(&sender).await.map_err(raft_failure)?;
@@ -43,7 +43,7 @@ pub async fn raft(
                 &format!("the messages of another manager can't be read here: {why}"),
             );
         }
-        Failure::new(Code::Conflict, error.to_string())
+        ApiFailure::new(Code::Conflict, error.to_string())
     })?;
     if matches!(kind.as_str(), "append" | "snapshot") {
         shared.note_leader_heard();
@@ -51,14 +51,14 @@ pub async fn raft(
     Ok(reply)
 }
 
-fn raft_failure(error: RaftError) -> Failure {
+fn raft_failure(error: RaftError) -> ApiFailure {
     let code = match &error {
         RaftError::WrongCluster { .. } => Code::WrongCluster,
         RaftError::WrongEpoch { .. } => Code::WrongEpoch,
         RaftError::StaleIncarnation { .. } => Code::StaleDirectory,
         _ => Code::Conflict,
     };
-    let failure = Failure::new(code, error.to_string());
+    let failure = ApiFailure::new(code, error.to_string());
     match error {
         RaftError::WrongEpoch { ours, .. } => failure.details(serde_json::json!({ "epoch": ours })),
         RaftError::StaleIncarnation { refused, .. } => {
@@ -71,9 +71,9 @@ fn raft_failure(error: RaftError) -> Failure {
 /// Allows a node that holds the Raft id it uses, also while it leaves. If this log does not contain
 /// the grant of that id yet, allows a manager named by the agent or by the order that started this
 /// service: its messages bring the missing entries.
-fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), Failure> {
+fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), ApiFailure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else {
-        return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
+        return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
     };
     let inventory = shared.inventory();
     let node = inventory.node(*id);
@@ -88,11 +88,11 @@ fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result
             let text = format!(
                 "Raft id {sender} of {name} is retired: that id was removed from the managers and is never used again"
             );
-            Err(Failure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
+            Err(ApiFailure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
         }
         RaftIdStatus::HeldByOther(holder) => {
             let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
-            Err(Failure::new(Code::Forbidden, text))
+            Err(ApiFailure::new(Code::Forbidden, text))
         }
         RaftIdStatus::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
         RaftIdStatus::Unknown if shared.sponsors.is_known_manager(*id) => Ok(()),
@@ -107,7 +107,7 @@ fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result
         RaftIdStatus::Unknown => {
             shared.sponsors.refresh();
             let text = format!("this manager does not know Raft id {sender} of {name} yet");
-            Err(Failure::new(Code::Retry, text))
+            Err(ApiFailure::new(Code::Retry, text))
         }
     }
 }
@@ -116,12 +116,12 @@ pub async fn get_blob(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(sha): Path<String>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, ApiFailure> {
     manager(&shared, &caller)?;
-    let sha = Sha256::parse(&sha).ok_or_else(|| Failure::new(Code::BadRequest, "not a SHA-256"))?;
+    let sha = Sha256::parse(&sha).ok_or_else(|| ApiFailure::new(Code::BadRequest, "not a SHA-256"))?;
     let store = shared.blobs.clone();
     let bytes = run_disk_io(move || store.get(&sha)).await?;
-    bytes.ok_or_else(|| Failure::new(Code::NotFound, format!("this manager does not have blob {sha}")))
+    bytes.ok_or_else(|| ApiFailure::new(Code::NotFound, format!("this manager does not have blob {sha}")))
 }
 
 pub async fn put_blob(
@@ -129,10 +129,10 @@ pub async fn put_blob(
     caller: Caller,
     Path(sha): Path<String>,
     Raw(body): Raw,
-) -> Result<(), Failure> {
+) -> Result<(), ApiFailure> {
     manager(&shared, &caller)?;
     if Sha256::parse(&sha) != Some(Sha256::digest(&body)) {
-        return Err(Failure::new(Code::BadRequest, "the content does not have this hash"));
+        return Err(ApiFailure::new(Code::BadRequest, "the content does not have this hash"));
     }
     let store = shared.blobs.clone();
     run_disk_io(move || store.put(&body)).await.map(|_| ())
@@ -141,19 +141,19 @@ pub async fn put_blob(
 /// Reads or writes the disk outside the threads on which Raft's heartbeats run.
 async fn run_disk_io<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, remoor_host::disk::DiskError> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Result<T, ApiFailure> {
     let done = tokio::task::spawn_blocking(work).await;
-    let done = done.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
-    done.map_err(|e| Failure::new(Code::Internal, e.to_string()))
+    let done = done.map_err(|_| ApiFailure::new(Code::Internal, "a task of this manager ended early"))?;
+    done.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))
 }
 
 /// A manager that is to leave does not need the cluster's keys any more.
-fn to_manage(shared: &ManagerContext, caller: &Caller) -> Result<(), Failure> {
+fn to_manage(shared: &ManagerContext, caller: &Caller) -> Result<(), ApiFailure> {
     let node = manager(shared, caller)?;
     match node.role {
         ClusterRole::Manager => Ok(()),
         ClusterRole::Worker => {
-            Err(Failure::new(Code::Forbidden, format!("the desired role of {} is worker", node.name())))
+            Err(ApiFailure::new(Code::Forbidden, format!("the desired role of {} is worker", node.name())))
         }
     }
 }
@@ -168,7 +168,10 @@ pub struct CaKeysReply {
     pub cas: Vec<CaPair>,
 }
 
-pub async fn ca(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<axum::Json<CaKeysReply>, Failure> {
+pub async fn ca(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<CaKeysReply>, ApiFailure> {
     to_manage(&shared, &caller)?;
     let cas = shared.cas.all_cas().iter().map(|ca| CaPair::from_ca(ca)).collect();
     Ok(axum::Json(CaKeysReply { key_pem: shared.cas.first().key_pem(), cas }))
@@ -180,18 +183,18 @@ pub async fn keep_ca(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Json(pair): Json<CaPair>,
-) -> Result<axum::Json<()>, Failure> {
+) -> Result<axum::Json<()>, ApiFailure> {
     to_manage(&shared, &caller)?;
-    let ca = pair.open().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
+    let ca = pair.open().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
     if *ca.cluster() != shared.cluster {
-        return Err(Failure::new(Code::WrongCluster, format!("the CA belongs to cluster {}", ca.cluster())));
+        return Err(ApiFailure::new(Code::WrongCluster, format!("the CA belongs to cluster {}", ca.cluster())));
     }
     let kept = tokio::task::spawn_blocking(move || {
         shared.cas.tidy(&shared.inventory());
         shared.cas.keep(ca)
     });
-    let kept = kept.await.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
-    kept.map(axum::Json).map_err(|e| Failure::new(Code::Internal, e.to_string()))
+    let kept = kept.await.map_err(|_| ApiFailure::new(Code::Internal, "a task of this manager ended early"))?;
+    kept.map(axum::Json).map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))
 }
 
 /// The cluster's SSH key, for managers only.
@@ -203,9 +206,9 @@ pub struct SshKeyReply {
 pub async fn ssh_key(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<axum::Json<SshKeyReply>, Failure> {
+) -> Result<axum::Json<SshKeyReply>, ApiFailure> {
     to_manage(&shared, &caller)?;
-    let none = || Failure::new(Code::NotFound, "this manager has no SSH key of the cluster");
+    let none = || ApiFailure::new(Code::NotFound, "this manager has no SSH key of the cluster");
     let key = shared.ssh_key.get().ok_or_else(none)?;
     Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
 }
@@ -214,10 +217,10 @@ pub async fn ssh_key(
 pub async fn manifest(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<axum::Json<ManifestReply>, Failure> {
+) -> Result<axum::Json<ManifestReply>, ApiFailure> {
     let node = member(&shared, &caller)?;
     let manifest = examine::manifest_for(&shared, node.id).await;
-    let manifest = manifest.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let manifest = manifest.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
     Ok(axum::Json(ManifestReply {
         manifest,
         digest_key: hex::encode(shared.digest_key(node.id)),
@@ -229,7 +232,7 @@ pub async fn manifest(
 pub async fn peers(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<axum::Json<PeersReply>, Failure> {
+) -> Result<axum::Json<PeersReply>, ApiFailure> {
     member(&shared, &caller)?;
     let inventory = shared.inventory();
     let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
@@ -272,17 +275,17 @@ impl JoinService {
 
     /// Issues a certificate for a node of the inventory. The key that signed `csr_pem` must be the
     /// node's.
-    pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
+    pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, ApiFailure> {
         self.issue_as(false, node, csr_pem)
     }
 
-    fn issue_as(&self, manager: bool, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
-        let bad = |e: IdentityError| Failure::new(Code::BadRequest, e.to_string());
+    fn issue_as(&self, manager: bool, node: &Node, csr_pem: &str) -> Result<RenewReply, ApiFailure> {
+        let bad = |e: IdentityError| ApiFailure::new(Code::BadRequest, e.to_string());
         if hex::encode(ca::csr_key(csr_pem).map_err(bad)?) != node.spec.public_key {
-            return Err(Failure::new(Code::Forbidden, format!("this is not the key of {}", node.name())));
+            return Err(ApiFailure::new(Code::Forbidden, format!("this is not the key of {}", node.name())));
         }
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
-        let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
+        let lacks = || ApiFailure::new(Code::Retry, "this manager does not have the key of the new CA yet");
         let ca = shared.cas.for_certificate(inventory.issuer()).ok_or_else(lacks)?;
         let validity = Validity::valid_for(self.parts.certificate_validity);
         let issued = ca.issue_as(manager, node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
@@ -294,9 +297,9 @@ impl JoinService {
     }
 
     /// The gossip keys that every node must hold; nodes send by the first one.
-    pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, Failure> {
+    pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, ApiFailure> {
         let keys = gossip_key::keys(&self.parts.shared.cas, &inventory.gossip, &(self.parts.held)());
-        keys.map_err(|e| Failure::new(Code::Retry, e.to_string()))
+        keys.map_err(|e| ApiFailure::new(Code::Retry, e.to_string()))
     }
 
     /// Issues a certificate for this manager's own node.
@@ -314,22 +317,22 @@ pub async fn join(
     State(desk): State<Arc<JoinService>>,
     from: PeerAddr,
     Json(request): Json<JoinRequest>,
-) -> Result<axum::Json<JoinReply>, Failure> {
+) -> Result<axum::Json<JoinReply>, ApiFailure> {
     desk.limit.admit(from)?;
     let shared = &desk.parts.shared;
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {
         let leader = status.leader.and_then(|id| status.voters.get(&id).cloned());
-        let failure = Failure::new(Code::NotLeader, "another manager leads");
+        let failure = ApiFailure::new(Code::NotLeader, "another manager leads");
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }
-    request.check().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
+    request.check().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
     pending::check_clock(request.now, wall())?;
     let inventory = shared.inventory();
     if let Some(cluster) = request.cluster.as_ref().filter(|cluster| **cluster != inventory.cluster) {
         let text =
             format!("the data directory belongs to cluster {cluster}, and this cluster is {}", inventory.cluster);
-        return Err(Failure::new(Code::WrongCluster, text).next("move the directory away, then repeat the command"));
+        return Err(ApiFailure::new(Code::WrongCluster, text).next("move the directory away, then repeat the command"));
     }
     let asks = request.secret.is_empty();
     let ticket = if asks { JoinAuthorization::Accepted } else { ticket(&inventory, &request)? };
@@ -353,9 +356,9 @@ struct JoinTurnGuard<'a> {
 }
 
 impl JoinService {
-    fn turn(&self, name: String) -> Result<JoinTurnGuard<'_>, Failure> {
+    fn turn(&self, name: String) -> Result<JoinTurnGuard<'_>, ApiFailure> {
         if !self.busy().insert(name.clone()) {
-            return Err(Failure::new(Code::Retry, format!("{name} is being admitted right now")));
+            return Err(ApiFailure::new(Code::Retry, format!("{name} is being admitted right now")));
         }
         Ok(JoinTurnGuard { desk: self, name })
     }
@@ -372,14 +375,14 @@ impl Drop for JoinTurnGuard<'_> {
 }
 
 /// Refuses to join a running node again. If two machines have the same key, one is a copy
-/// (SCENARIOS E13), and joining a running manager would archive the log that it votes with. A node
+/// (docs/design/scenarios.md, E13), and joining a running manager would archive the log that it votes with. A node
 /// whose data directory is lost is silent, and may join once it has been silent for a moment.
 fn not_alive(
     shared: &ManagerContext,
     inventory: &Inventory,
     status: &RaftStatus,
     request: &JoinRequest,
-) -> Result<(), Failure> {
+) -> Result<(), ApiFailure> {
     let known = inventory.by_name(request.name.as_str());
     let Some(node) = known.filter(|n| n.spec.public_key == request.node_public_key) else { return Ok(()) };
     if let Some(text) = copy_reason(node, shared.signed_address(node.name()), request) {
@@ -391,12 +394,12 @@ fn not_alive(
              once remoor nodes shows it as away"
         );
         let details = serde_json::json!({ "refusal": "copied-identity" });
-        return Err(Failure::new(Code::Refused, text).details(details).next(next));
+        return Err(ApiFailure::new(Code::Refused, text).details(details).next(next));
     }
     let heard = |id: &RaftId| *id == status.id || status.acked_ms.get(id).is_some_and(|ms| *ms <= HEARD_MS);
     if node.raft.as_ref().is_some_and(heard) {
         let text = format!("{} runs as a manager and is not joined a second time", request.name);
-        return Err(Failure::new(Code::Retry, text).next("stop it first; if this is a copy of it, remove node.key"));
+        return Err(ApiFailure::new(Code::Retry, text).next("stop it first; if this is a copy of it, remove node.key"));
     }
     Ok(())
 }
@@ -429,7 +432,7 @@ enum JoinAuthorization {
 }
 
 /// Checks the token. The state machine checks again when the machine is accepted.
-fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorization, Failure> {
+fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorization, ApiFailure> {
     let hash = request.secret.hash();
     let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
     let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
@@ -438,35 +441,35 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorizat
     let as_manager = match invite {
         Some(invite) if !invite.admits(&request.name, &request.node_public_key, wall()) => {
             let text = format!("this token is for {}, once, until {}", invite.name, wire::rfc3339(invite.expires));
-            return Err(Failure::new(Code::BadToken, text).next("remoor node add again"));
+            return Err(ApiFailure::new(Code::BadToken, text).next("remoor node add again"));
         }
         Some(invite) if invite.role == ClusterRole::Manager && !request.want_manager => {
-            return Err(Failure::new(Code::BadToken, "this token is for managers").next("remoor join --manager"));
+            return Err(ApiFailure::new(Code::BadToken, "this token is for managers").next("remoor join --manager"));
         }
         Some(invite) => invite.role == ClusterRole::Manager,
         None if by_manager_token && !request.want_manager => {
-            return Err(Failure::new(Code::BadToken, "this token is for managers")
+            return Err(ApiFailure::new(Code::BadToken, "this token is for managers")
                 .next("remoor join --manager, or take the worker token"));
         }
         None if by_token => by_manager_token,
         None => {
-            return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
+            return Err(ApiFailure::new(Code::BadToken, "this token's secret is not valid here")
                 .next("for a new one, on a manager: remoor token rotate; or join with the public part and have the machine accepted"));
         }
     };
     if request.want_manager && !as_manager {
-        return Err(Failure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
+        return Err(ApiFailure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
     }
     let known = inventory.names.get(&request.name).and_then(|id| inventory.nodes.get(id));
     let same = known.is_some_and(|n| n.spec.public_key == request.node_public_key);
     if same && request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Worker) {
         let text = format!("the desired role of {} is worker", request.name);
         let next = format!("join without --manager, then remoor promote {}", request.name);
-        return Err(Failure::new(Code::Conflict, text).next(next));
+        return Err(ApiFailure::new(Code::Conflict, text).next(next));
     }
     if same && !request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Manager) {
         let text = format!("the desired role of {} is manager", request.name);
-        return Err(Failure::new(Code::Conflict, text).next("remoor join --manager, with the manager token"));
+        return Err(ApiFailure::new(Code::Conflict, text).next("remoor join --manager, with the manager token"));
     }
     Ok(if invite.is_some() { JoinAuthorization::Invite(hash) } else { JoinAuthorization::Token })
 }
@@ -487,7 +490,7 @@ pub(super) fn spec_of(request: &JoinRequest) -> NodeSpec {
     }
 }
 
-async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorization) -> Result<JoinReply, Failure> {
+async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorization) -> Result<JoinReply, ApiFailure> {
     let shared = &desk.parts.shared;
     let spec = spec_of(&request);
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
@@ -498,7 +501,7 @@ async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorizati
         JoinAuthorization::Invite(secret) => Command::AcceptInvited { spec, secret },
     };
     let Applied::Node(node) = propose(shared, &by, accept).await? else {
-        return Err(Failure::new(Code::Internal, "unexpected result of the entry"));
+        return Err(ApiFailure::new(Code::Internal, "unexpected result of the entry"));
     };
     let accepted_as = shared.inventory().node(node).map(|n| n.role);
     let manages = match ticket {
@@ -508,13 +511,14 @@ async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorizati
     let raft: Option<RaftId> = if manages {
         match propose(shared, &by, Command::Grant { node, founder: false }).await? {
             Applied::Raft(id) => Some(id),
-            _ => return Err(Failure::new(Code::Internal, "unexpected result of the entry")),
+            _ => return Err(ApiFailure::new(Code::Internal, "unexpected result of the entry")),
         }
     } else {
         None
     };
     let inventory = shared.inventory();
-    let accepted = inventory.node(node).ok_or_else(|| Failure::new(Code::Retry, "the node was removed meanwhile"))?;
+    let accepted =
+        inventory.node(node).ok_or_else(|| ApiFailure::new(Code::Retry, "the node was removed meanwhile"))?;
     let RenewReply { cert_pem, ca_pem, .. } = desk.issue(accepted, &request.tls_csr_pem)?;
     let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
     let managers = managers_of(&inventory).into_iter().filter(|p| p.id != node).collect();
@@ -540,7 +544,7 @@ mod tests {
     use remoor_cluster::rpc::join::testing::request;
     use remoor_model::{Absence, AbsenceKind, AbsenceNo, HostFingerprint, InventoryEntry, Wall};
 
-    /// SCENARIOS E13.
+    /// docs/design/scenarios.md, E13.
     #[test]
     fn a_machine_with_the_key_of_a_running_node_is_a_copy_unless_the_node_came_back() {
         let request = request(&NodeKey::generate().expect("a key"));

@@ -39,7 +39,7 @@ use remoor_cluster::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::renew::RENEW_PATH;
 use remoor_cluster::rpc::view::AsOf;
-use remoor_cluster::rpc::wire::{self, Code, Failure};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
 use remoor_model::{Applied, Command, Inventory, InventoryEntry, Node, NodeId, Refusal};
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ impl std::ops::Deref for Actor {
 }
 
 /// Allows operators, root on a manager, and managers that forward a request.
-fn operator(shared: &ManagerContext, caller: &Caller) -> Result<Actor, Failure> {
+fn operator(shared: &ManagerContext, caller: &Caller) -> Result<Actor, ApiFailure> {
     match caller {
         Caller::Operator { name, key, .. } => {
             operators::check_not_revoked(&shared.inventory(), name, key)?;
@@ -142,7 +142,7 @@ fn operator(shared: &ManagerContext, caller: &Caller) -> Result<Actor, Failure> 
             Ok(format!("uid {uid}@{}", shared.me).into())
         }
         Caller::Local { uid } => {
-            Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
+            Err(ApiFailure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
         }
         Caller::Node { behalf, .. } => {
             let node = manager(shared, caller)?;
@@ -152,24 +152,24 @@ fn operator(shared: &ManagerContext, caller: &Caller) -> Result<Actor, Failure> 
             let key = behalf.as_ref().and_then(|behalf| behalf.key.clone());
             Ok(Actor { text, via: Some(node.id), key })
         }
-        Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "the request has no client certificate")),
+        Caller::Anonymous => Err(ApiFailure::new(Code::Unauthenticated, "the request has no client certificate")),
     }
 }
 
 /// The calling manager, also one that is to leave and has not left Raft yet. The applied inventory
 /// decides what a caller may do, not its certificate.
-fn manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure> {
+fn manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
     let node = member(shared, caller)?;
     if node.manages() {
         return Ok(node);
     }
     let next = "run the command on a manager, or here with --manager HOST:PORT --credentials FILE; remoor status lists managers";
-    Err(Failure::new(Code::Forbidden, format!("{} is not a manager", node.name())).next(next))
+    Err(ApiFailure::new(Code::Forbidden, format!("{} is not a manager", node.name())).next(next))
 }
 
-fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure> {
+fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else {
-        return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
+        return Err(ApiFailure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
     };
     let inventory = shared.inventory();
     not_removed(shared, &inventory, *id)?;
@@ -181,9 +181,9 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure
             let text = format!(
                 "the cluster has no node {id}: it was removed, or the cluster was restored from before it joined"
             );
-            Failure::new(Code::NodeRemoved, text).next("on it: remoor join with an empty data directory")
+            ApiFailure::new(Code::NodeRemoved, text).next("on it: remoor join with an empty data directory")
         }
-        false => Failure::new(Code::Retry, format!("this manager does not know node {id} yet")),
+        false => ApiFailure::new(Code::Retry, format!("this manager does not know node {id} yet")),
     };
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
     check_node_key(&node, key)?;
@@ -193,27 +193,27 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure
 
 /// A certificate is valid only for the key that the node joined with. Somebody who got hold of a
 /// CA's key therefore can't pose as an existing node.
-fn check_node_key(node: &Node, key: &str) -> Result<(), Failure> {
+fn check_node_key(node: &Node, key: &str) -> Result<(), ApiFailure> {
     if node.spec.public_key == key {
         return Ok(());
     }
-    Err(Failure::new(Code::Forbidden, format!("this certificate is not for the key of {}", node.name())))
+    Err(ApiFailure::new(Code::Forbidden, format!("this certificate is not for the key of {}", node.name())))
 }
 
 /// Refuses nodes that left or were removed, by name, and says how to join again.
-fn not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
+fn not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), ApiFailure> {
     leave::check_not_left(inventory, id, shared.raft.status().borrow().leads())?;
     let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
     let text =
         format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
-    Err(Failure::new(Code::NodeRemoved, text)
+    Err(ApiFailure::new(Code::NodeRemoved, text)
         .next("to make it a node again, on it: remoor join with an empty data directory"))
 }
 
 /// Proposes a command and waits until it is applied here. A refusal becomes the error that the
 /// operator reads. The forwarding manager may have been removed meanwhile, so that is checked here;
 /// the state machine checks it and the operator's key again.
-async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Result<Applied, Failure> {
+async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Result<Applied, ApiFailure> {
     let inventory = shared.inventory();
     if let Some(via) = by.via {
         not_removed(shared, &inventory, via)?;
@@ -225,26 +225,28 @@ async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Resul
         Ok((_, Applied::Refused(refusal))) => Err(refusal_failure(refusal)),
         Ok((_, applied)) => Ok(applied),
         Err(ProposeError::NotLeader { leader: Some(_) }) => {
-            Err(Failure::new(Code::Retry, "another manager leads now; retry"))
+            Err(ApiFailure::new(Code::Retry, "another manager leads now; retry"))
         }
-        Err(error @ ProposeError::NotLeader { leader: None }) => Err(Failure::new(Code::NoQuorum, error.to_string())),
-        Err(error @ ProposeError::Unknown { .. }) => Err(Failure::new(Code::OutcomeUnknown, error.to_string())),
+        Err(error @ ProposeError::NotLeader { leader: None }) => {
+            Err(ApiFailure::new(Code::NoQuorum, error.to_string()))
+        }
+        Err(error @ ProposeError::Unknown { .. }) => Err(ApiFailure::new(Code::OutcomeUnknown, error.to_string())),
     }
 }
 
 /// A refusal of the state machine as an operator reads it.
-fn refusal_failure(refusal: Refusal) -> Failure {
+fn refusal_failure(refusal: Refusal) -> ApiFailure {
     let details = serde_json::json!({"refusal": refusal.code});
-    let failure = Failure::new(Code::Refused, refusal.message).details(details);
+    let failure = ApiFailure::new(Code::Refused, refusal.message).details(details);
     match refusal.next {
         Some(next) => failure.next(next),
         None => failure,
     }
 }
 
-fn find_node(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
+fn find_node(inventory: &Inventory, name: &str) -> Result<Arc<Node>, ApiFailure> {
     let id = inventory.names.get(name);
-    let unknown = || Failure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes");
+    let unknown = || ApiFailure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes");
     id.and_then(|id| inventory.nodes.get(id).cloned())
         .ok_or_else(|| leave::left_failure(inventory, name).unwrap_or_else(unknown))
 }

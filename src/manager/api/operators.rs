@@ -7,7 +7,7 @@ use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity::{self, IdentityError};
 use remoor_cluster::rpc::view::{AcceptedView, OperatorMade, OperatorRequest, OperatorView};
-use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
 use remoor_model::{Command, Inventory, OperatorKey, Wall, ca_id};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub async fn make(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<OperatorRequest>,
-) -> Result<axum::Json<OperatorMade>, Failure> {
+) -> Result<axum::Json<OperatorMade>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let name = request.name;
-    let internal = |e: IdentityError| Failure::new(Code::Internal, e.to_string());
+    let internal = |e: IdentityError| ApiFailure::new(Code::Internal, e.to_string());
     let inventory = shared.inventory();
-    let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
+    let lacks = || ApiFailure::new(Code::Retry, "this manager does not have the key of the new CA yet");
     let credentials = authority::operator(&shared, &inventory, &name).map_err(internal)?.ok_or_else(lacks)?;
     let key = hex::encode(identity::certificate_key(&credentials.cert_pem).map_err(internal)?);
     let until = identity::certificate_not_after(&credentials.cert_pem).map_err(internal)?;
@@ -37,7 +37,7 @@ pub async fn revoke(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<OperatorRequest>,
-) -> Result<axum::Json<AcceptedView>, Failure> {
+) -> Result<axum::Json<AcceptedView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let name = request.name;
     propose(&shared, &by, Command::RevokeOperator { name: name.clone() }).await?;
@@ -83,10 +83,10 @@ pub async fn until_revoked(shared: &ManagerContext, caller: &Caller) {
 }
 
 /// Refuses revoked credentials, and says since when.
-pub fn check_not_revoked(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failure> {
+pub fn check_not_revoked(inventory: &Inventory, name: &str, key: &str) -> Result<(), ApiFailure> {
     let Some((at, by)) = inventory.revocation(key) else { return Ok(()) };
     let text = format!("these credentials of {name} were revoked at {} by {by}", wire::rfc3339(*at));
-    Err(Failure::new(Code::Forbidden, text)
+    Err(ApiFailure::new(Code::Forbidden, text)
         .next("new ones: remoor key operator NAME --file FILE, as root on a manager"))
 }
 

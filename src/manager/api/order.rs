@@ -10,7 +10,7 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
     CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView,
 };
-use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use remoor_engine::{self as engine, Evidence};
 use remoor_model::{
     Availability, BATCH_MAX, ClusterRole, Command, FleetView, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
@@ -24,7 +24,7 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of nodes that one order examines at the same time.
 const LOOKS_MAX: usize = 16;
 
-type Answer<T> = Result<axum::Json<T>, Failure>;
+type Answer<T> = Result<axum::Json<T>, ApiFailure>;
 /// The command to propose for one node, if any, and the answer once it is applied.
 pub(super) type Decided = (Option<Command>, OrderView);
 
@@ -59,10 +59,10 @@ pub async fn orders(
     let names: BTreeSet<&String> = request.nodes.iter().collect();
     if names.is_empty() || names.len() > BATCH_MAX || names.len() < request.nodes.len() {
         let text = format!("an order takes 1 to {BATCH_MAX} nodes, each named once");
-        return Err(Failure::new(Code::BadRequest, text));
+        return Err(ApiFailure::new(Code::BadRequest, text));
     }
     if matches!(request.order.as_str(), "trust-key" | "cancel") {
-        return Err(Failure::new(Code::BadRequest, format!("{} takes exactly one node", request.order)));
+        return Err(ApiFailure::new(Code::BadRequest, format!("{} takes exactly one node", request.order)));
     }
     let inventory = shared.inventory();
     let node = |name: &String| leave::node_of_order(&inventory, name, &request.order);
@@ -174,7 +174,7 @@ fn drifted_services(inventory: &Inventory, known: &[ServiceName], reasons: &[Rea
 }
 
 impl Desk<'_> {
-    async fn decide(&self, verb: &str) -> Result<Decided, Failure> {
+    async fn decide(&self, verb: &str) -> Result<Decided, ApiFailure> {
         let (id, name) = (self.node.id, self.node.name());
         let simple = |command, text: &str| Ok((Some(command), ok_view(&format!("{name} {text}"))));
         self.check_vars(verb)?;
@@ -196,27 +196,27 @@ impl Desk<'_> {
             "remove" => remove::decide(self),
             "trust-key" => self.trust_key().await,
             "cancel" => self.cancel(),
-            other => Err(Failure::new(Code::NotFound, format!("unknown order {other}"))),
+            other => Err(ApiFailure::new(Code::NotFound, format!("unknown order {other}"))),
         }
     }
 
     /// Checks the order's variables. They apply to the whole group, so that all of it agrees.
-    pub fn check_vars(&self, verb: &str) -> Result<(), Failure> {
+    pub fn check_vars(&self, verb: &str) -> Result<(), ApiFailure> {
         if self.request.vars.is_empty() {
             return Ok(());
         }
         if !matches!(verb, "resetup" | "update" | "commission") {
-            return Err(Failure::new(Code::BadRequest, format!("{verb} takes no variables")));
+            return Err(ApiFailure::new(Code::BadRequest, format!("{verb} takes no variables")));
         }
         if !self.request.services.is_empty() {
             let text = "variables apply to all services of a node; give either variables or services, not both";
-            return Err(Failure::new(Code::BadRequest, text));
+            return Err(ApiFailure::new(Code::BadRequest, text));
         }
         super::vars::check(&self.request.vars)
     }
 
     /// Cancels the node's job, or else its queued request.
-    fn cancel(&self) -> Result<Decided, Failure> {
+    fn cancel(&self) -> Result<Decided, ApiFailure> {
         let (name, by) = (self.node.name(), self.by);
         if let Some(job) = self.node.job {
             let (command, view) = cancel_job(&self.shared.inventory(), job, by, self.request.now);
@@ -224,7 +224,7 @@ impl Desk<'_> {
         }
         let Some(want) = &self.node.pending_resetup else {
             let text = format!("{name} has no open job, and nothing is queued for it");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor job list --node {name}")));
+            return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor job list --node {name}")));
         };
         let what = match (want.undo, want.decommission) {
             (Some(attempt), _) => format!("undo of attempt {attempt}"),
@@ -259,7 +259,7 @@ impl Desk<'_> {
         }
     }
 
-    fn want(&self, want: ResetupRequest) -> Result<Decided, Failure> {
+    fn want(&self, want: ResetupRequest) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
         let insisted = want.force && self.node.agent_down();
         let away = self.node.absence.as_ref().filter(|a| a.returned.is_none() && !insisted);
@@ -268,7 +268,7 @@ impl Desk<'_> {
         {
             let since = rfc3339(absence.last_seen);
             let text = format!("{name} is away since {since}; nothing was queued");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor wait {name} --for=alive")));
+            return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor wait {name} --for=alive")));
         }
         let view = match away {
             Some(absence) => OrderView {
@@ -300,7 +300,7 @@ impl Desk<'_> {
     }
 
     /// Only `commission` sets up a node that was never set up or that is decommissioned.
-    fn in_service(&self) -> Result<(), Failure> {
+    fn in_service(&self) -> Result<(), ApiFailure> {
         let name = self.node.name();
         let text = match self.node.lifecycle {
             Lifecycle::Commissioning | Lifecycle::Commissioned => return Ok(()),
@@ -309,11 +309,11 @@ impl Desk<'_> {
                 format!("{name} is {} and is not set up again", out.as_str())
             }
         };
-        Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")))
+        Err(ApiFailure::new(Code::Refused, text).next(format!("remoor commission {name}")))
     }
 
     /// Refuses an order that can't be a re-setup of this node.
-    pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), Failure> {
+    pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), ApiFailure> {
         let name = self.node.name();
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
         let source = inventory.source_generation(self.node, &asked);
@@ -321,15 +321,15 @@ impl Desk<'_> {
         if let Some(unknown) = asked.iter().find(|s| !known.contains(s)) {
             let whole = if source == inventory.current { String::new() } else { format!(" of generation {source}") };
             let text = format!("{name}{whole} has no service {unknown}; it has: {}", list(&known));
-            return Err(Failure::new(Code::NotFound, text).next(format!("remoor nodes {name}")));
+            return Err(ApiFailure::new(Code::NotFound, text).next(format!("remoor nodes {name}")));
         }
         if let Some(watched) = asked.iter().find(|s| inventory.is_monitor_only(s)) {
             let text = format!("{watched} is monitor-only, not provisioned: there is nothing to set up");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor check {name}")));
+            return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor check {name}")));
         }
         if self.node.agent_down() && !self.request.force {
             let text = format!("the agent of {name} is silent while its host answers");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
+            return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
         self.in_service()
     }
@@ -353,7 +353,7 @@ impl Desk<'_> {
         ResetupScope { verdict, reasons, services }
     }
 
-    async fn resetup(&self) -> Result<Decided, Failure> {
+    async fn resetup(&self) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
         let inventory = self.shared.inventory();
         self.may_resetup(&inventory)?;
@@ -377,7 +377,7 @@ impl Desk<'_> {
             && evidence.expected.is_some()
         {
             let text = format!("{name} could not be judged: {why}");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
+            return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
         match judged.services {
             None if judged.verdict == Verdict::Drifted => {
@@ -392,12 +392,12 @@ impl Desk<'_> {
         }
     }
 
-    fn commission(&self) -> Result<Decided, Failure> {
+    fn commission(&self) -> Result<Decided, ApiFailure> {
         if self.node.adopted_only {
             let name = self.node.name();
             if !self.request.vars.is_empty() {
                 let text = format!("{name} was adopted: commissioning runs nothing on it, so variables have no effect");
-                return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name} without them")));
+                return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor commission {name} without them")));
             }
             let text = "was adopted; from now on the policies of its group apply to it; nothing was run";
             return Ok((Some(Command::Entrust { node: self.node.id }), nothing_to_do_view(format!("{name} {text}"))));
@@ -410,7 +410,7 @@ impl Desk<'_> {
         self.want(ResetupRequest { commission: true, ..want })
     }
 
-    fn decommission(&self) -> Result<Decided, Failure> {
+    fn decommission(&self) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
         if self.node.lifecycle == Lifecycle::Decommissioned {
             return Ok((None, nothing_to_do_view(format!("{name} is decommissioned already"))));
@@ -421,7 +421,7 @@ impl Desk<'_> {
 
     /// Drains a node. If its group's quorum needs the node, the order is refused instead of
     /// waiting: the node would be missing for good.
-    fn drain(&self) -> Result<Decided, Failure> {
+    fn drain(&self) -> Result<Decided, ApiFailure> {
         let (id, name) = (self.node.id, self.node.name());
         let inventory = self.shared.inventory();
         let want = self.build_request(Trigger::Apply, Vec::new(), Vec::new(), true);
@@ -432,7 +432,7 @@ impl Desk<'_> {
         self.here_or_forced("drain")?;
         let obstacles = FleetView::new(&inventory).obstacles(self.node, &want, wall());
         if let Some(Wait::Quorum(why)) = obstacles.into_iter().find(|wait| matches!(wait, Wait::Quorum(_))) {
-            return Err(Failure::new(Code::Refused, format!("{name} is needed: {why}")).next("remoor status"));
+            return Err(ApiFailure::new(Code::Refused, format!("{name} is needed: {why}")).next("remoor status"));
         }
         let (command, view) = self.want(want)?;
         let command = command.map(|command| match command {
@@ -465,20 +465,20 @@ impl Desk<'_> {
     }
 
     /// Refuses to queue a final cleanup for an absent node unless `--force` confirms it.
-    fn here_or_forced(&self, verb: &str) -> Result<(), Failure> {
+    fn here_or_forced(&self, verb: &str) -> Result<(), ApiFailure> {
         let name = self.node.name();
         match self.node.absence.as_ref().filter(|a| a.returned.is_none() && !self.request.force) {
             Some(absence) => {
                 let text = format!("{name} is away since {}", rfc3339(absence.last_seen));
                 let next = format!("remoor {verb} {name} --force cleans it up on its return");
-                Err(Failure::new(Code::Refused, text).next(next))
+                Err(ApiFailure::new(Code::Refused, text).next(next))
             }
             None => Ok(()),
         }
     }
 
     /// Refuses a node that was never set up or is decommissioned: a rollout does not commission.
-    fn update(&self) -> Result<Decided, Failure> {
+    fn update(&self) -> Result<Decided, ApiFailure> {
         let inventory = self.shared.inventory();
         self.in_service()?;
         let applied = self.node.baseline.as_ref().map(|b| b.desired);
@@ -489,7 +489,7 @@ impl Desk<'_> {
         self.want(self.build_request(Trigger::Apply, Vec::new(), Vec::new(), false))
     }
 
-    fn maintenance(&self) -> Result<Decided, Failure> {
+    fn maintenance(&self) -> Result<Decided, ApiFailure> {
         let until = (self.request.for_ms > 0).then(|| wall().plus_ms(self.request.for_ms));
         let text = match until {
             Some(until) => format!("is in maintenance until {}", rfc3339(until)),
@@ -501,16 +501,18 @@ impl Desk<'_> {
     /// Trusts the host key with the fingerprint that the operator names, and recorded keys that are
     /// still offered. Nobody has compared the other offered keys; whoever answered may have made
     /// them up.
-    async fn trust_key(&self) -> Result<Decided, Failure> {
+    async fn trust_key(&self) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
-        let target = target.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
+        let target = target.map_err(|e| ApiFailure::new(Code::Refused, e.to_string()))?;
         let offered = self.shared.remote.host_keys(&target, SCAN_TIMEOUT).await;
-        let offered = offered.map_err(|e| Failure::new(Code::Timeout, format!("{name} offers no host key: {e}")))?;
+        let offered = offered.map_err(|e| ApiFailure::new(Code::Timeout, format!("{name} offers no host key: {e}")))?;
         let prints: Vec<String> = offered.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect();
         if !prints.contains(&self.request.fingerprint) {
             let text = format!("{name} offers {}, not {}", prints.join(", "), self.request.fingerprint);
-            return Err(Failure::new(Code::Refused, text).next("compare it with ssh-keygen -lf on the host's console"));
+            return Err(
+                ApiFailure::new(Code::Refused, text).next("compare it with ssh-keygen -lf on the host's console")
+            );
         }
         let keys = compared_keys(offered, &self.request.fingerprint, &self.node.spec.ssh_host_keys);
         let command = Command::TrustKey { node: self.node.id, keys };

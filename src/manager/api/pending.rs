@@ -10,14 +10,14 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity::fingerprint;
 use remoor_cluster::rpc::join::{JoinRequest, SKEW_MAX_MS};
 use remoor_cluster::rpc::view::{AcceptRequest, AcceptedView, PendingView};
-use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
 use remoor_model::{ClusterRole, Command, DeniedKey, Inventory, JoinDecision, NodeName, NodeSpec, PendingJoin, Wall};
 use serde_json::json;
 use std::sync::Arc;
 
 /// Refuses a machine whose clock is off, and says by how much. `theirs`: None from an older
 /// version.
-pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
+pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     let Some(theirs) = theirs else { return Ok(()) };
     let off = theirs.0.abs_diff(now.0);
     if off <= SKEW_MAX_MS {
@@ -26,12 +26,12 @@ pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
     let (sign, way) = if theirs > now { ("+", "ahead of") } else { ("-", "behind") };
     let text = format!("the clock of this machine is {} s {way} the cluster's ({sign}{} s)", off / 1000, off / 1000);
     let skew_ms = i64::try_from(off).unwrap_or(i64::MAX) * if theirs > now { 1 } else { -1 };
-    let failure = Failure::new(Code::ClockSkew, text).details(json!({ "skew_ms": skew_ms }));
+    let failure = ApiFailure::new(Code::ClockSkew, text).details(json!({ "skew_ms": skew_ms }));
     Err(failure.next("set the clock (timedatectl set-ntp true), then the same command"))
 }
 
 /// Checks that an operator has accepted the machine; otherwise enters it as waiting.
-pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> Result<(), Failure> {
+pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> Result<(), ApiFailure> {
     let (now, name) = (wall(), &request.name);
     // Checked first: a denied machine may not be entered as waiting.
     if let Some(denied) = shared.inventory().denied.get(&request.node_public_key) {
@@ -48,7 +48,7 @@ pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> R
             let by = Actor::from(format!("join from {}", request.advertise));
             propose(shared, &by, Command::Pend { spec: spec_of(request), role }).await?;
             let entered = waits(&shared.inventory());
-            entered.ok_or_else(|| Failure::new(Code::Retry, "the request was answered meanwhile; retry"))?
+            entered.ok_or_else(|| ApiFailure::new(Code::Retry, "the request was answered meanwhile; retry"))?
         }
     };
     match pending.answer {
@@ -57,17 +57,17 @@ pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> R
         JoinDecision::None => {
             let (until, fingerprint) = (wire::rfc3339(pending.expires), fingerprint(&request.node_public_key));
             let text = format!("{name} waits to be accepted, until {until}");
-            let failure = Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager"));
+            let failure = ApiFailure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager"));
             Err(failure.details(json!({"fingerprint": fingerprint, "expires": until})))
         }
     }
 }
 
 /// A denial overrides every token until an operator takes it back.
-fn denial(name: &NodeName) -> Failure {
+fn denial(name: &NodeName) -> ApiFailure {
     let text = format!("an operator denied {name} with this key");
     let next = format!("to take that back, on a manager: remoor accept {name}");
-    Failure::new(Code::Refused, text).details(json!({ "refusal": "denied" })).next(next)
+    ApiFailure::new(Code::Refused, text).details(json!({ "refusal": "denied" })).next(next)
 }
 
 /// Accepts or denies the machine or node that waits under a name.
@@ -75,7 +75,7 @@ pub async fn accept(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<AcceptRequest>,
-) -> Result<axum::Json<AcceptedView>, Failure> {
+) -> Result<axum::Json<AcceptedView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let name = NodeName(request.name.clone());
     let inventory = shared.inventory();
@@ -98,21 +98,20 @@ fn answer(
     name: NodeName,
     pending: &PendingJoin,
     role: Option<ClusterRole>,
-) -> Result<(Command, String), Failure> {
+) -> Result<(Command, String), ApiFailure> {
     let shown = fingerprint(&pending.spec.public_key);
     if !request.fingerprint.is_empty() && request.fingerprint != shown {
         let text =
             format!("the machine that waits as {name} has a key with the fingerprint {shown}; nothing was changed");
-        return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept --deny {name}")));
+        return Err(ApiFailure::new(Code::Conflict, text).next(format!("remoor accept --deny {name}")));
     }
     if request.deny {
         return Ok((Command::Deny { name: name.clone() }, format!("{name} ({shown}) is denied")));
     }
     if role.is_none() && pending.role == ClusterRole::Manager {
         let text = format!("{name} asks to be a manager: it would get the keys of the cluster");
-        return Err(
-            Failure::new(Code::Conflict, text).next(format!("remoor accept {name} --role manager, or --role worker"))
-        );
+        return Err(ApiFailure::new(Code::Conflict, text)
+            .next(format!("remoor accept {name} --role manager, or --role worker")));
     }
     let role = role.unwrap_or(pending.role);
     let text = format!("{name} ({shown}) is accepted as {}; it joins when it asks again", role.as_str());
@@ -132,36 +131,38 @@ fn readmit(
     request: &AcceptRequest,
     inventory: &Inventory,
     role: Option<ClusterRole>,
-) -> Result<(Command, String), Failure> {
+) -> Result<(Command, String), ApiFailure> {
     let name = &request.name;
     let node = inventory.by_name(name).filter(|n| inventory.expired_certificates.contains_key(&n.id));
     let none =
-        || Failure::new(Code::NotFound, format!("no machine waits to be accepted as {name}")).next("remoor nodes");
+        || ApiFailure::new(Code::NotFound, format!("no machine waits to be accepted as {name}")).next("remoor nodes");
     let node = node.ok_or_else(none)?;
     let shown = fingerprint(&node.spec.public_key);
     if !request.fingerprint.is_empty() && request.fingerprint != shown {
         let text = format!("the key of {name} has the fingerprint {shown}; nothing was changed");
-        return Err(Failure::new(Code::Conflict, text));
+        return Err(ApiFailure::new(Code::Conflict, text));
     }
     if request.deny {
         let text = format!("{name} is a node whose certificate expired: it stays out until it is accepted");
-        return Err(Failure::new(Code::Refused, text).next(format!("remoor remove {name}")));
+        return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor remove {name}")));
     }
     if role.is_some_and(|role| role != node.role) {
         let text = format!("the desired role of {name} is {}", node.role.as_str());
-        return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept {name}, then promote or demote it")));
+        return Err(
+            ApiFailure::new(Code::Conflict, text).next(format!("remoor accept {name}, then promote or demote it"))
+        );
     }
     let text = format!("{name} ({shown}) gets a new certificate when it asks again");
     Ok((Command::Readmit { node: node.id }, text))
 }
 
 /// Parses the role of an order; None if it names none.
-pub fn role(word: &str) -> Result<Option<ClusterRole>, Failure> {
+pub fn role(word: &str) -> Result<Option<ClusterRole>, ApiFailure> {
     match word {
         "" => Ok(None),
         "worker" => Ok(Some(ClusterRole::Worker)),
         "manager" => Ok(Some(ClusterRole::Manager)),
-        _ => Err(Failure::new(Code::BadRequest, "a role is worker or manager")),
+        _ => Err(ApiFailure::new(Code::BadRequest, "a role is worker or manager")),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::fleet::{self, ClusterContext, PlanScope};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{OrderRequest, PlanTaskView, PlanView};
-use remoor_cluster::rpc::wire::{Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_config::Provisioner;
 use remoor_model::{FleetView, Generation, JobState, JobVars, Node, Phase, ServiceName, Trigger, Verdict};
 use remoor_playbook::PlanStep;
@@ -25,7 +25,7 @@ pub async fn plan(
     caller: Caller,
     Path(name): Path<String>,
     Strict(request): Strict<OrderRequest>,
-) -> Result<axum::Json<PlanView>, Failure> {
+) -> Result<axum::Json<PlanView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
@@ -41,7 +41,7 @@ pub async fn plan(
     if let Some(absence) = node.absence.as_ref().filter(|_| node.is_away() && !node.agent_down()) {
         let since = remoor_cluster::rpc::wire::rfc3339(absence.last_seen);
         let text = format!("{name} is away since {since} and can't be examined");
-        return Err(Failure::new(Code::Unavailable, text).next(format!("remoor wait {name} --for=alive")));
+        return Err(ApiFailure::new(Code::Unavailable, text).next(format!("remoor wait {name} --for=alive")));
     }
     let begun = std::time::Instant::now();
     let evidence = examine_node(&shared, &node).await?;

@@ -7,7 +7,7 @@ use super::{as_of, member};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::position::PositionReply;
-use remoor_cluster::rpc::wire::Failure;
+use remoor_cluster::rpc::wire::ApiFailure;
 use std::sync::Arc;
 
 /// A leader that was not heard for this long counts as gone: twice the longest election, in
@@ -17,7 +17,7 @@ const LED_MS_MAX: u64 = 4_000;
 pub async fn position(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<axum::Json<PositionReply>, Failure> {
+) -> Result<axum::Json<PositionReply>, ApiFailure> {
     member(&shared, &caller)?;
     let seen = as_of(&shared);
     let led = !seen.stale || shared.age_ms().is_some_and(|ms| ms < LED_MS_MAX);

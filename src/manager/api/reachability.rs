@@ -5,13 +5,13 @@ use super::super::{ManagerContext, reach, remote_examination};
 use super::manager;
 use axum::extract::{Path, Query, State};
 use remoor_cluster::rpc::caller::Caller;
-use remoor_cluster::rpc::wire::{Code, Failure, Json};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Json};
 use remoor_engine::Reachability;
 use remoor_model::NodeId;
 use serde::Deserialize;
 use std::sync::Arc;
 
-type Answer<T> = Result<axum::Json<T>, Failure>;
+type Answer<T> = Result<axum::Json<T>, ApiFailure>;
 
 /// Whether this manager reaches the node. It checks now.
 pub async fn ask(
@@ -48,12 +48,12 @@ pub async fn examine(
     caller: Caller,
     Path(id): Path<u64>,
     Query(Basis { basis }): Query<Basis>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, ApiFailure> {
     manager(&shared, &caller)?;
-    remote_examination::serve(&shared, NodeId(id), basis).await.map_err(|why| Failure::new(Code::Retry, why))
+    remote_examination::serve(&shared, NodeId(id), basis).await.map_err(|why| ApiFailure::new(Code::Retry, why))
 }
 
-fn known_node(shared: &ManagerContext, id: u64) -> Result<NodeId, Failure> {
+fn known_node(shared: &ManagerContext, id: u64) -> Result<NodeId, ApiFailure> {
     let known = shared.inventory().node(NodeId(id)).map(|n| n.id);
-    known.ok_or_else(|| Failure::new(Code::Retry, format!("this manager does not know node {id} yet")))
+    known.ok_or_else(|| ApiFailure::new(Code::Retry, format!("this manager does not know node {id} yet")))
 }

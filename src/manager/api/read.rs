@@ -10,7 +10,7 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
     ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times,
 };
-use remoor_cluster::rpc::wire::{self, Code, Failure, TimedJson};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, TimedJson};
 use remoor_engine::Presence;
 use remoor_model::{Inventory, JobId, Node, PlannedAction, RaftId, Verdict, Wall, zone_warning};
 use serde::Deserialize;
@@ -26,7 +26,7 @@ const STREAM_DEPTH: usize = 256;
 pub async fn status(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<TimedJson<StatusView>, Failure> {
+) -> Result<TimedJson<StatusView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
@@ -129,7 +129,7 @@ pub async fn history(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Query(query): Query<HistoryQuery>,
-) -> Result<TimedJson<HistoryView>, Failure> {
+) -> Result<TimedJson<HistoryView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let of = |name: String| {
@@ -158,10 +158,10 @@ pub async fn job_log(
     caller: Caller,
     Path(id): Path<u64>,
     Query(query): Query<LogQuery>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let unknown = || Failure::new(Code::NotFound, format!("no job has the number {id}")).next("remoor job list");
+    let unknown = || ApiFailure::new(Code::NotFound, format!("no job has the number {id}")).next("remoor job list");
     let job = inventory.job(JobId(id)).cloned().ok_or_else(unknown)?;
     let stream = shared.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -202,7 +202,7 @@ fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
 }
 
 /// Streams everything that happens from now on.
-pub async fn watch(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Response, Failure> {
+pub async fn watch(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Response, ApiFailure> {
     operator(&shared, &caller)?;
     let stream = shared.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -251,7 +251,7 @@ pub async fn explain_node(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<TimedJson<WhyView>, Failure> {
+) -> Result<TimedJson<WhyView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
@@ -364,7 +364,7 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
     (not_done, next)
 }
 
-pub async fn prometheus(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<String, Failure> {
+pub async fn prometheus(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<String, ApiFailure> {
     operator(&shared, &caller)?;
     Ok(metrics_text(&shared))
 }

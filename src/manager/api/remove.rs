@@ -8,12 +8,12 @@ use super::{as_of, operator, roles};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{RemovedNode, RemovedView};
-use remoor_cluster::rpc::wire::{Code, Failure, TimedJson, rfc3339};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson, rfc3339};
 use remoor_model::{Command, Inventory, Node, NodeId, RemovedRecord};
 use std::sync::Arc;
 
 /// Decides on an order to remove. A node that gossips is up, whatever the log says of it by now.
-pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
+pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
     let (node, force) = (desk.node, desk.request.force);
     let name = node.name();
     if desk.shared.inventory().left.contains_key(&node.id) {
@@ -25,7 +25,7 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
         may_go(node, up)?;
     }
     if force && let Some(why) = roles::stays(desk.shared, node) {
-        return Err(Failure::new(Code::Refused, format!("{name} can't leave Raft now: {why}"))
+        return Err(ApiFailure::new(Code::Refused, format!("{name} can't leave Raft now: {why}"))
             .details(serde_json::json!({"refusal": "quorum"}))
             .next("first bring the dead managers back or remoor demote them; remoor raft-members shows them"));
     }
@@ -34,10 +34,10 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
 
 /// Refuses to remove a node that is up or whose state is unknown. A node that is neither in gossip
 /// nor entered as absent is unknown, as after a recovery or under a new leader.
-fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
+fn may_go(node: &Node, up: bool) -> Result<(), ApiFailure> {
     let name = node.name();
     let refused = |code: &str, text: String, next: String| {
-        Err(Failure::new(Code::Refused, text).details(serde_json::json!({ "refusal": code })).next(next))
+        Err(ApiFailure::new(Code::Refused, text).details(serde_json::json!({ "refusal": code })).next(next))
     };
     if up {
         let next = format!("systemctl stop remoor on {name}, or remoor remove {name} --force");
@@ -79,7 +79,7 @@ pub(super) fn removed_nodes(commands: &[Command]) -> Vec<NodeId> {
 pub async fn list_removed(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<TimedJson<RemovedView>, Failure> {
+) -> Result<TimedJson<RemovedView>, ApiFailure> {
     operator(&shared, &caller)?;
     Ok(TimedJson(RemovedView { version: 1, as_of: as_of(&shared), removed: list(&shared.inventory()) }))
 }

@@ -6,7 +6,7 @@ use super::{Actor, JoinService, member, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::renew::{RenewReply, RenewRequest};
-use remoor_cluster::rpc::wire::{Code, Failure, Json};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Json};
 use remoor_model::{Command, Node};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub async fn renew(
     State(desk): State<Arc<JoinService>>,
     caller: Caller,
     Json(request): Json<RenewRequest>,
-) -> Result<axum::Json<RenewReply>, Failure> {
+) -> Result<axum::Json<RenewReply>, ApiFailure> {
     let shared = desk.context();
     let node = member(shared, &caller)?;
     let reply = desk.issue(&node, &request.tls_csr_pem)?;
@@ -36,12 +36,12 @@ async fn check_readmitted(
     node: &Node,
     machine_id: &str,
     replaced: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ApiFailure> {
     let name = node.name();
     let why = if replaced { "is from a CA that was replaced" } else { "expired" };
     if !node.spec.machine_id.is_empty() && node.spec.machine_id != machine_id {
         let text = format!("{name} presents a certificate that {why}, from another machine than the one that joined");
-        return Err(Failure::new(Code::Refused, text).next("remove the node, then join that machine again"));
+        return Err(ApiFailure::new(Code::Refused, text).next("remove the node, then join that machine again"));
     }
     let lapsed = shared.inventory().expired_certificates.get(&node.id).copied();
     if lapsed.is_some_and(|l| l.is_accepted(wall())) {
@@ -51,7 +51,7 @@ async fn check_readmitted(
         propose(shared, &renewal_actor(node), Command::CertificateExpired { node: node.id }).await?;
     }
     let text = format!("the certificate of {name} {why}: it waits to be accepted again");
-    Err(Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager")))
+    Err(ApiFailure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager")))
 }
 
 fn renewal_actor(node: &Node) -> Actor {

@@ -7,7 +7,7 @@ use super::{as_of, find_node, operator};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{ReplayStep, ReplayVerdict, ReplayView, RuleView};
-use remoor_cluster::rpc::wire::{self, Failure, TimedJson};
+use remoor_cluster::rpc::wire::{self, ApiFailure, TimedJson};
 use remoor_engine::{Action, Rule, explain};
 use remoor_model::{Command, Finding, NodeId};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub async fn replay(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<TimedJson<ReplayView>, Failure> {
+) -> Result<TimedJson<ReplayView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;

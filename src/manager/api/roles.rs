@@ -9,7 +9,7 @@ use axum::extract::State;
 use remoor_cluster::raft::RaftStatus;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{AsOf, NodeView, RaftMemberView, RaftView};
-use remoor_cluster::rpc::wire::{Code, Failure, TimedJson};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson};
 use remoor_engine::{Membership, ObservedRole, observed_role};
 use remoor_model::{
     ClusterRole, Command, Inventory, Node, NodeId, RaftId, Wall, count_noun, majority, tolerance_warning, zone_warning,
@@ -123,7 +123,7 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
 
 /// Refuses to promote a node with an expired certificate: nobody would accept its connections, so
 /// it would never vote. `ends` is the expiry, if known.
-fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), Failure> {
+fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     let name = node.name();
     let lapsed = inventory.expired_certificates.get(&node.id);
     if lapsed.is_none() && ends.is_none_or(|ends| ends >= now) {
@@ -139,11 +139,11 @@ fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> R
             format!("start remoor on {name}, remoor accept {name} once remoor nodes lists it, then repeat the command")
         }
     };
-    Err(Failure::new(Code::Refused, text).details(serde_json::json!({ "refusal": "certificate" })).next(next))
+    Err(ApiFailure::new(Code::Refused, text).details(serde_json::json!({ "refusal": "certificate" })).next(next))
 }
 
 /// Decides on an order to change a node's role.
-pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Result<Decided, Failure> {
+pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Result<Decided, ApiFailure> {
     if role == ClusterRole::Manager {
         let ends = desk.shared.certificates.expiry_of(desk.node.id);
         holds(&desk.shared.inventory(), desk.node, ends, wall())?;
@@ -231,7 +231,10 @@ fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, 
 
 /// The membership as Raft has it. A manager that does not lead leaves out what only the leader
 /// knows.
-pub async fn raft(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<TimedJson<RaftView>, Failure> {
+pub async fn raft(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<TimedJson<RaftView>, ApiFailure> {
     operator(&shared, &caller)?;
     let status = shared.raft.status().borrow().clone();
     Ok(TimedJson(raft_view(as_of(&shared), &status, &shared.inventory())))

@@ -6,19 +6,19 @@ use super::{as_of, operator};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::RaftStateView;
-use remoor_cluster::rpc::wire::{Code, Failure, TimedJson};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson};
 use remoor_model::{Inventory, Sha256};
 use std::sync::Arc;
 
 pub async fn state(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<TimedJson<RaftStateView>, Failure> {
+) -> Result<TimedJson<RaftStateView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let (as_of, joint) = (as_of(&shared), shared.raft.status().borrow().joint);
     let applied = inventory.applied;
-    let failed = |why: String| Failure::new(Code::Internal, format!("the state can't be hashed: {why}"));
+    let failed = |why: String| ApiFailure::new(Code::Internal, format!("the state can't be hashed: {why}"));
     let hashed = tokio::task::spawn_blocking(move || hash(&inventory)).await.map_err(|e| failed(e.to_string()))?;
     let sha256 = hashed.map_err(|e| failed(e.to_string()))?;
     Ok(TimedJson(RaftStateView { version: 1, as_of, applied, sha256, joint }))

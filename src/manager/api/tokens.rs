@@ -8,7 +8,7 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity::IdentityError;
 use remoor_cluster::rpc::token::{Secret, Token};
 use remoor_cluster::rpc::view::{RotateRequest, RotatedView, TokenView, TokensView};
-use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
 use remoor_model::{ClusterRole, Command, Inventory, Wall};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const KEEP_MS_MAX: u64 = 7 * 24 * 3_600_000;
 
 /// Whether `secret` belongs to the role's token, or to the replaced one while that is still valid.
 /// A replaced token that has expired is refused with an error that says so.
-pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wall) -> Result<bool, Failure> {
+pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wall) -> Result<bool, ApiFailure> {
     let (current, record) = inventory.token(role);
     if secret.matches(current) {
         return Ok(true);
@@ -27,7 +27,7 @@ pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wa
         Some(old) => {
             let text = format!("this token was replaced; it was valid until {}", wire::rfc3339(old.until));
             let next = format!("for a new one, on a manager: remoor token rotate --role {}", role.as_str());
-            Err(Failure::new(Code::BadToken, text).next(next))
+            Err(ApiFailure::new(Code::BadToken, text).next(next))
         }
         None => Ok(false),
     }
@@ -36,7 +36,7 @@ pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wa
 pub async fn list(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
-) -> Result<axum::Json<TokensView>, Failure> {
+) -> Result<axum::Json<TokensView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let public = Token::new(inventory.issuer(), Secret::default()).map_err(internal)?.public();
@@ -60,12 +60,12 @@ pub async fn rotate(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<RotateRequest>,
-) -> Result<axum::Json<RotatedView>, Failure> {
+) -> Result<axum::Json<RotatedView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let role = super::pending::role(&request.role)?
-        .ok_or_else(|| Failure::new(Code::BadRequest, "role is missing: worker or manager"))?;
+        .ok_or_else(|| ApiFailure::new(Code::BadRequest, "role is missing: worker or manager"))?;
     if request.keep_old_ms > KEEP_MS_MAX {
-        return Err(Failure::new(Code::BadRequest, "a replaced token may stay valid for 7 days at most"));
+        return Err(ApiFailure::new(Code::BadRequest, "a replaced token may stay valid for 7 days at most"));
     }
     let secret = Secret::generate().map_err(internal)?;
     let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
@@ -77,8 +77,8 @@ pub async fn rotate(
     Ok(axum::Json(RotatedView { version: 1, role, token, old_until: old.unwrap_or_default() }))
 }
 
-fn internal(error: IdentityError) -> Failure {
-    Failure::new(Code::Internal, error.to_string())
+fn internal(error: IdentityError) -> ApiFailure {
+    ApiFailure::new(Code::Internal, error.to_string())
 }
 
 #[cfg(test)]

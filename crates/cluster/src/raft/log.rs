@@ -247,7 +247,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
 
     async fn save_vote(&mut self, vote: &Vote<S>) -> io::Result<()> {
         let (done, synced) = oneshot::channel();
-        let done: writer::Done = Box::new(move |result| {
+        let done: writer::WriteDone = Box::new(move |result| {
             // The receiver is gone only when the core has ended.
             let _ = done.send(result);
         });
@@ -295,7 +295,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
             memory.truncations
         };
         let (memory, kept) = (self.memory.clone(), self.durable_log.clone());
-        let done: writer::Done = Box::new(move |result| {
+        let done: writer::WriteDone = Box::new(move |result| {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             if result.is_ok() && memory.truncations == taken_back {
                 memory.synced = memory.synced.max(last);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Types<S>(PhantomData<fn() -> S>);
 
 impl<S: StateMachine> openraft::RaftTypeConfig for Types<S> {
-    type D = Command<S::Entry>;
+    type D = ProposedEntry<S::Entry>;
     type R = Option<S::Applied>;
     type NodeId = u64;
     type Node = BasicNode;
@@ -44,21 +44,21 @@ pub type SnapshotMeta<S> = alias::SnapshotMetaOf<Types<S>>;
 /// A proposed entry. Shared, because the log keeps all entries in memory and hands out copies.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound(serialize = "E: Serialize", deserialize = "E: Deserialize<'de>"))]
-pub struct Command<E>(pub Arc<E>);
+pub struct ProposedEntry<E>(pub Arc<E>);
 
-impl<E> Clone for Command<E> {
+impl<E> Clone for ProposedEntry<E> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<E: fmt::Debug> fmt::Debug for Command<E> {
+impl<E: fmt::Debug> fmt::Debug for ProposedEntry<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<E> fmt::Display for Command<E> {
+impl<E> fmt::Display for ProposedEntry<E> {
     // openraft logs entries with this. The content may be long, and the code that applies it logs
     // it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub const OPENING_THREAD: &str = "raft-open";
 
 /// Called once the operation is on disk or has failed.
-pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+pub type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// A single stored value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Slot {
 pub enum Op {
     Append {
         records: Vec<(u64, Vec<u8>)>,
-        done: Done,
+        done: WriteDone,
     },
     /// Removes all entries with this index and above.
     Truncate {
@@ -77,7 +77,7 @@ pub enum Op {
     Set {
         slot: Slot,
         record: Vec<u8>,
-        done: Done,
+        done: WriteDone,
     },
     /// Wakes the thread because there is a commit position to write.
     Look,

@@ -4,7 +4,7 @@
 //! or may do what it requests.
 
 use super::identity::{self, IdentityError};
-use super::wire::{Code, Failure};
+use super::wire::{ApiFailure, Code};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use remoor_model::{ClusterId, Epoch, NodeId, Wall};
@@ -107,10 +107,10 @@ pub fn certified_epoch(pem: &str, cluster: &ClusterId) -> Result<Epoch, Identity
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Failure;
+    type Rejection = ApiFailure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let missing = || Failure::new(Code::Internal, "the server did not say who is calling");
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiFailure> {
+        let missing = || ApiFailure::new(Code::Internal, "the server did not say who is calling");
         parts.extensions.get::<Self>().cloned().ok_or_else(missing)
     }
 }
@@ -120,9 +120,9 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 pub struct PeerAddr(pub Option<SocketAddr>);
 
 impl<S: Sync> FromRequestParts<S> for PeerAddr {
-    type Rejection = Failure;
+    type Rejection = ApiFailure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiFailure> {
         Ok(parts.extensions.get::<Self>().copied().unwrap_or(Self(None)))
     }
 }

@@ -7,7 +7,7 @@
 use super::connect::{self, ClientTarget, NegotiatedConnection, RaftStream, Sender};
 use super::raft_stream;
 use super::tls::ClientTls;
-use super::wire::{BEHALF, BEHALF_KEY, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
+use super::wire::{ApiFailure, BEHALF, BEHALF_KEY, Code, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -70,16 +70,16 @@ impl ApiError {
 
     /// Converts the error for passing it on: the other daemon's own error if it answered, otherwise
     /// our message with the code that `unanswered` returns.
-    pub fn into_failure(self, unanswered: impl FnOnce(&Self) -> Code) -> Failure {
+    pub fn into_failure(self, unanswered: impl FnOnce(&Self) -> Code) -> ApiFailure {
         match self {
             Self::Status { code, message, next, details, .. } => {
-                let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
+                let failure = ApiFailure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
                 match next {
                     Some(next) => failure.next(next),
                     None => failure,
                 }
             }
-            other => Failure::new(unanswered(&other), other.to_string()),
+            other => ApiFailure::new(unanswered(&other), other.to_string()),
         }
     }
 }

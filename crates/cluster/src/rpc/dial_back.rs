@@ -9,7 +9,7 @@
 //! `remoor join` answers on the API port, which no daemon uses yet, and only while it joins.
 
 use super::join::JoinRequest;
-use super::wire::{Code, Failure};
+use super::wire::{ApiFailure, Code};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use std::io;
 use std::net::SocketAddr;
@@ -73,24 +73,24 @@ fn signed_bytes(nonce: &[u8], advertise: &str) -> Vec<u8> {
 
 /// Dials the machine of `request`, which must have been checked. The machine must not be accepted
 /// unless this succeeds. An error names the address and what was found there; nothing was changed.
-pub async fn verify_address(request: &JoinRequest) -> Result<(), Failure> {
+pub async fn verify_address(request: &JoinRequest) -> Result<(), ApiFailure> {
     let addr = &request.advertise;
     let unreachable = |why: &str| {
         let text = format!("{} can't be dialled back at {addr}: {why}", request.name);
-        Failure::new(Code::Unreachable, text)
+        ApiFailure::new(Code::Unreachable, text)
             .next("set --advertise to an IP that the managers can reach, and allow TCP to its port")
     };
     let another = || {
         let text =
             format!("the machine that answers at {addr} is not {}: it does not hold that node's key", request.name);
-        Failure::new(Code::WrongNode, text)
+        ApiFailure::new(Code::WrongNode, text)
             .next("set --advertise and --api-port to the address and port of this machine, not of another")
     };
     let key = hex::decode(&request.node_public_key).ok().and_then(|raw| <[u8; 32]>::try_from(raw).ok());
     let key = key.and_then(|raw| VerifyingKey::from_bytes(&raw).ok()).ok_or_else(another)?;
     let mut nonce = [0; NONCE];
     getrandom::fill(&mut nonce)
-        .map_err(|e| Failure::new(Code::Internal, format!("the kernel returned no random numbers: {e}")))?;
+        .map_err(|e| ApiFailure::new(Code::Internal, format!("the kernel returned no random numbers: {e}")))?;
     let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(addr.as_str())).await {
         Ok(connected) => connected.map_err(|e| unreachable(&e.to_string()))?,
         Err(_) => return Err(unreachable(&format!("no answer within {} s", CONNECT.as_secs()))),

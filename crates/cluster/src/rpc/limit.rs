@@ -1,7 +1,7 @@
 //! A token bucket per peer address, against guessing of join secrets.
 
 use super::caller::PeerAddr;
-use super::wire::{Code, Failure};
+use super::wire::{ApiFailure, Code};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
@@ -27,12 +27,12 @@ impl RateLimit {
 
     /// Takes one token of the peer now. Without one, returns the failure to answer with. Callers on
     /// the local socket are not limited.
-    pub fn admit(&self, peer: PeerAddr) -> Result<(), Failure> {
+    pub fn admit(&self, peer: PeerAddr) -> Result<(), ApiFailure> {
         let Some(addr) = peer.0 else { return Ok(()) };
         self.take(addr.ip(), Instant::now()).map_err(|wait| {
             let message = format!("too many attempts from {}; retry in {} s", addr.ip(), wait.as_secs() + 1);
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            Failure::new(Code::RateLimited, message).details(serde_json::json!({ "wait_ms": wait_ms }))
+            ApiFailure::new(Code::RateLimited, message).details(serde_json::json!({ "wait_ms": wait_ms }))
         })
     }
 

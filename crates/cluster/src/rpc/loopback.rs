@@ -10,11 +10,11 @@ use super::caller::{Caller, PeerAddr};
 use super::client::{ApiError, Client};
 use super::identity::{GossipKey, NodeKey, TlsIdentity};
 use super::join::{self, JOIN_PATH, JoinError, JoinReply, JoinRequest};
-use super::server::{Limits, serve_tls};
+use super::server::{ServerLimits, serve_tls};
 use super::tls::{ClientTls, ServerTls};
 use super::token::{Secret, Token};
 use super::unix::{LocalSocket, SocketError, serve_unix};
-use super::wire::{self, Code, Failure};
+use super::wire::{self, ApiFailure, Code};
 use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
@@ -76,11 +76,11 @@ struct Server {
 }
 
 impl Server {
-    async fn start(identity: &TlsIdentity, router: Router, limits: Limits) -> Self {
+    async fn start(identity: &TlsIdentity, router: Router, limits: ServerLimits) -> Self {
         Self::start_with(ServerTls::new(identity).unwrap(), router, limits).await
     }
 
-    async fn start_with(tls: ServerTls, router: Router, limits: Limits) -> Self {
+    async fn start_with(tls: ServerTls, router: Router, limits: ServerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -101,7 +101,7 @@ fn router() -> Router {
     let echo = async |wire::Json(body): wire::Json<Value>| axum::Json(body);
     let blob = async |wire::Raw(body): wire::Raw| body;
     let no = async || {
-        Failure::new(Code::Refused, "would leave 0 managers").next("remoor promote w1").details(json!({"left": 0}))
+        ApiFailure::new(Code::Refused, "would leave 0 managers").next("remoor promote w1").details(json!({"left": 0}))
     };
     let events = async || {
         let (sender, receiver) = mpsc::channel(4);
@@ -140,7 +140,7 @@ fn identity_reason<T: std::fmt::Debug>(result: Result<T, ApiError>) -> String {
 #[tokio::test]
 async fn everybody_is_who_they_are() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
 
     let node = Client::tls(&server.addr, &cluster.client(7), Some(NodeId(1)));
     let seen = ask_identity(&node).await.unwrap();
@@ -162,7 +162,7 @@ async fn everybody_is_who_they_are() {
 #[tokio::test]
 async fn strangers_with_papers_are_refused_and_told_why() {
     let (ours, theirs) = (Cluster::new("c1"), Cluster::new("c1"));
-    let server = Server::start(&ours.node(1), router(), Limits::default()).await;
+    let server = Server::start(&ours.node(1), router(), ServerLimits::default()).await;
 
     // The client notices first that the server is not of its cluster.
     let result = ask_identity(&Client::tls(&server.addr, &theirs.client(7), None)).await;
@@ -195,10 +195,10 @@ async fn strangers_with_papers_are_refused_and_told_why() {
 
     // An operator's certificate is valid for clients, not for servers.
     let operator = ours.ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
-    let impostor = Server::start(&operator, router(), Limits::default()).await;
+    let impostor = Server::start(&operator, router(), ServerLimits::default()).await;
     identity_reason(ask_identity(&Client::tls(&impostor.addr, &ours.client(7), None)).await);
 
-    let outdated = Server::start(&expired, router(), Limits::default()).await;
+    let outdated = Server::start(&expired, router(), ServerLimits::default()).await;
     let result = ask_identity(&Client::tls(&outdated.addr, &ours.client(8), None)).await;
     assert_eq!(identity_reason(result), "its certificate has expired");
 }
@@ -206,7 +206,7 @@ async fn strangers_with_papers_are_refused_and_told_why() {
 #[tokio::test]
 async fn another_node_than_expected_is_refused() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let tls = cluster.client(7);
     let result = ask_identity(&Client::tls(&server.addr, &tls, Some(NodeId(2)))).await;
     assert_eq!(identity_reason(result), "it is another node than expected");
@@ -216,7 +216,7 @@ async fn another_node_than_expected_is_refused() {
 #[tokio::test]
 async fn answers_that_say_no_keep_their_form() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
 
     let error = client.get::<Value>("/no").await.unwrap_err();
@@ -241,7 +241,7 @@ async fn answers_that_say_no_keep_their_form() {
 #[tokio::test]
 async fn bodies_are_bounded_by_route() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
 
     let fits = json!({ "text": "x".repeat(wire::BODY_MAX / 2) });
@@ -256,7 +256,7 @@ async fn bodies_are_bounded_by_route() {
 #[tokio::test]
 async fn event_streams_arrive_whole() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
     let mut lines = client.stream_lines("/events").await.unwrap();
     let mut seen = 0;
@@ -284,7 +284,7 @@ async fn event_streams_are_read_with_care() {
         .route("/rubbish", pieces(&["1\n", "rubbish\n"]))
         .route("/endless", endless);
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router, Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router, ServerLimits::default()).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
     let read = async |path: &str| {
         let mut lines = client.stream_lines(path).await.unwrap();
@@ -308,7 +308,8 @@ async fn event_streams_are_read_with_care() {
 async fn connections_are_reused() {
     let cluster = Cluster::new("c1");
     let ports = async |peer: PeerAddr| axum::Json(peer.0.map(|p| p.port()));
-    let server = Server::start(&cluster.node(1), Router::new().route("/port", get(ports)), Limits::default()).await;
+    let server =
+        Server::start(&cluster.node(1), Router::new().route("/port", get(ports)), ServerLimits::default()).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
     let first: Option<u16> = client.get("/port").await.unwrap();
     for _ in 0..20 {
@@ -320,7 +321,7 @@ async fn connections_are_reused() {
 async fn a_restarted_server_is_found_again() {
     let cluster = Cluster::new("c1");
     let identity = cluster.node(1);
-    let server = Server::start(&identity, router(), Limits::default()).await;
+    let server = Server::start(&identity, router(), ServerLimits::default()).await;
     let addr = server.addr.clone();
     let client = Client::tls(&addr, &cluster.client(7), None);
     ask_identity(&client).await.unwrap();
@@ -328,7 +329,7 @@ async fn a_restarted_server_is_found_again() {
 
     let listener = TcpListener::bind(&addr).await.unwrap();
     let tls = ServerTls::new(&identity).unwrap();
-    let server = tokio::spawn(serve_tls(listener, tls, router(), Limits::default(), std::future::pending()));
+    let server = tokio::spawn(serve_tls(listener, tls, router(), ServerLimits::default(), std::future::pending()));
     ask_identity(&client).await.unwrap();
     server.abort();
 }
@@ -349,7 +350,7 @@ fn garbage(n: usize) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_malformed_connections_change_nothing() {
     let cluster = Cluster::new("c1");
-    let limits = Limits { handshake: Duration::from_secs(2), ..Limits::default() };
+    let limits = ServerLimits { handshake: Duration::from_secs(2), ..ServerLimits::default() };
     let server = Server::start(&cluster.node(1), router(), limits).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
     ask_identity(&client).await.unwrap();
@@ -404,7 +405,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
 #[tokio::test]
 async fn strangers_cannot_take_every_place() {
     let cluster = Cluster::new("c1");
-    let limits = Limits { anonymous: 2, connections: 4, ..Limits::default() };
+    let limits = ServerLimits { anonymous: 2, connections: 4, ..ServerLimits::default() };
     let server = Server::start(&cluster.node(1), router(), limits).await;
     let digest = super::token::ca_digest(cluster.ca.cert_pem()).unwrap();
     let stranger = ClientTls::joiner(&digest).unwrap();
@@ -427,7 +428,7 @@ async fn strangers_cannot_take_every_place() {
 #[tokio::test]
 async fn one_address_that_says_nothing_keeps_nobody_else_out() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let mut silent = Vec::new();
     for _ in 0..600 {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -452,7 +453,7 @@ async fn the_socket_says_which_user_calls() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(serve_unix(socket, router(), Limits::default(), async { drop(stopped.await) }));
+    let server = tokio::spawn(serve_unix(socket, router(), ServerLimits::default(), async { drop(stopped.await) }));
     let client = Client::unix(&path);
     let uid = rustix::process::getuid().as_raw();
     assert_eq!(ask_identity(&client).await.unwrap(), format!("Local {{ uid: {uid} }}"));
@@ -481,9 +482,9 @@ fn join_router(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) 
         heard.fetch_add(1, Ordering::SeqCst);
         assert_eq!(caller, Caller::Anonymous);
         if !request.secret.matches(&stored) {
-            return Err(Failure::new(Code::BadToken, "the token is not valid"));
+            return Err(ApiFailure::new(Code::BadToken, "the token is not valid"));
         }
-        let bad = |e: super::identity::IdentityError| Failure::new(Code::BadRequest, e.to_string());
+        let bad = |e: super::identity::IdentityError| ApiFailure::new(Code::BadRequest, e.to_string());
         request.check().map_err(bad)?;
         let validity = Validity::days_from_now(90);
         let cert_pem =
@@ -515,7 +516,7 @@ async fn a_machine_joins_with_a_token() {
     let secret = Secret::generate().unwrap();
     let heard = Arc::new(AtomicUsize::new(0));
     let router = join_router(cluster.clone(), &secret, heard.clone());
-    let server = Server::start(&cluster.node(1), router, Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router, ServerLimits::default()).await;
 
     let token = Token::new(cluster.ca.cert_pem(), secret.clone()).unwrap();
     let key = NodeKey::generate().unwrap();
@@ -547,7 +548,7 @@ async fn a_server_that_only_shows_the_pinned_ca_is_refused() {
     let (ours, theirs) = (Cluster::new("c1"), Cluster::new("c1"));
     let mut impostor = theirs.node(1);
     impostor.ca_pem = format!("{}{}", theirs.ca.cert_pem(), ours.ca.cert_pem());
-    let server = Server::start(&impostor, router(), Limits::default()).await;
+    let server = Server::start(&impostor, router(), ServerLimits::default()).await;
     let digest = super::token::ca_digest(ours.ca.cert_pem()).unwrap();
     let reason =
         identity_reason(ask_identity(&Client::tls(&server.addr, &ClientTls::joiner(&digest).unwrap(), None)).await);
@@ -577,7 +578,7 @@ async fn a_reply_for_somebody_else_is_refused() {
         })
     };
     let router = Router::new().route(JOIN_PATH, post(accept));
-    let server = Server::start(&cluster.node(1), router, Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router, ServerLimits::default()).await;
     let token = Token::new(cluster.ca.cert_pem(), Secret::generate().unwrap()).unwrap();
     let request = join::testing::request(&NodeKey::generate().unwrap());
     let error = join::join(&server.addr, &token, request).await.unwrap_err();

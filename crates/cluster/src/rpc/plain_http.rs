@@ -1,14 +1,19 @@
 //! Serves a router over plain HTTP to everybody who can connect. For metrics only.
 
 use super::caller::{Caller, PeerAddr};
-use super::server::{Limits, accept_loop, serve_connection};
+use super::server::{ServerLimits, accept_loop, serve_connection};
 use axum::Router;
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Serves `router` until `shutdown` is ready. Every caller is anonymous.
-pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+pub async fn serve_plain(
+    listener: TcpListener,
+    router: Router,
+    limits: ServerLimits,
+    shutdown: impl Future<Output = ()>,
+) {
     let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
         let router = router.clone();
         async move {

@@ -9,7 +9,7 @@ use super::handshake_limiter::HandshakeLimiter;
 use super::raft_stream::{self, ThreadChooser};
 use super::renew::RENEW_PATH;
 use super::tls::{JudgedChain, ServerTls};
-use super::wire::{Code, Failure};
+use super::wire::{ApiFailure, Code};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, header};
@@ -45,7 +45,7 @@ const SILENT_MS_MAX: u32 = 30_000;
 
 /// The limits of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Maximum open connections after their handshake; further ones are closed at once.
     pub connections: usize,
     /// Maximum connections before the end of their handshake, of all addresses; further ones are
@@ -61,7 +61,7 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 512,
@@ -93,7 +93,7 @@ pub async fn serve_tls(
     listener: TcpListener,
     tls: ServerTls,
     served: impl Into<Served>,
-    limits: Limits,
+    limits: ServerLimits,
     shutdown: impl Future<Output = ()>,
 ) {
     let served: Served = served.into();
@@ -163,7 +163,7 @@ pub async fn serve_tls(
         }
     };
     // Both parts are limited above; the limit of their sum must not be lower.
-    let limits = Limits { connections: limits.connections + limits.handshakes, ..limits };
+    let limits = ServerLimits { connections: limits.connections + limits.handshakes, ..limits };
     accept_loop(&listener, serve, limits, shutdown).await;
 }
 
@@ -192,7 +192,7 @@ impl Accept for TcpListener {
 pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'static>(
     listener: &A,
     serve: impl Fn(A::Connection, watch::Receiver<bool>) -> S,
-    limits: Limits,
+    limits: ServerLimits,
     shutdown: impl Future<Output = ()>,
 ) {
     let (stop, stopped) = watch::channel(false);
@@ -322,7 +322,7 @@ pub(super) async fn answer(
             true => "the CA of the caller's certificate was replaced: the certificate is no longer accepted",
             false => "the caller's certificate has expired",
         };
-        let failure = Failure::new(Code::CredentialExpired, text);
+        let failure = ApiFailure::new(Code::CredentialExpired, text);
         let next = match &caller {
             Caller::Node { .. } => "the node's daemon requests a new one; to follow it, on a manager: remoor nodes",
             _ if caller.has_replaced_ca() => {

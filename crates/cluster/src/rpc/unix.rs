@@ -2,7 +2,7 @@
 //! user.
 
 use super::caller::{Caller, PeerAddr};
-use super::server::{Accept, Limits, accept_loop, serve_connection};
+use super::server::{Accept, ServerLimits, accept_loop, serve_connection};
 use axum::Router;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Drop for LocalSocket {
 }
 
 /// Serves `router` to local processes until `shutdown` is ready, then removes the socket.
-pub async fn serve_unix(socket: LocalSocket, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+pub async fn serve_unix(socket: LocalSocket, router: Router, limits: ServerLimits, shutdown: impl Future<Output = ()>) {
     let serve = |stream: UnixStream, stop: watch::Receiver<bool>| {
         let router = router.clone();
         async move {

@@ -136,7 +136,7 @@ impl fmt::Display for Code {
 /// An error answer: `{"error": {"code", "message", "next", "details"}}`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct ApiFailure {
     pub code: Code,
     /// For operators: lowercase, without a final full stop.
     pub message: String,
@@ -146,7 +146,7 @@ pub struct Failure {
     pub details: Box<Value>,
 }
 
-impl Failure {
+impl ApiFailure {
     /// A failure without next step and details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), next: None, details: Box::default() }
@@ -182,7 +182,7 @@ pub(super) struct ErrorFields {
     pub details: Value,
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiFailure {
     fn into_response(self) -> Response {
         let Self { code, message, next, details } = self;
         let error = ErrorFields { code: code.as_str().to_owned(), message, next, details: *details };
@@ -210,7 +210,7 @@ impl<T: Serialize> IntoResponse for TimedJson<T> {
                 axum::Json(value).into_response()
             }
             Err(error) => {
-                Failure::new(Code::Internal, format!("the answer cannot be encoded: {error}")).into_response()
+                ApiFailure::new(Code::Internal, format!("the answer cannot be encoded: {error}")).into_response()
             }
         }
     }
@@ -221,11 +221,11 @@ impl<T: Serialize> IntoResponse for TimedJson<T> {
 pub struct Json<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
-    type Rejection = Failure;
+    type Rejection = ApiFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiFailure> {
         let Raw(body) = Raw::from_request(request, state).await?;
-        let bad = |e: serde_json::Error| Failure::new(Code::BadRequest, format!("the request's body: {e}"));
+        let bad = |e: serde_json::Error| ApiFailure::new(Code::BadRequest, format!("the request's body: {e}"));
         serde_json::from_slice(&body).map(Self).map_err(bad)
     }
 }
@@ -237,9 +237,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 pub struct Strict<T>(pub T);
 
 impl<T: DeserializeOwned + Serialize + Default + 'static, S: Send + Sync> FromRequest<S> for Strict<T> {
-    type Rejection = Failure;
+    type Rejection = ApiFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiFailure> {
         let Raw(body) = Raw::from_request(request, state).await?;
         parse_strict(&body).map(Self)
     }
@@ -256,8 +256,8 @@ fn known_keys<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
     known.entry(TypeId::of::<T>()).or_insert_with(keys).clone()
 }
 
-fn parse_strict<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) -> Result<T, Failure> {
-    let bad = |text: String| Failure::new(Code::BadRequest, format!("the request's body: {text}"));
+fn parse_strict<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) -> Result<T, ApiFailure> {
+    let bad = |text: String| ApiFailure::new(Code::BadRequest, format!("the request's body: {text}"));
     let body = if body.is_empty() { b"{}" } else { body };
     let given: Map<String, Value> = serde_json::from_slice(body).map_err(|e| bad(e.to_string()))?;
     let known = known_keys::<T>();
@@ -265,7 +265,7 @@ fn parse_strict<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         let key: String = key.chars().filter(|c| !c.is_control()).take(KEY_CHARS_MAX).collect();
         let may = if names.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", names.join(", ")) };
-        let failure = Failure::new(Code::UnknownKey, format!("the request's body: unknown key `{key}`; {may}"));
+        let failure = ApiFailure::new(Code::UnknownKey, format!("the request's body: unknown key `{key}`; {may}"));
         return Err(failure.details(serde_json::json!({ "key": key, "known": names })));
     }
     serde_json::from_slice(body).map_err(|e| match first_invalid_value::<T>(&given, &known) {
@@ -296,15 +296,15 @@ fn first_invalid_value<T: DeserializeOwned>(
 pub struct Raw(pub Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
-    type Rejection = Failure;
+    type Rejection = ApiFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiFailure> {
         match tokio::time::timeout(BODY_WITHIN, Bytes::from_request(request, state)).await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Failure::new(Code::TooLarge, "the request's body is larger than this endpoint accepts"))
+                Err(ApiFailure::new(Code::TooLarge, "the request's body is larger than this endpoint accepts"))
             }
-            Ok(Err(rejection)) => Err(Failure::new(Code::BadRequest, rejection.body_text())),
+            Ok(Err(rejection)) => Err(ApiFailure::new(Code::BadRequest, rejection.body_text())),
             Err(_) => Err(late_body()),
         }
     }
@@ -312,19 +312,19 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 
 /// Reads a body of at most `most` bytes within the usual time limit, for a handler that forwards a
 /// request.
-pub async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Failure> {
+pub async fn read_bounded(body: Body, most: usize) -> Result<Bytes, ApiFailure> {
     match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
             let text = format!("the request's body is incomplete or larger than {most} bytes");
-            Err(Failure::new(Code::TooLarge, text))
+            Err(ApiFailure::new(Code::TooLarge, text))
         }
         Err(_) => Err(late_body()),
     }
 }
 
-fn late_body() -> Failure {
-    Failure::new(Code::Timeout, format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs()))
+fn late_body() -> ApiFailure {
+    ApiFailure::new(Code::Timeout, format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs()))
 }
 
 /// The body limit for routes that accept Raft messages or blobs: `.layer(large_body())`.
@@ -336,10 +336,10 @@ pub fn large_body() -> DefaultBodyLimit {
 /// other requests with errors.
 pub fn finish(router: Router) -> Router {
     let no_such = |method: Method, uri: Uri| async move {
-        Failure::new(Code::NotFound, format!("no such endpoint: {method} {}", uri.path()))
+        ApiFailure::new(Code::NotFound, format!("no such endpoint: {method} {}", uri.path()))
     };
     let wrong_method = |method: Method, uri: Uri| async move {
-        Failure::new(Code::MethodNotAllowed, format!("{} does not accept {method}", uri.path()))
+        ApiFailure::new(Code::MethodNotAllowed, format!("{} does not accept {method}", uri.path()))
     };
     router.fallback(no_such).method_not_allowed_fallback(wrong_method).layer(DefaultBodyLimit::max(BODY_MAX))
 }

@@ -4,11 +4,11 @@ use super::draft::{Draft, SourcePosition};
 use super::pattern;
 use crate::scalar::Scalar;
 use crate::suggest;
-use crate::tree::{ConfigNodeKind, Key, Node};
+use crate::tree::{ConfigKey, ConfigNode, ConfigNodeKind};
 use serde_json::Value;
 
 /// Reads the groups of `root` into `draft`; also records faults there.
-pub fn read(file: &str, root: &Node, draft: &mut Draft) {
+pub fn read(file: &str, root: &ConfigNode, draft: &mut Draft) {
     let mut reader = YamlInventoryReader { file, draft };
     let Some(groups) = root.entries() else {
         let fault =
@@ -34,14 +34,14 @@ struct YamlInventoryReader<'a> {
 }
 
 impl YamlInventoryReader<'_> {
-    fn position(&self, node: &Node) -> SourcePosition {
+    fn position(&self, node: &ConfigNode) -> SourcePosition {
         SourcePosition::new(self.file, node.line, node.column)
     }
-    fn at_key(&self, key: &Key) -> SourcePosition {
+    fn at_key(&self, key: &ConfigKey) -> SourcePosition {
         SourcePosition::new(self.file, key.line, key.column)
     }
 
-    fn group(&mut self, name: &Key, node: &Node) {
+    fn group(&mut self, name: &ConfigKey, node: &ConfigNode) {
         let name_text = name.text.trim();
         if name_text.is_empty() {
             self.draft.faults.push(self.at_key(name).fault("a group without a name"));
@@ -81,7 +81,7 @@ impl YamlInventoryReader<'_> {
         }
     }
 
-    fn hosts(&mut self, group: &str, node: &Node) {
+    fn hosts(&mut self, group: &str, node: &ConfigNode) {
         for (pattern, vars) in self.names(node, "hosts") {
             let at = self.at_key(&pattern);
             let (names, port) = match pattern::expand(&pattern.text) {
@@ -108,10 +108,10 @@ impl YamlInventoryReader<'_> {
     }
 
     /// The entries of `hosts:` or `children:`: a mapping, or one name as text.
-    fn names<'n>(&mut self, node: &'n Node, what: &str) -> Vec<(Key, Option<&'n Node>)> {
+    fn names<'n>(&mut self, node: &'n ConfigNode, what: &str) -> Vec<(ConfigKey, Option<&'n ConfigNode>)> {
         match &node.kind {
             ConfigNodeKind::Scalar { text, scalar: Scalar::Str } => {
-                vec![(Key { text: text.clone(), line: node.line, column: node.column }, None)]
+                vec![(ConfigKey { text: text.clone(), line: node.line, column: node.column }, None)]
             }
             ConfigNodeKind::List(_) => {
                 let fault = self.position(node).fault(format!("`{what}` takes a mapping, not a list"));
@@ -122,7 +122,7 @@ impl YamlInventoryReader<'_> {
         }
     }
 
-    fn mapping<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(Key, Node)] {
+    fn mapping<'n>(&mut self, node: &'n ConfigNode, what: &str) -> &'n [(ConfigKey, ConfigNode)] {
         if let Some(entries) = node.entries() {
             return entries;
         }

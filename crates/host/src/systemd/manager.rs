@@ -13,20 +13,20 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
 /// An operation on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Job {
+pub enum UnitJob {
     Start,
     Stop,
     Restart,
     Reload,
 }
 
-impl Job {
+impl UnitJob {
     fn method(self) -> &'static str {
         match self {
-            Job::Start => "StartUnit",
-            Job::Stop => "StopUnit",
-            Job::Restart => "RestartUnit",
-            Job::Reload => "ReloadUnit",
+            UnitJob::Start => "StartUnit",
+            UnitJob::Stop => "StopUnit",
+            UnitJob::Restart => "RestartUnit",
+            UnitJob::Reload => "ReloadUnit",
         }
     }
 }
@@ -99,7 +99,7 @@ impl<'a> SystemdManager<'a> {
 
     /// Starts a job. With `wait` returns its result after it has ended; `done` means success.
     /// Otherwise returns None.
-    pub fn run(&mut self, job: Job, unit: &str, wait: bool) -> Result<Option<String>, BusError> {
+    pub fn run(&mut self, job: UnitJob, unit: &str, wait: bool) -> Result<Option<String>, BusError> {
         if wait && !self.subscribed {
             self.subscribe()?;
         }

@@ -23,7 +23,7 @@ mod tests;
 mod wire;
 
 pub use bus::{BusDeadline, BusError};
-pub use manager::{Job, SystemdManager, UnitFileChange};
+pub use manager::{SystemdManager, UnitFileChange, UnitJob};
 
 use std::path::{Path, PathBuf};
 

@@ -33,10 +33,10 @@ fn a_unit_is_shown_and_started() {
     let mut manager = SystemdManager::open(&sockets, deadline(None)).unwrap();
     let shown = manager.show("a.service").unwrap();
     assert_eq!(shown.into_iter().collect::<Vec<_>>(), [("LoadState".to_owned(), "loaded".to_owned())]);
-    assert_eq!(manager.run(Job::Start, "a.service", true).unwrap().as_deref(), Some("done"));
-    assert_eq!(manager.run(Job::Stop, "a.service", true).unwrap().as_deref(), Some("timeout"));
-    assert_eq!(manager.run(Job::Stop, "a.service", false).unwrap(), None);
-    let refused = manager.run(Job::Reload, "a.service", true).unwrap_err();
+    assert_eq!(manager.run(UnitJob::Start, "a.service", true).unwrap().as_deref(), Some("done"));
+    assert_eq!(manager.run(UnitJob::Stop, "a.service", true).unwrap().as_deref(), Some("timeout"));
+    assert_eq!(manager.run(UnitJob::Stop, "a.service", false).unwrap(), None);
+    let refused = manager.run(UnitJob::Reload, "a.service", true).unwrap_err();
     assert_eq!(refused.to_string(), "Unit a.service not loaded.");
     manager.set_unit_files(UnitFileChange::Enable { force: true }, "a.service").unwrap();
     assert_eq!(
@@ -74,7 +74,7 @@ fn the_bus_daemon_is_greeted_and_job_signals_are_subscribed() {
     });
     let sockets = SystemdSockets { private: dir.path().join("none"), bus: Some(listening.private) };
     let mut manager = SystemdManager::open(&sockets, deadline(None)).unwrap();
-    assert_eq!(manager.run(Job::Start, "a.service", true).unwrap().as_deref(), Some("done"));
+    assert_eq!(manager.run(UnitJob::Start, "a.service", true).unwrap().as_deref(), Some("done"));
     assert_eq!(*log.lock().unwrap(), ["Hello", "AddMatch", "Subscribe", "StartUnit"]);
 }
 
@@ -92,11 +92,11 @@ fn a_silent_peer_times_out() {
     assert!(matches!(manager.show("a.service"), Err(BusError::TimedOut)));
     assert!(matches!(manager.show("a.service"), Err(BusError::Lost(_))));
     let mut manager = open(Some(Duration::from_millis(300)));
-    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(BusError::TimedOut)));
-    assert!(matches!(open(None).run(Job::Stop, "a.service", true), Err(BusError::Garbled(_))));
+    assert!(matches!(manager.run(UnitJob::Start, "a.service", true), Err(BusError::TimedOut)));
+    assert!(matches!(open(None).run(UnitJob::Stop, "a.service", true), Err(BusError::Garbled(_))));
     let asked = std::cell::Cell::new(0);
     let stop = Box::new(|| asked.replace(asked.get() + 1) > 2);
     let patience = BusDeadline { stop, ..deadline(None) };
     let mut manager = SystemdManager::open(&sockets, patience).unwrap();
-    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(BusError::Cancelled)));
+    assert!(matches!(manager.run(UnitJob::Start, "a.service", true), Err(BusError::Cancelled)));
 }

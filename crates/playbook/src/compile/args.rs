@@ -3,7 +3,7 @@
 use super::{Compiler, ELSEWHERE, module_specs, option_types, options};
 use crate::elevation;
 use crate::suggestions::nearest;
-use crate::yaml::{Key, Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::{expr, pyregex, var_map, word_split};
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ struct TaskOptions {
 
 impl TaskOptions {
     /// Adds options that are written as a map. They replace options of the same name.
-    fn add(&mut self, pairs: &[(Key, Node)]) {
+    fn add(&mut self, pairs: &[(SpannedKey, SpannedNode)]) {
         for (key, value) in pairs {
             self.places.push((key.text.clone(), (key.line, key.column)));
             self.values.insert(key.text.clone(), value.json());
@@ -36,14 +36,14 @@ impl Compiler<'_> {
         &mut self,
         file: &str,
         spec: &module_specs::ModuleSpec,
-        key: &Key,
-        node: &Node,
-        more: Option<&Node>,
-        defaults: Option<&Node>,
+        key: &SpannedKey,
+        node: &SpannedNode,
+        more: Option<&SpannedNode>,
+        defaults: Option<&SpannedNode>,
     ) -> Map<String, Value> {
         let mut options = TaskOptions { at: (key.line, key.column), values: Map::new(), places: Vec::new() };
         // `module_defaults` have less precedence than the options of the task.
-        options.add(defaults.and_then(Node::map).unwrap_or_default());
+        options.add(defaults.and_then(SpannedNode::map).unwrap_or_default());
         if let Some(more) = more {
             options.add(more.map().unwrap_or_default());
             self.check_markup(file, more);
@@ -75,8 +75,8 @@ impl Compiler<'_> {
         &mut self,
         file: &str,
         spec: &module_specs::ModuleSpec,
-        key: &Key,
-        node: &Node,
+        key: &SpannedKey,
+        node: &SpannedNode,
         options: &mut TaskOptions,
     ) -> bool {
         match &node.data {
@@ -212,7 +212,7 @@ impl Compiler<'_> {
     }
 
     /// `that` of assert and `var` of debug are expressions, not templates.
-    fn conditions_inside(&mut self, file: &str, module: &str, node: &Node) {
+    fn conditions_inside(&mut self, file: &str, module: &str, node: &SpannedNode) {
         match module {
             "assert" => {
                 if let Some(that) = node.get("that") {

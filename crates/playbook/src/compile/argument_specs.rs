@@ -5,7 +5,7 @@ use super::needed_vars::names_set;
 use super::{Compiler, Context};
 use crate::plan::Plan;
 use crate::var_map;
-use crate::yaml::Node;
+use crate::yaml::SpannedNode;
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ impl Compiler<'_> {
     pub(super) fn argument_specs(
         &mut self,
         dir: &str,
-        meta: Option<&Node>,
+        meta: Option<&SpannedNode>,
         entry: &str,
         own: &Context,
         from: (&str, (u32, u32)),
@@ -34,7 +34,8 @@ impl Compiler<'_> {
         let specs = parsed.as_deref().and_then(|node| node.get("argument_specs"));
         let Some(specs) = specs.or_else(|| meta?.get("argument_specs")) else { return };
         let entry = entry.trim_end_matches(".yml").trim_end_matches(".yaml");
-        let options = specs.get(entry).and_then(|entry| entry.get("options")).and_then(Node::map).unwrap_or_default();
+        let options =
+            specs.get(entry).and_then(|entry| entry.get("options")).and_then(SpannedNode::map).unwrap_or_default();
         let (file, at) = from;
         let role = own.role.as_ref().map(|role| role.name.clone()).unwrap_or_default();
         if options.iter().any(|(_, option)| option.get("type").is_some() || option.get("options").is_some()) {
@@ -58,7 +59,7 @@ impl Compiler<'_> {
                 let fault = Fault::error(file, at.0, at.1, message).hint(says.clone());
                 self.unmet.push(Unmet { name: key.text.clone(), fault, missing: true });
             }
-            let Some(Value::Array(choices)) = option.get("choices").map(Node::json) else { continue };
+            let Some(Value::Array(choices)) = option.get("choices").map(SpannedNode::json) else { continue };
             let Some(value) = self.fixed_value(&key.text, own) else { continue };
             let given = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
             let Some(wrong) = given.iter().find(|v| !choices.iter().any(|choice| value_text(choice) == value_text(v)))

@@ -4,11 +4,11 @@ use super::{Compiler, Context};
 use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
 use crate::suggestions::nearest;
 use crate::var_map;
-use crate::yaml::{Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedNode};
 use std::collections::BTreeSet;
 
 impl Compiler<'_> {
-    pub(super) fn handlers(&mut self, node: &Node, context: &Context) -> Vec<Handler> {
+    pub(super) fn handlers(&mut self, node: &SpannedNode, context: &Context) -> Vec<Handler> {
         let context = Context { handler: true, notify: Vec::new(), ..context.clone() };
         let mut out = Vec::new();
         self.handler_lists += 1;

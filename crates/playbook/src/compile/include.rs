@@ -4,7 +4,7 @@
 use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, Role, assets};
 use crate::plan::{Choices, DynamicInclude, PlanStep, RejectedChoices, Task};
-use crate::yaml::{Key, Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Compiler<'_> {
         path: &str,
         context: &Context,
         from: (&str, (u32, u32)),
-    ) -> Option<(std::rc::Rc<Node>, Context)> {
+    ) -> Option<(std::rc::Rc<SpannedNode>, Context)> {
         if context.open.iter().any(|open| open == path) {
             let mut chain: Vec<&str> = context.open.iter().map(String::as_str).collect();
             chain.push(path);
@@ -49,8 +49,13 @@ impl Compiler<'_> {
 
     /// Decides whether an old `include` is an import or an include. As in Ansible, one with a
     /// literal name and without a loop is an import.
-    pub(super) fn old_include(&mut self, file: &str, call: &TaskModule, pairs: &[(Key, Node)]) -> &'static str {
-        let text = call.args.text().or_else(|| call.args.get("file").and_then(Node::text)).unwrap_or_default();
+    pub(super) fn old_include(
+        &mut self,
+        file: &str,
+        call: &TaskModule,
+        pairs: &[(SpannedKey, SpannedNode)],
+    ) -> &'static str {
+        let text = call.args.text().or_else(|| call.args.get("file").and_then(SpannedNode::text)).unwrap_or_default();
         let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
         let told = pairs.iter().find(|(key, _)| key.text == "static");
         let told = told.map(|(_, value)| !self.boolean(file, "static", value));
@@ -63,7 +68,7 @@ impl Compiler<'_> {
     /// keywords of its kind, in addition to the general ones.
     pub(super) fn reject_ineffective_keywords(
         &mut self,
-        node: &Node,
+        node: &SpannedNode,
         call: &TaskModule,
         file: &str,
         known: &[&str],
@@ -83,7 +88,7 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn import_tasks(&mut self, node: &Node, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
+    pub(super) fn import_tasks(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
         let at = (call.key.line, call.key.column);
         self.reject_ineffective_keywords(node, call, &own.file, &INHERITED, "use include_tasks");
         let args = self.args(&own.file, call.spec, call.key, &call.args, node.get("args"), None);
@@ -118,7 +123,7 @@ impl Compiler<'_> {
 
     pub(super) fn include_tasks(
         &mut self,
-        node: &Node,
+        node: &SpannedNode,
         call: &TaskModule,
         own: &Context,
         around: &Context,
@@ -147,7 +152,12 @@ impl Compiler<'_> {
 
     /// The context of the tasks of a dynamic include: the surrounding context, the variables of the
     /// include, and `apply`.
-    pub(super) fn include_context(&mut self, own: &Context, around: &Context, apply: Option<&Node>) -> Option<Context> {
+    pub(super) fn include_context(
+        &mut self,
+        own: &Context,
+        around: &Context,
+        apply: Option<&SpannedNode>,
+    ) -> Option<Context> {
         let mut inner = Context { vars: own.vars.clone(), run_once: own.run_once, dynamic: true, ..around.clone() };
         inner.include_params.extend(own.vars.iter().skip(around.vars.len()));
         let Some(apply) = apply else { return Some(inner) };
@@ -251,10 +261,10 @@ impl Compiler<'_> {
             return *known;
         }
         let parsed = self.files.text(path).map(|text| crate::yaml::parse(path, text));
-        let a_play = |item: &Node| item.get("hosts").is_some() || item.get("import_playbook").is_some();
+        let a_play = |item: &SpannedNode| item.get("hosts").is_some() || item.get("import_playbook").is_some();
         let shape = match parsed {
             Some(Ok((node, _))) => {
-                let tasks = |items: &[Node]| !items.iter().any(|item| item.map().is_none() || a_play(item));
+                let tasks = |items: &[SpannedNode]| !items.iter().any(|item| item.map().is_none() || a_play(item));
                 let empty = node.data == SpannedData::Null;
                 (empty || node.list().is_some_and(tasks), empty || node.map().is_some())
             }
@@ -286,14 +296,14 @@ pub(super) const INHERITED: [&str; 16] = [
 ];
 
 /// Splits off one option: returns the options without `name`, and its value.
-pub(super) fn split_option(args: &mut Node, name: &str) -> (Node, Option<Node>) {
+pub(super) fn split_option(args: &mut SpannedNode, name: &str) -> (SpannedNode, Option<SpannedNode>) {
     let SpannedData::Map(pairs) = &args.data else { return (args.clone(), None) };
     let (found, rest): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(|(key, _)| key.text == name);
-    (Node { data: SpannedData::Map(rest), ..args.clone() }, found.into_iter().next().map(|(_, value)| value))
+    (SpannedNode { data: SpannedData::Map(rest), ..args.clone() }, found.into_iter().next().map(|(_, value)| value))
 }
 
 /// Rewrites a task whose file is `{{ lookup('first_found', x) }}` to the equivalent loop.
-pub(super) fn first_found(node: &Node) -> Option<Node> {
+pub(super) fn first_found(node: &SpannedNode) -> Option<SpannedNode> {
     let pairs = node.map()?;
     let (at, text) = pairs.iter().enumerate().find_map(|(at, (key, value))| {
         let takes = matches!(super::module_specs::short_name(&key.text), "include_vars" | "include_tasks");
@@ -318,8 +328,8 @@ pub(super) fn first_found(node: &Node) -> Option<Node> {
         data => *data = item,
     }
     let (line, column) = (value.line, value.column);
-    let key = Key { line, column, text: "with_first_found".into(), boolean: None };
-    let list = Node { line, column, data: SpannedData::Text(format!("{{{{ {} }}}}", term.trim())) };
+    let key = SpannedKey { line, column, text: "with_first_found".into(), boolean: None };
+    let list = SpannedNode { line, column, data: SpannedData::Text(format!("{{{{ {} }}}}", term.trim())) };
     pairs.push((key, list));
-    Some(Node { data: SpannedData::Map(pairs), ..node.clone() })
+    Some(SpannedNode { data: SpannedData::Map(pairs), ..node.clone() })
 }

@@ -5,21 +5,21 @@ use super::{Compiler, Context, ELSEWHERE, module_specs};
 use crate::hosts::LOCAL;
 use crate::suggestions::nearest;
 use crate::var_map;
-use crate::yaml::{Key, Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use serde_json::Value;
 use std::rc::Rc;
 
 impl Compiler<'_> {
     /// Reads the inherited keywords of one level. Its variables are already in the context; the
     /// caller handles `when` and `vars`.
-    pub(super) fn inherit(&mut self, file: &str, node: &Node, context: &mut Context) {
+    pub(super) fn inherit(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         for (key, value) in node.map().unwrap_or_default() {
             self.keyword(file, key, value, context);
         }
         self.delegation(file, node, context);
     }
 
-    pub(super) fn keyword(&mut self, file: &str, key: &Key, value: &Node, context: &mut Context) {
+    pub(super) fn keyword(&mut self, file: &str, key: &SpannedKey, value: &SpannedNode, context: &mut Context) {
         let at = (key.line, key.column);
         let word = key.text.as_str();
         match word {
@@ -30,7 +30,7 @@ impl Compiler<'_> {
             "environment" => {
                 self.check_markup(file, value);
                 let maps = value.list().unwrap_or(std::slice::from_ref(value));
-                context.environment.extend(maps.iter().map(Node::json));
+                context.environment.extend(maps.iter().map(SpannedNode::json));
             }
             "ignore_errors" => {
                 self.check_markup(file, value);
@@ -50,7 +50,7 @@ impl Compiler<'_> {
             "notify" => {
                 self.check_markup(file, value);
                 let items = value.list().unwrap_or(std::slice::from_ref(value));
-                context.notify.extend(items.iter().filter_map(Node::text));
+                context.notify.extend(items.iter().filter_map(SpannedNode::text));
             }
             "throttle" if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") => {
                 self.fault_hint(file, at, "`throttle` is not part of the language", ELSEWHERE);
@@ -102,7 +102,7 @@ impl Compiler<'_> {
     }
 
     /// Reads a boolean, or markup that will give one.
-    fn truth(&mut self, file: &str, key: &str, node: &Node) -> Value {
+    fn truth(&mut self, file: &str, key: &str, node: &SpannedNode) -> Value {
         if node.text().is_some_and(|text| var_map::has_markup(&text)) {
             self.check_markup(file, node);
             return node.json();
@@ -110,7 +110,7 @@ impl Compiler<'_> {
         Value::Bool(self.boolean(file, key, node))
     }
 
-    fn tags(&mut self, file: &str, node: &Node, context: &Context) -> Vec<String> {
+    fn tags(&mut self, file: &str, node: &SpannedNode, context: &Context) -> Vec<String> {
         let mut out = Vec::new();
         for item in node.list().unwrap_or(std::slice::from_ref(node)) {
             match item.text() {
@@ -126,7 +126,7 @@ impl Compiler<'_> {
     }
 
     /// Reads `no_log`. A value that is only known during a run counts as true.
-    fn no_log(&mut self, file: &str, node: &Node, context: &Context) -> bool {
+    fn no_log(&mut self, file: &str, node: &SpannedNode, context: &Context) -> bool {
         if !node.text().is_some_and(|text| var_map::has_markup(&text)) {
             return self.boolean(file, "no_log", node);
         }
@@ -140,7 +140,7 @@ impl Compiler<'_> {
     }
 
     /// Reads a number of seconds or attempts, or markup that will give one.
-    pub(super) fn number(&mut self, file: &str, key: &str, node: &Node) -> Option<Value> {
+    pub(super) fn number(&mut self, file: &str, key: &str, node: &SpannedNode) -> Option<Value> {
         self.check_markup(file, node);
         let json = node.json();
         let good =
@@ -151,7 +151,7 @@ impl Compiler<'_> {
         Some(json)
     }
 
-    fn elevation(&mut self, file: &str, key: &Key, value: &Node, context: &mut Context) {
+    fn elevation(&mut self, file: &str, key: &SpannedKey, value: &SpannedNode, context: &mut Context) {
         let at = (key.line, key.column);
         let word = key.text.as_str();
         if word.starts_with("sudo") {
@@ -191,7 +191,7 @@ impl Compiler<'_> {
     }
 
     /// Rejects `delegate_to`, unless it names the node itself.
-    fn delegation(&mut self, file: &str, node: &Node, context: &Context) {
+    fn delegation(&mut self, file: &str, node: &SpannedNode, context: &Context) {
         let Some(to) = node.get("delegate_to") else { return };
         if to.data == SpannedData::Null {
             return;
@@ -215,7 +215,7 @@ impl Compiler<'_> {
     }
 
     /// Rejects collections that may give the short names of modules another meaning.
-    pub(super) fn collections(&mut self, file: &str, node: &Node) {
+    pub(super) fn collections(&mut self, file: &str, node: &SpannedNode) {
         for name in self.word_list(file, "collections", node) {
             let known = ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name.as_str());
             if !known && !name.starts_with("community.") {
@@ -225,7 +225,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn module_defaults(&mut self, file: &str, node: &Node, context: &mut Context) {
+    fn module_defaults(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         for map in node.list().unwrap_or(std::slice::from_ref(node)) {
             let Some(pairs) = map.map() else {
                 let message = format!("`module_defaults` takes maps, found {}", map.kind());

@@ -32,7 +32,7 @@ use super::hosts::InventoryNames;
 use super::plan::{Blob, Handler, PLAN_VERSION, Plan, SourcePlace, TaskCondition, VarsFile};
 use super::schedule::PlayKeys;
 use super::var_map::{self, SharedVar};
-use super::yaml::{self, Node, SpannedData};
+use super::yaml::{self, SpannedData, SpannedNode};
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -170,7 +170,7 @@ struct Compiler<'a> {
     /// Layers of variable files, by path.
     layer_of: BTreeMap<String, u32>,
     blobs: BTreeMap<String, Blob>,
-    parsed: BTreeMap<String, Option<Rc<Node>>>,
+    parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
     checked: BTreeSet<String>,
     /// Whether a file could be a file of tasks, and of variables.
     shapes: RefCell<BTreeMap<String, (bool, bool)>>,
@@ -246,7 +246,7 @@ struct Context {
     timeout: Option<Value>,
     notify: Vec<String>,
     /// Default options by module name.
-    module_defaults: BTreeMap<String, Rc<Node>>,
+    module_defaults: BTreeMap<String, Rc<SpannedNode>>,
     /// Task files that are being read, outermost first.
     open: Vec<String>,
     /// The context is a handler; handlers are compiled whatever their tags.
@@ -332,7 +332,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Parses a YAML file of the set, once. None if it has an error, which is recorded.
-    fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<Node>> {
+    fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
         if let Some(known) = self.parsed.get(path) {
             return known.clone();
         }
@@ -365,7 +365,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reads a map of variables and checks its templates.
-    fn vars(&mut self, file: &str, node: &Node) -> Map<String, Value> {
+    fn vars(&mut self, file: &str, node: &SpannedNode) -> Map<String, Value> {
         match &node.data {
             SpannedData::Null => Map::new(),
             SpannedData::Map(pairs) => {
@@ -396,7 +396,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Checks every template in a value.
-    fn check_markup(&mut self, file: &str, node: &Node) {
+    fn check_markup(&mut self, file: &str, node: &SpannedNode) {
         match &node.data {
             SpannedData::Text(text) if var_map::has_markup(text) => {
                 if let Err(e) = expr::check_template(text) {
@@ -426,7 +426,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reads `when` and similar keywords: one condition or a list of them.
-    fn conditions(&mut self, file: &str, key: &str, node: &Node) -> Vec<TaskCondition> {
+    fn conditions(&mut self, file: &str, key: &str, node: &SpannedNode) -> Vec<TaskCondition> {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
         for item in items {
@@ -448,7 +448,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reads texts that must be known before the run: numbers, words, or markup that gives some.
-    fn known_texts(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> Vec<String> {
+    fn known_texts(&mut self, file: &str, key: &str, node: &SpannedNode, context: &Context) -> Vec<String> {
         let at = (node.line, node.column);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         match expr::render_json(&self.known_scope(context), &node.json()) {
@@ -467,16 +467,16 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reads a boolean that must be known before the run.
-    fn known_bool(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> bool {
+    fn known_bool(&mut self, file: &str, key: &str, node: &SpannedNode, context: &Context) -> bool {
         if !node.text().is_some_and(|text| var_map::has_markup(&text)) {
             return self.boolean(file, key, node);
         }
         let Some(text) = self.known_texts(file, key, node, context).pop() else { return false };
-        let known = Node { data: SpannedData::Text(text), ..node.clone() };
+        let known = SpannedNode { data: SpannedData::Text(text), ..node.clone() };
         self.boolean(file, key, &known)
     }
 
-    fn boolean(&mut self, file: &str, key: &str, node: &Node) -> bool {
+    fn boolean(&mut self, file: &str, key: &str, node: &SpannedNode) -> bool {
         var_map::boolean(&node.json()).unwrap_or_else(|| {
             self.fault(file, (node.line, node.column), format!("`{key}` takes yes or no, found {}", node.kind()));
             false
@@ -484,7 +484,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reads a list of words, or one text separated by commas.
-    fn word_list(&mut self, file: &str, key: &str, node: &Node) -> Vec<String> {
+    fn word_list(&mut self, file: &str, key: &str, node: &SpannedNode) -> Vec<String> {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
         for item in items {

@@ -7,7 +7,7 @@ use crate::plan::{Play, VarsFile};
 use crate::schedule::{PlayKeys, Schedule};
 use crate::scope::ExprScope;
 use crate::suggestions::nearest;
-use crate::yaml::{Key, Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::{expr, var_map};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ impl Compiler<'_> {
     }
 
     /// Applies or rejects keywords that only plays have and that concern a single host.
-    fn own_keys(&mut self, file: &str, node: &Node, context: &Context) {
+    fn own_keys(&mut self, file: &str, node: &SpannedNode, context: &Context) {
         for (key, value) in node.map().unwrap_or_default() {
             let at = (key.line, key.column);
             match key.text.as_str() {
@@ -98,7 +98,7 @@ impl Compiler<'_> {
                     }
                 }
                 "user" => {
-                    let key = Key { text: "remote_user".into(), ..key.clone() };
+                    let key = SpannedKey { text: "remote_user".into(), ..key.clone() };
                     self.keyword(file, &key, value, &mut context.clone());
                 }
                 "gather_facts" => {
@@ -174,7 +174,7 @@ impl Compiler<'_> {
         Some(context)
     }
 
-    pub(super) fn known_key(&mut self, file: &str, key: &Key, known: &[&str], what: &str) -> bool {
+    pub(super) fn known_key(&mut self, file: &str, key: &SpannedKey, known: &[&str], what: &str) -> bool {
         if known.contains(&key.text.as_str()) {
             return true;
         }
@@ -189,7 +189,7 @@ impl Compiler<'_> {
     }
 
     /// Whether the play's patterns select this host.
-    fn selects_host(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
+    fn selects_host(&mut self, file: &str, node: &SpannedNode, keys: &PlayKeys) -> bool {
         let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
         let selected = self.known_hosts().select(&keys.hosts);
         match selected {
@@ -228,7 +228,7 @@ impl Compiler<'_> {
     /// Reads `vars_files`. Each item is a file, or a list of which the first existing file is used.
     /// If the name of a file depends on the node, the node selects it. The same holds for all
     /// following files, because they have higher precedence.
-    fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
+    fn vars_files(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         for item in items.iter().filter(|item| item.data != SpannedData::Null) {
             let at = (item.line, item.column);

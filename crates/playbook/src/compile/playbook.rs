@@ -5,7 +5,7 @@ use super::{Compiler, Context, ELSEWHERE, assets, module_specs};
 use crate::hosts::InventoryNames;
 use crate::plan::{SourcePlace, TaskCondition};
 use crate::schedule::{HostOrder, PlayKeys, Portion};
-use crate::yaml::{Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedNode};
 use crate::{expr, var_map};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ const PLAYS_MAX: usize = 2_000;
 #[derive(Clone, Default)]
 pub(super) struct PlaySource {
     pub file: String,
-    list: Option<Rc<Node>>,
+    list: Option<Rc<SpannedNode>>,
     at: usize,
     pub vars: Map<String, Value>,
     pub tags: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct PlaySource {
 }
 
 impl PlaySource {
-    pub fn node(&self) -> Option<&Node> {
+    pub fn node(&self) -> Option<&SpannedNode> {
         self.list.as_ref()?.list()?.get(self.at)
     }
 }
@@ -94,7 +94,14 @@ impl Compiler<'_> {
         }
     }
 
-    fn import(&mut self, file: &str, item: &Node, name: &Node, mut source: PlaySource, out: &mut Vec<PlaySource>) {
+    fn import(
+        &mut self,
+        file: &str,
+        item: &SpannedNode,
+        name: &SpannedNode,
+        mut source: PlaySource,
+        out: &mut Vec<PlaySource>,
+    ) {
         let at = (name.line, name.column);
         for (key, value) in item.map().unwrap_or_default() {
             match key.text.as_str() {
@@ -153,7 +160,7 @@ impl Compiler<'_> {
         let hosts = node.get("hosts")?;
         let mut keys = PlayKeys {
             index: u32::try_from(index).unwrap_or(u32::MAX),
-            name: node.get("name").and_then(Node::text).unwrap_or_default(),
+            name: node.get("name").and_then(SpannedNode::text).unwrap_or_default(),
             place: SourcePlace { file: file.to_owned(), line: node.line },
             ..PlayKeys::default()
         };

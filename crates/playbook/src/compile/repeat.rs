@@ -5,7 +5,7 @@ use super::{Compiler, Context, ELSEWHERE, assets, lookup};
 use crate::plan::{Repeat, RepeatKind, Task};
 use crate::suggestions::nearest;
 use crate::var_map::{self, SharedVar};
-use crate::yaml::{Key, Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ pub(super) fn kind(key: &str) -> Option<RepeatKind> {
 
 impl Compiler<'_> {
     /// The loop of a task with its `loop_control`.
-    pub(super) fn repeat(&mut self, pairs: &[(Key, Node)], context: &Context, task: &mut Task) {
+    pub(super) fn repeat(&mut self, pairs: &[(SpannedKey, SpannedNode)], context: &Context, task: &mut Task) {
         let file = context.file.as_str();
         for (key, value) in pairs {
             let Some(kind) = kind(&key.text) else { continue };
@@ -55,7 +55,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn items(&mut self, context: &Context, key: &str, kind: RepeatKind, value: &Node, module: &str) -> Repeat {
+    fn items(&mut self, context: &Context, key: &str, kind: RepeatKind, value: &SpannedNode, module: &str) -> Repeat {
         let file = context.file.as_str();
         let at = (value.line, value.column);
         let mut items = value.json();
@@ -134,7 +134,7 @@ impl Compiler<'_> {
         self.options.extra_vars.get(name).or(found).or(shared).or_else(|| self.host.vars.get(name))
     }
 
-    fn loop_control(&mut self, file: &str, control: &Node, repeat: &mut Repeat) {
+    fn loop_control(&mut self, file: &str, control: &SpannedNode, repeat: &mut Repeat) {
         if control.map().is_none() {
             self.fault(
                 file,

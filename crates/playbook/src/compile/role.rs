@@ -8,7 +8,7 @@ use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, module_specs};
 use crate::plan::{Block, Choices, DynamicInclude, Exports, PlanStep, RejectedChoices, RoleRun, SourcePlace};
 use crate::var_map;
-use crate::yaml::{Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedNode};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ struct RoleResult {
 
 impl Compiler<'_> {
     /// Compiles `roles:` of a play.
-    pub(super) fn roles(&mut self, file: &str, node: &Node, context: &Context) -> Vec<PlanStep> {
+    pub(super) fn roles(&mut self, file: &str, node: &SpannedNode, context: &Context) -> Vec<PlanStep> {
         let Some(items) = node.list() else {
             if node.data != SpannedData::Null {
                 self.fault(file, (node.line, node.column), format!("`roles` is a list, found {}", node.kind()));
@@ -65,7 +65,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles a role in the list of a play or of another role.
-    fn role_in_list(&mut self, file: &str, item: &Node, context: &Context) -> Option<RoleResult> {
+    fn role_in_list(&mut self, file: &str, item: &SpannedNode, context: &Context) -> Option<RoleResult> {
         let at = (item.line, item.column);
         let mut own = context.clone();
         let mut asked = RoleRequest::default();
@@ -104,7 +104,7 @@ impl Compiler<'_> {
                 if let Some(when) = item.get("when") {
                     own.when.extend(self.conditions(file, "when", when));
                 }
-                item.get("role").or(item.get("name")).and_then(Node::text)
+                item.get("role").or(item.get("name")).and_then(SpannedNode::text)
             }
             (_, name) => name,
         };
@@ -124,7 +124,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles `import_role`: read at compile time; the whole play sees its variables.
-    pub(super) fn import_role(&mut self, node: &Node, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
+    pub(super) fn import_role(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
         let at = (call.key.line, call.key.column);
         self.reject_ineffective_keywords(node, call, &own.file, &include::INHERITED, "use include_role");
         if self.no_handler(call, own) {
@@ -161,7 +161,7 @@ impl Compiler<'_> {
     /// Compiles `include_role` with every role that it could select.
     pub(super) fn include_role(
         &mut self,
-        node: &Node,
+        node: &SpannedNode,
         call: &TaskModule,
         own: &Context,
         around: &Context,
@@ -214,7 +214,7 @@ impl Compiler<'_> {
     }
 
     /// Reads the options of a task that refers to a role.
-    fn role_request(&mut self, args: &Map<String, Value>, own: &Context, node: &Node) -> RoleRequest {
+    fn role_request(&mut self, args: &Map<String, Value>, own: &Context, node: &SpannedNode) -> RoleRequest {
         let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
         let vars = node.get("vars").map(|vars| match vars.json() {
             Value::Object(map) => map,
@@ -352,7 +352,7 @@ impl Compiler<'_> {
         let mut once = !asked.duplicates.unwrap_or(false);
         if let Some(meta) = meta.as_deref() {
             once &= asked.duplicates.is_some() || !self.meta_allows(&meta_file, meta);
-            for needed in meta.get("dependencies").and_then(Node::list).unwrap_or_default() {
+            for needed in meta.get("dependencies").and_then(SpannedNode::list).unwrap_or_default() {
                 let inner = self.role_in_list(&meta_file, needed, &outer).unwrap_or_default();
                 given.steps.extend(inner.steps);
                 given.defaults.extend(inner.defaults);
@@ -391,7 +391,7 @@ impl Compiler<'_> {
     }
 
     /// Whether a role's `meta` allows it to run more than once.
-    fn meta_allows(&mut self, file: &str, meta: &Node) -> bool {
+    fn meta_allows(&mut self, file: &str, meta: &SpannedNode) -> bool {
         for (key, value) in meta.map().unwrap_or_default() {
             match key.text.as_str() {
                 "galaxy_info" | "allow_duplicates" | "dependencies" | "argument_specs" => {}

@@ -6,7 +6,7 @@ use crate::elevation;
 use crate::plan::{Block, PlanStep, SourcePlace, Task, TaskCondition};
 use crate::suggestions::nearest;
 use crate::var_map;
-use crate::yaml::{Key, Node, SpannedData};
+use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use serde_json::Value;
 
 /// Maximum number of tasks of one plan.
@@ -17,15 +17,15 @@ const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 
 /// The module of a task with its arguments.
 pub(super) struct TaskModule<'n> {
-    pub key: &'n Key,
+    pub key: &'n SpannedKey,
     pub spec: &'static module_specs::ModuleSpec,
-    pub args: Node,
+    pub args: SpannedNode,
     /// The old `include`, which could be an import or an include.
     pub old_include: bool,
 }
 
 impl Compiler<'_> {
-    pub(super) fn tasks(&mut self, node: &Node, context: &Context) -> Vec<PlanStep> {
+    pub(super) fn tasks(&mut self, node: &SpannedNode, context: &Context) -> Vec<PlanStep> {
         match &node.data {
             SpannedData::Null => Vec::new(),
             SpannedData::List(items) => items.iter().flat_map(|item| self.task(item, context)).collect(),
@@ -37,7 +37,7 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn task(&mut self, node: &Node, context: &Context) -> Vec<PlanStep> {
+    pub(super) fn task(&mut self, node: &SpannedNode, context: &Context) -> Vec<PlanStep> {
         let rewritten = include::first_found(node);
         let node = rewritten.as_ref().unwrap_or(node);
         let file = context.file.clone();
@@ -87,7 +87,7 @@ impl Compiler<'_> {
 
     /// Completes a task that is not an include. None: it is not for this host or its tags are not
     /// selected.
-    fn finish_task(&mut self, node: &Node, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
+    fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
         if let Some(user) = &task.become_user
             && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
@@ -155,7 +155,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles a task, except its files.
-    pub(super) fn base_task(&mut self, node: &Node, call: &TaskModule, own: &Context) -> Task {
+    pub(super) fn base_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Task {
         self.tasks += 1;
         let pairs = node.map().unwrap_or_default();
         let file = own.file.as_str();
@@ -193,11 +193,11 @@ impl Compiler<'_> {
             self.fault(file, (key.line, key.column), "`listen` is for handlers");
         }
         self.repeat(pairs, own, &mut task);
-        task.name = node.get("name").and_then(Node::text).unwrap_or_else(|| title(&task));
+        task.name = node.get("name").and_then(SpannedNode::text).unwrap_or_else(|| title(&task));
         task
     }
 
-    fn block(&mut self, node: &Node, pairs: &[(Key, Node)], own: &Context) -> Vec<PlanStep> {
+    fn block(&mut self, node: &SpannedNode, pairs: &[(SpannedKey, SpannedNode)], own: &Context) -> Vec<PlanStep> {
         for (key, _) in pairs {
             self.known_key(&own.file, key, module_specs::BLOCK_KEYS, "block");
         }
@@ -216,7 +216,12 @@ impl Compiler<'_> {
     }
 
     /// Finds the only key of a task that is a module, or the module that `action` names.
-    fn module<'n>(&mut self, file: &str, at: (u32, u32), pairs: &'n [(Key, Node)]) -> Option<TaskModule<'n>> {
+    fn module<'n>(
+        &mut self,
+        file: &str,
+        at: (u32, u32),
+        pairs: &'n [(SpannedKey, SpannedNode)],
+    ) -> Option<TaskModule<'n>> {
         let mut found: Option<TaskModule> = None;
         let mut faulty = false;
         for (key, value) in pairs {
@@ -272,7 +277,7 @@ impl Compiler<'_> {
         found.filter(|_| !faulty)
     }
 
-    fn keywords(&mut self, file: &str, pairs: &[(Key, Node)], task: &mut Task) {
+    fn keywords(&mut self, file: &str, pairs: &[(SpannedKey, SpannedNode)], task: &mut Task) {
         for (key, value) in pairs {
             let at = (value.line, value.column);
             match key.text.as_str() {
@@ -294,19 +299,19 @@ impl Compiler<'_> {
 }
 
 /// Reads `action: copy src=a dest=b`, or a map with `module`.
-fn action(value: &Node) -> (String, Node) {
+fn action(value: &SpannedNode) -> (String, SpannedNode) {
     match &value.data {
         SpannedData::Map(pairs) => {
-            let name = value.get("module").and_then(Node::text).unwrap_or_default();
+            let name = value.get("module").and_then(SpannedNode::text).unwrap_or_default();
             let rest = pairs.iter().filter(|(key, _)| key.text != "module").cloned().collect();
-            (name, Node { data: SpannedData::Map(rest), ..value.clone() })
+            (name, SpannedNode { data: SpannedData::Map(rest), ..value.clone() })
         }
         _ => {
             let text = value.text().unwrap_or_default();
             let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
             let data =
                 if rest.trim().is_empty() { SpannedData::Null } else { SpannedData::Text(rest.trim().to_owned()) };
-            (name.to_owned(), Node { data, ..value.clone() })
+            (name.to_owned(), SpannedNode { data, ..value.clone() })
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::FactsRoot;
 use crate::event::CancelToken;
-use crate::process::{self, Job};
+use crate::process::{self, CommandSpec};
 use serde_json::{Map, Value, json};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -56,7 +56,7 @@ fn is_program(path: &Path) -> Result<bool, String> {
 
 fn run(path: &Path, until: Instant, cancel: &CancelToken) -> Result<String, String> {
     let patience = PROGRAM_TIMEOUT.min(until.saturating_duration_since(Instant::now()));
-    let job = Job { argv: vec![path.display().to_string()], timeout: Some(patience), ..Job::default() };
+    let job = CommandSpec { argv: vec![path.display().to_string()], timeout: Some(patience), ..CommandSpec::default() };
     let failed = |why: String| format!("Failure executing fact script ({}), {why}", path.display());
     if cancel.is_stopped() || patience.is_zero() {
         let why =

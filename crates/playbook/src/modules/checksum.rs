@@ -1,12 +1,12 @@
 //! Checksums in hex by the name of the algorithm, as module options and results use them.
 
-use crate::node::Node;
+use crate::node::NodeAccess;
 use sha2::Digest;
 use std::io::Read;
 use std::path::Path;
 
 /// The checksum of a regular file, in hex. Fails on an unknown algorithm.
-pub fn file_checksum(node: &Node, path: &Path, algorithm: &str) -> Result<String, String> {
+pub fn file_checksum(node: &NodeAccess, path: &Path, algorithm: &str) -> Result<String, String> {
     let mut reader = node.open(path)?;
     read(&mut reader, algorithm).map_err(|e| format!("{}: {e}", path.display()))
 }

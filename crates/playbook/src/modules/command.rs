@@ -5,7 +5,7 @@
 use super::content::{asset_content, find_asset};
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
 use crate::plan::TaskCondition;
-use crate::process::{self, Finished, Job};
+use crate::process::{self, CommandSpec, Finished};
 use crate::scope::with_trace;
 use crate::{expr, unknown, var_map, word_split};
 use serde_json::{Value, json};
@@ -241,8 +241,15 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
         text.into_bytes()
     });
     call.ground.node.begin_change()?;
-    let job =
-        Job { argv, env: call.env.clone(), dir, stdin, timeout: call.time_left(), umask: Some(UMASK), clean: false };
+    let job = CommandSpec {
+        argv,
+        env: call.env.clone(),
+        dir,
+        stdin,
+        timeout: call.time_left(),
+        umask: Some(UMASK),
+        clean: false,
+    };
     let job = match &account {
         Some(account) => as_user(job, account),
         None => job,
@@ -284,12 +291,12 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
 /// The same job, run as another user by setpriv (part of util-linux). setpriv sets exactly the
 /// user's own groups and then executes the command in its own place. The working directory is
 /// `chdir`, else the user's home directory if it exists, else `/`.
-fn as_user(job: Job, account: &CommandUser) -> Job {
+fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
     let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
         .map(str::to_owned);
     let home = if account.home.is_dir() { account.home.clone() } else { PathBuf::from("/") };
     let argv = [String::from("setpriv")].into_iter().chain(ids).chain(job.argv).collect();
-    Job { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
+    CommandSpec { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
 }
 
 /// The outcome of a command in check mode: it would run and count as changed. Its effects are

@@ -2,7 +2,7 @@
 //! comment line with its name marks a job.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
-use crate::process::Job;
+use crate::process::CommandSpec;
 use crate::{atomic_fs, process};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,8 @@ fn write(call: &mut ModuleCall, table: &Crontab, old: &str, new: &str) -> Module
             }
             let argv = crontab_command(user.as_deref(), &["-"]).into_iter().map(str::to_owned).collect();
             let stdin = Some(new.as_bytes().to_vec());
-            let job = Job { argv, env: call.env.clone(), stdin, timeout: call.time_left(), ..Job::default() };
+            let job =
+                CommandSpec { argv, env: call.env.clone(), stdin, timeout: call.time_left(), ..CommandSpec::default() };
             call.ground.node.begin_change()?;
             let done = process::run(&job, call.cancel, call.emit).map_err(|e| super::spawn_failure(&e))?;
             if done.success() { Ok(out) } else { Err(failure_message("crontab", &done)) }

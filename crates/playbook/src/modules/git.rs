@@ -6,7 +6,7 @@ use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn
 use crate::atomic_fs::Attributes;
 use crate::event::AttributeChange;
 use crate::filters::shell_quote;
-use crate::process::{self, Finished, Job};
+use crate::process::{self, CommandSpec, Finished};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -201,12 +201,12 @@ fn ssh_command(call: &ModuleCall) -> Result<Option<String>, String> {
 
 impl GitClone<'_, '_, '_> {
     fn run(&self, argv: &[&str]) -> Result<Finished, String> {
-        let job = Job {
+        let job = CommandSpec {
             argv: std::iter::once(self.program.as_str()).chain(argv.iter().copied()).map(str::to_owned).collect(),
             env: self.env.clone(),
             timeout: self.call.time_left(),
             umask: Some(self.umask),
-            ..Job::default()
+            ..CommandSpec::default()
         };
         let install = |why| format!("{why}; this node needs git: install it by a task before this one");
         process::run(&job, self.call.cancel, &mut |_| {}).map_err(|e| install(spawn_failure(&e)))

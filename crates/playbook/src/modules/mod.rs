@@ -50,7 +50,7 @@ use super::atomic_fs::{self, Attributes, SafeError};
 use super::event::{AttributeChange, CancelToken, ResetupPhase};
 use super::node::PredictedState;
 use super::plan::{Plan, Task};
-use super::process::{Finished, Job};
+use super::process::{CommandSpec, Finished};
 use super::scope::ExprScope;
 use super::{accounts, compile, process, var_map};
 use run_context::is_vital;
@@ -326,7 +326,7 @@ impl<'a> ModuleCall<'a, '_> {
         self.ground.node.begin_change()?;
         let (env, timeout) = (self.env.clone(), self.time_left());
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
-        let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
+        let job = CommandSpec { argv, env, timeout, umask: Some(UMASK), ..CommandSpec::default() };
         let done = process::run(&job, self.cancel, self.emit).map_err(|e| spawn_failure(&e));
         self.ground.node.forget_accounts();
         done
@@ -347,12 +347,12 @@ fn time_until(until: Option<Instant>) -> Option<Duration> {
 impl Tool<'_> {
     /// Runs a helper program. Its output lines are not events.
     pub fn run(&self, argv: &[&str]) -> Result<Finished, String> {
-        let job = Job {
+        let job = CommandSpec {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
             timeout: time_until(self.deadline),
             umask: Some(UMASK),
-            ..Job::default()
+            ..CommandSpec::default()
         };
         process::run(&job, self.cancel, &mut |_| {}).map_err(|e| spawn_failure(&e))
     }

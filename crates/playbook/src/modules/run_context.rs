@@ -4,7 +4,7 @@
 use crate::atomic_fs::{self, Attributes, SafeError};
 use crate::backup::{Backup, PriorRecord};
 use crate::event::{CancelToken, PlaybookRunOptions};
-use crate::node::Node;
+use crate::node::NodeAccess;
 use crate::secrets::Secrets;
 use crate::temp_files::TempFileNotes;
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -49,7 +49,7 @@ const SYSTEM_PATHS: &[&str] = &[
 /// The options, node access, backups and path rules of one run.
 pub struct RunContext<'a> {
     pub options: &'a PlaybookRunOptions,
-    pub node: Node,
+    pub node: NodeAccess,
     backup: Backup,
     /// Secret paths; their diffs are not reported.
     pub secrets: Secrets,
@@ -76,7 +76,7 @@ impl<'a> RunContext<'a> {
         let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
         Ok(Self {
             options,
-            node: Node::new(options.check, notes, cancel.clone()),
+            node: NodeAccess::new(options.check, notes, cancel.clone()),
             backup,
             secrets: Secrets::new(&options.secret),
             protect,

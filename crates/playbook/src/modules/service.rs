@@ -3,7 +3,7 @@
 //! the operation.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
-use remoor_host::systemd::{BusDeadline, BusError, Job, SystemdManager, SystemdSockets, UnitFileChange, unit_name};
+use remoor_host::systemd::{BusDeadline, BusError, SystemdManager, SystemdSockets, UnitFileChange, UnitJob, unit_name};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -158,22 +158,22 @@ fn apply_state(call: &mut ModuleCall, unit: &mut UnitInProgress, state: Option<&
     let runs = unit.is_up();
     let job = match state {
         None => None,
-        Some("started") => (!runs).then_some(Job::Start),
-        Some("stopped") => (runs || unit.active_state == "deactivating").then_some(Job::Stop),
-        Some("restarted") => Some(Job::Restart),
-        Some("reloaded") => Some(if runs { Job::Reload } else { Job::Start }),
+        Some("started") => (!runs).then_some(UnitJob::Start),
+        Some("stopped") => (runs || unit.active_state == "deactivating").then_some(UnitJob::Stop),
+        Some("restarted") => Some(UnitJob::Restart),
+        Some("reloaded") => Some(if runs { UnitJob::Reload } else { UnitJob::Start }),
         Some(other) => return Err(format!("`{other}` is not a valid service state")),
     };
     let Some(job) = job else { return Ok(()) };
-    if unit.masked && job != Job::Stop {
+    if unit.masked && job != UnitJob::Stop {
         return Err(format!("`{}` is masked; set `masked: false` to allow starting it", unit.name));
     }
-    let (active, sub) = if job == Job::Stop { ("inactive", "dead") } else { ("active", "running") };
+    let (active, sub) = if job == UnitJob::Stop { ("inactive", "dead") } else { ("active", "running") };
     unit.perform(call, ServiceOperation::Job(job), &[("ActiveState", active), ("SubState", sub)])?;
     unit.active_state = active.into();
     unit.operations.push(match job {
-        Job::Stop => "stopped".into(),
-        Job::Reload => "reloaded".into(),
+        UnitJob::Stop => "stopped".into(),
+        UnitJob::Reload => "reloaded".into(),
         job => format!("{}ed", verb(ServiceOperation::Job(job))),
     });
     Ok(())
@@ -184,7 +184,7 @@ fn apply_state(call: &mut ModuleCall, unit: &mut UnitInProgress, state: Option<&
 enum ServiceOperation {
     Reload,
     Files(UnitFileChange),
-    Job(Job),
+    Job(UnitJob),
 }
 
 /// The `systemctl` subcommand of an operation.
@@ -195,10 +195,10 @@ fn verb(order: ServiceOperation) -> &'static str {
         ServiceOperation::Files(UnitFileChange::Disable) => "disable",
         ServiceOperation::Files(UnitFileChange::Mask) => "mask",
         ServiceOperation::Files(UnitFileChange::Unmask) => "unmask",
-        ServiceOperation::Job(Job::Start) => "start",
-        ServiceOperation::Job(Job::Stop) => "stop",
-        ServiceOperation::Job(Job::Restart) => "restart",
-        ServiceOperation::Job(Job::Reload) => "reload",
+        ServiceOperation::Job(UnitJob::Start) => "start",
+        ServiceOperation::Job(UnitJob::Stop) => "stop",
+        ServiceOperation::Job(UnitJob::Restart) => "restart",
+        ServiceOperation::Job(UnitJob::Reload) => "reload",
     }
 }
 

@@ -2,7 +2,7 @@
 //! the user's private SSH key.
 
 use super::{ModuleCall, TaskOutcome, UMASK, authorized_key, failure_message, spawn_failure};
-use crate::process::{self, Job};
+use crate::process::{self, CommandSpec};
 use rustix::fs::FileType;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -47,14 +47,14 @@ pub fn set_password(call: &mut ModuleCall, created: bool, out: &mut TaskOutcome)
         }
         let argv = ["chpasswd", "--encrypted"].map(str::to_owned).to_vec();
         let stdin = Some(format!("{name}:{hash}\n").into_bytes());
-        run(call, Job { argv, stdin, ..Job::default() })?;
+        run(call, CommandSpec { argv, stdin, ..CommandSpec::default() })?;
         locked = hash.starts_with('!');
         *out = TaskOutcome { changed: true, msg: append_message(&out.msg, "password set"), ..std::mem::take(out) };
     }
     if let Some(lock) = call.given_flag("password_lock").filter(|lock| *lock != locked && (!created || !*lock)) {
         let flag = if lock { "--lock" } else { "--unlock" };
         let argv = ["usermod", flag, "--", &name].map(str::to_owned).to_vec();
-        run(call, Job { argv, ..Job::default() })?;
+        run(call, CommandSpec { argv, ..CommandSpec::default() })?;
         *out = TaskOutcome { changed: true, msg: append_message(&out.msg, flag), ..std::mem::take(out) };
     }
     Ok(())
@@ -86,7 +86,7 @@ pub fn create_ssh_key(call: &mut ModuleCall, out: &mut TaskOutcome) -> Result<()
         let mut argv: Vec<String> = ids.iter().chain(&make).map(|word| (*word).to_owned()).collect();
         let bits = call.text(&["ssh_key_bits"]).filter(|bits| bits != "0");
         argv.extend(bits.into_iter().flat_map(|bits| ["-b".to_owned(), bits]));
-        run(call, Job { argv, ..Job::default() })?;
+        run(call, CommandSpec { argv, ..CommandSpec::default() })?;
         *out = TaskOutcome { changed: true, msg: append_message(&out.msg, "SSH key created"), ..std::mem::take(out) };
     }
     out.extra_keys.insert("ssh_key_file".into(), json!(path.display().to_string()));
@@ -103,13 +103,13 @@ fn append_message(said: &str, more: &str) -> String {
 }
 
 /// Runs a program that changes the account. Does nothing in check mode.
-fn run(call: &mut ModuleCall, job: Job) -> Result<(), String> {
+fn run(call: &mut ModuleCall, job: CommandSpec) -> Result<(), String> {
     if call.ground.node.is_check_mode() {
         return Ok(());
     }
     call.ground.node.begin_change()?;
     let program = job.argv.first().cloned().unwrap_or_default();
-    let job = Job { env: call.env.clone(), timeout: call.time_left(), umask: Some(UMASK), ..job };
+    let job = CommandSpec { env: call.env.clone(), timeout: call.time_left(), umask: Some(UMASK), ..job };
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| spawn_failure(&e))?;
     if done.success() { Ok(()) } else { Err(failure_message(&program, &done)) }
 }

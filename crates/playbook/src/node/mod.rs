@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, SafeError>;
 
 /// The node, or its predicted state in check mode.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct NodeAccess {
     /// Only in check mode: predicted files, and other predicted state.
     prediction: Option<Box<(Overlay, PredictedState)>>,
     notes: TempFileNotes,
@@ -47,7 +47,7 @@ pub struct WriteAheadFile {
     pub content: Vec<u8>,
 }
 
-impl Node {
+impl NodeAccess {
     /// `check`: check mode, which writes nothing. Otherwise `notes` records each temporary file
     /// before it is created. `cancel` ends account lookups.
     pub fn new(check: bool, notes: TempFileNotes, cancel: CancelToken) -> Self {
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn accounts_are_cached_until_forgotten() {
-        let node = Node::default();
+        let node = NodeAccess::default();
         for _ in 0..3 {
             assert_eq!(node.user("0").unwrap()[0], "root");
             assert_eq!(node.user("4123456789"), None);

@@ -1,7 +1,7 @@
 //! Predicted state of check mode other than files: units, packages and accounts after the tasks so
 //! far. It also records that a task was not run whose effects are unknown.
 
-use super::Node;
+use super::NodeAccess;
 use remoor_host::systemd::unit_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ fn find_entry(entries: &BTreeMap<String, Option<Vec<String>>>, key: &str) -> Opt
     entries.get(key).cloned().or_else(by_id)
 }
 
-impl Node {
+impl NodeAccess {
     /// The properties of a unit: those that systemd reported, with the predicted changes of earlier
     /// tasks.
     pub fn predicted_unit(&self, name: &str, mut told: BTreeMap<String, String>) -> BTreeMap<String, String> {

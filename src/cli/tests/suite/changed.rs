@@ -2,7 +2,7 @@
 
 use super::{narrow, parse_check, place, run_and_capture};
 use crate::cli::command::check_files;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -199,6 +199,7 @@ fn old_suites_are_dropped_and_standard_input_is_refused() {
     let (_, talk, exit) = check(dir, "--file -");
     assert!(talk.contains("standard input has none") && exit == Exit::Usage, "{talk}");
     let args = parse_check(dir, "--file DIR/goss.yml --changed-only");
-    let stop = Stop::from_error(&check_files::run_with(&Out::memory(Format::Table, false), &args, None).unwrap_err());
+    let stop =
+        CommandError::from_error(&check_files::run_with(&Out::memory(Format::Table, false), &args, None).unwrap_err());
     assert!(stop.exit == Exit::Usage && stop.render().contains("next: XDG_STATE_HOME="), "{}", stop.render());
 }

@@ -8,7 +8,7 @@ mod forms;
 use crate::cli::args::{self, CheckArgs, CheckFormat, Verb};
 use crate::cli::command::check_files;
 use crate::cli::drivers::Form;
-use crate::cli::error::Stop;
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -59,9 +59,9 @@ fn run_and_capture(
         Ok(exit) => (exit, String::new()),
         // Like `cli::run`.
         Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
-            (check_files::report_unknown(&out, &Stop::from_error(&error)), String::new())
+            (check_files::report_unknown(&out, &CommandError::from_error(&error)), String::new())
         }
-        Err(error) => (Stop::from_error(&error).exit, Stop::from_error(&error).render()),
+        Err(error) => (CommandError::from_error(&error).exit, CommandError::from_error(&error).render()),
     };
     let (answer, talk) = out.captured_text();
     let same = |text: String| {

@@ -26,7 +26,7 @@ const ALONE_PART: u64 = 16;
 
 /// The input of the decision. Times are monotonic milliseconds of this process.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct DialState {
     pub me: NodeName,
     pub my_addr: SocketAddr,
     /// The nodes of the cluster and where they were seen, best address first.
@@ -45,7 +45,7 @@ pub struct State {
     pub timing: GossipTiming,
 }
 
-impl State {
+impl DialState {
     /// The state of a node that knows no other nodes yet.
     pub fn new(me: NodeName, my_addr: SocketAddr, timing: GossipTiming) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl State {
 
 /// The dials to begin at `now_ms`, the longest waiting first. Together with those under way at most
 /// [`PARALLEL_MAX`].
-pub fn plan(now_ms: u64, state: &State) -> Vec<(NodeName, SocketAddr)> {
+pub fn plan(now_ms: u64, state: &DialState) -> Vec<(NodeName, SocketAddr)> {
     let mut due: Vec<_> = state.missing_nodes().filter(|(_, _, due)| *due <= now_ms).collect();
     due.sort_by_key(|(name, _, _)| state.tries.get(*name).map(|t| t.last_ms));
     due.truncate(PARALLEL_MAX.saturating_sub(state.dialling.len()));
@@ -155,7 +155,7 @@ pub fn plan(now_ms: u64, state: &State) -> Vec<(NodeName, SocketAddr)> {
 
 /// When [`plan`] may return something again if nothing else happens. None: no node is missing, or
 /// the maximum number of dials is under way, so the end of a dial comes first.
-pub fn next_ms(state: &State) -> Option<u64> {
+pub fn next_ms(state: &DialState) -> Option<u64> {
     if state.dialling.len() >= PARALLEL_MAX {
         return None;
     }

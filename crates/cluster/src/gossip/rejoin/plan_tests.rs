@@ -8,15 +8,15 @@ fn addr(last: u8) -> SocketAddr {
 }
 
 /// A state whose node is at .100; the named nodes are known at .1, .2, ...
-fn state(known: &[&str]) -> State {
-    let mut state = State::new("me".into(), addr(100), GossipTiming::default());
+fn state(known: &[&str]) -> DialState {
+    let mut state = DialState::new("me".into(), addr(100), GossipTiming::default());
     state.jitter_permille = 1000;
     let known = known.iter().zip(1..).map(|(name, n)| (NodeName::from(*name), vec![addr(n)]));
     state.known = known.chain([("me".into(), vec![addr(100)])]).collect();
     state
 }
 
-fn members(state: &mut State, now_ms: u64, names: &[&str]) {
+fn members(state: &mut DialState, now_ms: u64, names: &[&str]) {
     let members = names.iter().map(|name| {
         let name = NodeName::from(*name);
         let at = state.known.get(&name).and_then(|addrs| addrs.first()).copied().unwrap_or(addr(200));
@@ -32,7 +32,7 @@ fn names(plan: Vec<(NodeName, SocketAddr)>) -> Vec<String> {
 
 /// Advances the clock in steps of 100 ms with dials that fail at once. Returns when each node was
 /// dialled.
-fn run(state: &mut State, from_ms: u64, until_ms: u64) -> Vec<(u64, String)> {
+fn run(state: &mut DialState, from_ms: u64, until_ms: u64) -> Vec<(u64, String)> {
     let mut dialled = vec![];
     for now in (from_ms..=until_ms).step_by(100) {
         for (name, _) in plan(now, state) {

@@ -9,7 +9,7 @@ use rustls_pki_types::ServerName;
 
 fn raft() -> Router {
     let answer = async |caller: Caller, Path(kind): Path<String>, wire::Raw(body): wire::Raw| match kind.as_str() {
-        "vote" => Err(Failure::new(Code::Retired, "no").next("remoor promote w1").details(json!({"left": 0}))),
+        "vote" => Err(ApiFailure::new(Code::Retired, "no").next("remoor promote w1").details(json!({"left": 0}))),
         "thread" => Ok(std::thread::current().name().unwrap_or_default().as_bytes().to_vec()),
         _ => {
             let Caller::Node { id, .. } = caller else { panic!("{caller:?}") };
@@ -22,7 +22,7 @@ fn raft() -> Router {
 #[tokio::test]
 async fn a_message_without_http_is_answered_as_a_request_is() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), wire::finish(raft()), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), wire::finish(raft()), ServerLimits::default()).await;
     let client = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
     for body in [&b""[..], b"x", &vec![b'y'; 1 << 20]] {
         let said = client.send_raft_message("append", body.to_vec()).await.unwrap();
@@ -71,7 +71,7 @@ async fn raw(addr: &str, tls: &ClientTls) -> tokio_rustls::client::TlsStream<Tcp
 #[tokio::test]
 async fn garbage_and_silence_cost_the_connection_alone() {
     let cluster = Cluster::new("c1");
-    let limits = Limits { header: Duration::from_millis(300), ..Limits::default() };
+    let limits = ServerLimits { header: Duration::from_millis(300), ..ServerLimits::default() };
     let server = Server::start(&cluster.node(1), wire::finish(raft()), limits).await;
     let garbage: [&[u8]; 7] = [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -115,7 +115,7 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     let tls = ServerTls::new(&cluster.node(1)).unwrap();
-    let server = tokio::spawn(serve_tls(listener, tls, served, Limits::default(), std::future::pending()));
+    let server = tokio::spawn(serve_tls(listener, tls, served, ServerLimits::default(), std::future::pending()));
     let client = Client::tls(addr, &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
     for _ in 0..3 {
         assert_eq!(client.send_raft_message("thread", Vec::new()).await.unwrap(), b"own");

@@ -6,7 +6,7 @@ use super::*;
 #[tokio::test]
 async fn a_certificate_that_runs_out_ends_open_connections() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let brief = ClientTls::member(&cluster.node_valid(7, seconds_around_now(100, 8))).unwrap();
     let client = Client::tls(&server.addr, &brief, None);
     ask_identity(&client).await.unwrap();
@@ -32,7 +32,7 @@ async fn a_certificate_that_runs_out_ends_open_connections() {
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_from_the_next_request_on() {
     let cluster = Cluster::new("c1");
-    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let server = Server::start(&cluster.node(1), router(), ServerLimits::default()).await;
     let tls = cluster.client(7);
     let client = Client::tls(&server.addr, &tls, None);
     assert!(ask_identity(&client).await.unwrap().contains("NodeId(7)"));

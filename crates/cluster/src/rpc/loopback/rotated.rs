@@ -44,7 +44,7 @@ async fn at_every_step_neighbours_take_each_other_for_who_they_are() {
         ]
     };
     for (at, identity) in states().iter().enumerate() {
-        let server = Server::start(identity, router(), Limits::default()).await;
+        let server = Server::start(identity, router(), ServerLimits::default()).await;
         for (of, client) in states().iter().enumerate().filter(|(of, _)| at.abs_diff(*of) <= 1) {
             let client = Client::tls(&server.addr, &ClientTls::member(client).unwrap(), Some(NodeId(1)));
             ask_identity(&client).await.unwrap_or_else(|e| panic!("{of} asks {at}: {e:?}"));
@@ -73,7 +73,7 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     let vouched = node(1, &[last], &cross(&line));
     let former = format!("{}{}", line[1].ca.cert_pem(), first.ca.cert_pem());
     let tls = ServerTls::new(&node(1, &[first, last], "")).unwrap();
-    let server = Server::start_with(tls.clone(), router(), Limits::default()).await;
+    let server = Server::start_with(tls.clone(), router(), ServerLimits::default()).await;
     let open = Client::tls(&server.addr, &first.client(7), Some(NodeId(1)));
     assert!(ask_identity(&open).await.unwrap().contains("replaced: false"));
     let waits = tokio::spawn({
@@ -120,7 +120,7 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
 async fn a_join_that_another_ca_answers_than_the_handshake_was_by_says_so() {
     let (old, next) = (Cluster::new("c1"), Arc::new(Cluster::new("c1")));
     let secret = Secret::generate().unwrap();
-    let server = Server::start(&old.node(1), join_router(next, &secret, Arc::default()), Limits::default()).await;
+    let server = Server::start(&old.node(1), join_router(next, &secret, Arc::default()), ServerLimits::default()).await;
     let token = Token::new(old.ca.cert_pem(), secret).unwrap();
     let request = join::testing::request(&NodeKey::generate().unwrap());
     let error = join::join(&server.addr, &token, request).await.unwrap_err();

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 #[derive(Default)]
 pub struct Rejoin {
-    state: Option<plan::State>,
+    state: Option<plan::DialState>,
     last: BTreeMap<NodeName, SocketAddr>,
 }
 
@@ -29,7 +29,7 @@ impl Law for Rejoin {
         let name = |host: usize| NodeName::from(world.hosts[host].name);
         let all = || 0..world.hosts.len();
         let state = self.state.get_or_insert_with(|| {
-            let mut state = plan::State::new(name(ME), address(ME), GossipTiming::default());
+            let mut state = plan::DialState::new(name(ME), address(ME), GossipTiming::default());
             state.known = all().map(|h| (name(h), vec![address(h)])).collect();
             state
         });
