@@ -329,7 +329,7 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     assert!(told.contains("read back and verified") && told.contains("contains the keys"), "{told}");
     assert_rejected(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
     let whole = assert_success(&run_successfully(remoor().args(["backup", "--verify", path])));
-    assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
+    assert!(whole.contains("is complete") && whole.contains("generation 1"), "{whole}");
     assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
 
     assert_scheduled_backup_is_made(&cluster);

@@ -232,7 +232,7 @@ fn a_replaced_token_is_rejected_and_distinguished_from_a_wrong_one() {
     let out = join("w1", 2, &first);
     assert!(out.status.code() == Some(4) && output_text(&out).contains("was replaced"), "{}", output_text(&out));
     assert!(
-        output_text(&out).contains("next: a new one, on a manager: remoor token rotate --role worker"),
+        output_text(&out).contains("next: for a new one, on a manager: remoor token rotate --role worker"),
         "{}",
         output_text(&out)
     );
@@ -435,7 +435,7 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
         join.args(["--bind", &(cluster.at)(4).to_string()]).arg("--token-file").arg(cluster.folder("worker"));
         let out = join.output().expect("remoor runs");
         let text = output_text(&out);
-        let wanted = text.contains(why) && text.contains(&cluster.api(last)) && text.contains("next: --advertise");
+        let wanted = text.contains(why) && text.contains(&cluster.api(last)) && text.contains("next: set --advertise");
         assert!(out.status.code() == Some(4) && wanted, "{text}");
         assert!(!cluster.folder("w2/identity.json").exists());
 
@@ -516,7 +516,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
     assert!(out.status.code() == Some(4) && output_text(&out).contains("in progress already"), "{}", output_text(&out));
     let text = output_text(&cluster.m1.ask(&["key", "status"]));
-    assert!(text.contains("all take it in") && text.contains("w2"), "{text}");
+    assert!(text.contains("all nodes accept it") && text.contains("w2"), "{text}");
     wait_until("the new key is the only one", || {
         let keys = {
             let out = cluster.m1.ask(&["key", "status", "--json"]);

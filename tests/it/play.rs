@@ -115,7 +115,7 @@ fn a_playbook_that_does_not_compile_is_2_with_every_place_and_without_changes() 
     let (code, _, talk) = ground.play(&["-i", "hosts"]);
     assert!(code == Some(2) && talk.contains("matches a host") && talk.contains("2 hosts"), "{talk}");
     for (args, word) in [
-        (&["-i", "none"][..], "none: the inventory can't be read"),
+        (&["-i", "none"][..], "none: the inventory could not be read"),
         (&["-e", "x"], "`x` is not KEY=VALUE"),
         (&["-i", "web1 ansible_connection=winrm,"], "no host name"),
     ] {
@@ -140,7 +140,7 @@ fn a_task_that_fails_is_5_and_says_where() {
     );
     assert_eq!(events.last().expect("the end")["recap"]["localhost"]["failed"], 1);
     let (_, text, _) = ground.play(&[]);
-    for shown in ["failed    bad rc=7", "    | two", "ends here: site.yml:4 failed"] {
+    for shown in ["failed    bad rc=7", "    | two", "stopped: the task at site.yml:4 failed"] {
         assert!(text.contains(shown), "{shown} is not in {text}");
     }
 }
@@ -181,7 +181,7 @@ fn ctrl_c_lets_the_task_finish_and_a_second_ctrl_c_ends_it() {
         read_until(&mut lines, "begun");
         let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
         signal(&child, Signal::INT);
-        read_until(&mut talk, "those under way are finished");
+        read_until(&mut talk, "running tasks finish");
         if twice {
             signal(&child, Signal::INT);
         } else {
@@ -305,7 +305,7 @@ fn handlers_left_pending_by_a_failure_are_reported_and_run_the_next_time() {
     );
     let (code, text, talk) = ground.play(&["-e", "bad=1"]);
     assert_eq!(code, Some(5), "{text}{talk}");
-    assert!(text.contains("localhost  owed: restart"), "{text}");
+    assert!(text.contains("localhost  handlers not run: restart"), "{text}");
     let (code, text, _) = ground.play(&[]);
     assert!(code == Some(0) && text.contains("handler restart"), "{text}");
 }

@@ -428,7 +428,7 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     for (said, warned) in [(format!("{public}-{}", "0".repeat(32)), true), (public.to_owned(), false)] {
         let out = bare().args(["--token", &said, "--wait", "1s"]).output().expect("remoor runs");
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!((out.status.success(), text.contains("stands in the command line")), (false, warned), "{text}");
+        assert_eq!((out.status.success(), text.contains("is in the command line")), (false, warned), "{text}");
     }
     run_successfully(bare().env("REMOOR_TOKEN", token.trim()));
     let mut w1 = Daemon::start(&home);

@@ -262,7 +262,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
     assert_rejected(
         &mut join("w1", &foreign),
         3,
-        &["its CA is not the one that the token names", "next: the token of the cluster"],
+        &["its CA is not the one that the token names", "next: use the token of the cluster"],
     );
     let last = if worker.ends_with('0') { '1' } else { '0' };
     let guessed = format!("{}{last}", &worker[..worker.len() - 1]);

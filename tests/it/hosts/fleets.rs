@@ -279,6 +279,6 @@ fn a_failure_is_one_line() {
 pub fn hosts_missing() -> bool {
     let Err(why) = Lab::available() else { return false };
     assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
-    eprintln!("SKIPPED: SCENARIOS ON REAL HOSTS: {why}");
+    eprintln!("SKIPPED: STORIES ON REAL HOSTS: {why}");
     true
 }

@@ -161,7 +161,7 @@ fn wait_until_managers_are_ready(managers: &[Daemon]) {
 fn assert_shown_to_wait_for_w2(of: &Daemon) {
     waits_for_w2_alone(of);
     let text = output_text(&of.ask(&["key", "status"]));
-    assert!(text.contains("away, and waited for: w2") && text.contains("remoor key rotate ca --finish"), "{text}");
+    assert!(text.contains("waits for (away): w2") && text.contains("remoor key rotate ca --finish"), "{text}");
     let status = output_text(&of.ask(&["status"]));
     assert!(status.contains("the new CA waits for w2"), "{status}");
 }
