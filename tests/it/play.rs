@@ -117,7 +117,7 @@ fn a_playbook_that_does_not_compile_is_2_with_every_place_and_without_changes() 
     for (args, word) in [
         (&["-i", "none"][..], "none: the inventory could not be read"),
         (&["-e", "x"], "`x` is not KEY=VALUE"),
-        (&["-i", "web1 ansible_connection=winrm,"], "no host name"),
+        (&["-i", "web1 ansible_connection=winrm,"], "is not a host name"),
     ] {
         let (code, _, talk) = ground.play(args);
         assert!(code == Some(2) && talk.contains(word), "{args:?}: {talk}");

@@ -217,7 +217,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     fs::copy(dir.join("worker"), dir.join("old-worker")).expect("copied");
     managers[leader] = Daemon::start(&dir.join(format!("m{}", leader + 1)));
     wait_until_alive(&managers[1], &["m1", "m2", "m3", "w1", "w3"]);
-    assert_refused(&managers[1], &["key", "rotate", "ca", "--finish"], "not waited for:");
+    assert_refused(&managers[1], &["key", "rotate", "ca", "--finish"], "does not wait for them:");
 
     // The next step is taken without a follower, because that manager has confirmed the step
     // before. But the rotation does not end without it.
