@@ -290,12 +290,12 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
     );
     // A damaged file is named, with what to do, and stays unchanged.
     for (file, next) in [
-        ("identity.json", "next: put that file back"),
-        ("node.key", "next: put that file back"),
-        ("credentials.json", "next: put that file back"),
-        ("raft/log.redb", "next: put that file back"),
-        ("ca/ca.pem", "next: put that file back"),
-        ("ca/ca.key", "next: put that file back"),
+        ("identity.json", "next: put back that file"),
+        ("node.key", "next: put back that file"),
+        ("credentials.json", "next: put back that file"),
+        ("raft/log.redb", "next: put back that file"),
+        ("ca/ca.pem", "next: put back that file"),
+        ("ca/ca.key", "next: put back that file"),
         ("node.json", "next: correct that file"),
     ] {
         let path = other.join(file);
