@@ -92,7 +92,7 @@ pub fn oversized_items(sources: &[Source]) -> Vec<String> {
         let lines: Vec<&str> = source.text.lines().collect();
         for (start, line) in lines.iter().enumerate() {
             let code = line.trim_start();
-            let words: Vec<&str> = code.split(|c: char| c == '(' || c == '<' || c == ' ').collect();
+            let words: Vec<&str> = code.split(['(', '<', ' ']).collect();
             let is_head = |word: &str| ["pub", "const", "async", "unsafe", "crate)", "super)"].contains(&word);
             let keyword = words.iter().position(|word| !is_head(word)).unwrap_or(0);
             let kind = words.get(keyword).copied().unwrap_or_default();
