@@ -48,7 +48,7 @@ impl Compiler<'_> {
             );
         }
         // It is not known whether the role runs.
-        if own.dynamic || !own.when.is_empty() {
+        if own.dynamic || !own.keywords.when.is_empty() {
             return;
         }
         let place = path.unwrap_or_else(|| format!("{dir}/meta/main.yml"));
@@ -76,8 +76,16 @@ impl Compiler<'_> {
 
     /// The value of a variable for a role, if it is defined once and without markup.
     fn fixed_value(&self, name: &str, own: &Context) -> Option<&Value> {
-        let lists = [&own.defaults, &own.play_vars, &own.role_vars, &own.vars, &own.role_params, &own.include_params];
-        let layers = lists.into_iter().flatten().filter_map(|i| self.layers.get(*i as usize));
+        let chain = &own.layers;
+        let lists = [
+            &chain.defaults,
+            &chain.play_vars,
+            &chain.role_vars,
+            &chain.vars,
+            &chain.role_params,
+            &chain.include_params,
+        ];
+        let layers = lists.into_iter().flatten().filter_map(|i| self.parts.layers.get(*i as usize));
         let all = layers.chain([&self.options.extra_vars, &self.host.vars]);
         let found: Vec<&Value> = all.filter_map(|layer| layer.get(name)).collect();
         match found[..] {

@@ -97,7 +97,12 @@ impl Compiler<'_> {
             dirs.extend([format!("{}/{sub}", role.dir), role.dir.clone()]);
         }
         dirs.extend([join(&parent(&own.file), sub).unwrap_or_default(), parent(&own.file)]);
-        dirs.extend([join(&self.base, sub).unwrap_or_default(), self.base.clone(), sub.to_owned(), String::new()]);
+        dirs.extend([
+            join(&self.current_play.base, sub).unwrap_or_default(),
+            self.current_play.base.clone(),
+            sub.to_owned(),
+            String::new(),
+        ]);
         dirs
     }
 
@@ -122,7 +127,7 @@ impl Compiler<'_> {
     pub(super) fn fleet_path(&self, own: &Context, name: &str) -> Option<String> {
         let (inner, rest) = name.trim_start().strip_prefix("{{")?.split_once("}}")?;
         let dir = match inner.trim() {
-            "playbook_dir" => self.base.as_str(),
+            "playbook_dir" => self.current_play.base.as_str(),
             "role_path" => own.role.as_ref()?.dir.as_str(),
             _ => return None,
         };
@@ -232,12 +237,12 @@ impl Compiler<'_> {
     fn asset(&mut self, path: &str, file: &str, at: (u32, u32)) -> Asset {
         let content = self.files.get(path).unwrap_or_default();
         let sha256 = Sha256::digest(content).to_string();
-        if !self.blobs.contains_key(&sha256) {
-            let total: usize = self.blobs.values().map(|b| b.0.len()).sum();
+        if !self.parts.blobs.contains_key(&sha256) {
+            let total: usize = self.parts.blobs.values().map(|b| b.0.len()).sum();
             if total + content.len() > BLOBS_MAX {
                 self.fault(file, at, format!("the files of this plan exceed {BLOBS_MAX} bytes with {path}"));
             }
-            self.blobs.insert(sha256.clone(), Blob(content.to_vec()));
+            self.parts.blobs.insert(sha256.clone(), Blob(content.to_vec()));
         }
         Asset { path: path.to_owned(), sha256, mode: self.options.modes.and_then(|modes| modes.get(path).copied()) }
     }
@@ -255,7 +260,7 @@ impl Compiler<'_> {
             self.fault(path, (0, 0), "a template must be UTF-8");
             return;
         };
-        let first = self.checked.insert(path.to_owned());
+        let first = self.cache.checked.insert(path.to_owned());
         if path.ends_with(".tera") {
             if first && let Err((line, column, message)) = tera_text::check(&text) {
                 let hint = tera_text::named_arguments(&text, line, column);

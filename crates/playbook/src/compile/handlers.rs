@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 
 impl Compiler<'_> {
     pub(super) fn handlers(&mut self, node: &SpannedNode, context: &Context) -> Vec<Handler> {
-        let context = Context { handler: true, notify: Vec::new(), ..context.clone() };
+        let mut context = Context { handler: true, ..context.clone() };
+        context.keywords.notify.clear();
         let mut out = Vec::new();
-        self.handler_lists += 1;
+        self.parts.handler_lists += 1;
         let items = node.list().unwrap_or_default();
         if node.list().is_none() && node.data != SpannedData::Null {
             self.fault(&context.file, (node.line, node.column), format!("handlers are a list, found {}", node.kind()));
@@ -31,7 +32,7 @@ impl Compiler<'_> {
                 if let Some(role) = &context.role {
                     names.push(format!("{} : {}", role.name, task.name));
                 }
-                let list = self.handler_lists;
+                let list = self.parts.handler_lists;
                 out.push(Handler { names, listen, task, list, choices, refused });
             }
         }
@@ -40,7 +41,7 @@ impl Compiler<'_> {
 
     /// The `listen` of a handler in an imported file.
     fn listens(&mut self, task: &Task) -> Vec<String> {
-        let Some(Some(list)) = self.parsed.get(&task.place.file).cloned() else { return Vec::new() };
+        let Some(Some(list)) = self.cache.parsed.get(&task.place.file).cloned() else { return Vec::new() };
         let item = list.list().and_then(|items| items.iter().find(|item| item.line == task.place.line));
         item.and_then(|item| item.get("listen"))
             .map(|listen| self.word_list(&task.place.file, "listen", listen))
@@ -65,8 +66,8 @@ impl Compiler<'_> {
                 let task = Task { id: handler.task.id, ..other.task.clone() };
                 other.names == handler.names && task == handler.task
             };
-            if !self.play_handlers.iter().any(same) {
-                self.play_handlers.push(handler);
+            if !self.current_play.handlers.iter().any(same) {
+                self.current_play.handlers.push(handler);
             }
         }
     }

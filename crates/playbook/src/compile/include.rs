@@ -144,7 +144,7 @@ impl Compiler<'_> {
         task.module = "include_tasks".into();
         let Some(inner) = self.include_context(own, around, apply.as_ref()) else { return Vec::new() };
         let (choices, refused) = self.choices(&file, at, &inner, &task);
-        if !own.handler && !self.is_selected(&own.tags) || own.run_once && !self.first {
+        if !own.handler && !self.is_selected(&own.keywords.tags) || own.keywords.run_once && !self.current_play.first {
             return Vec::new();
         }
         vec![PlanStep::Include(Box::new(DynamicInclude { task, choices, refused }))]
@@ -158,8 +158,10 @@ impl Compiler<'_> {
         around: &Context,
         apply: Option<&SpannedNode>,
     ) -> Option<Context> {
-        let mut inner = Context { vars: own.vars.clone(), run_once: own.run_once, dynamic: true, ..around.clone() };
-        inner.include_params.extend(own.vars.iter().skip(around.vars.len()));
+        let mut inner = Context { dynamic: true, ..around.clone() };
+        inner.layers.vars.clone_from(&own.layers.vars);
+        inner.keywords.run_once = own.keywords.run_once;
+        inner.layers.include_params.extend(own.layers.vars.iter().skip(around.layers.vars.len()));
         let Some(apply) = apply else { return Some(inner) };
         let at = (apply.line, apply.column);
         let Some(pairs) = apply.map() else {
@@ -176,11 +178,11 @@ impl Compiler<'_> {
         }
         if let Some(vars) = apply.get("vars") {
             let vars = self.vars(&own.file, vars);
-            inner.vars.extend(self.layer(vars));
+            inner.layers.vars.extend(self.layer(vars));
         }
         self.inherit(&own.file, apply, &mut inner);
         if let Some(when) = apply.get("when") {
-            inner.when.extend(self.conditions(&own.file, "when", when));
+            inner.keywords.when.extend(self.conditions(&own.file, "when", when));
         }
         Some(inner)
     }
@@ -198,7 +200,7 @@ impl Compiler<'_> {
             dirs.push(format!("{dir}/{}", if own.handler { "handlers" } else { "tasks" }));
             dirs.push(dir.clone());
         }
-        dirs.push(self.base.clone());
+        dirs.push(self.current_play.base.clone());
         dirs
     }
 
@@ -240,10 +242,10 @@ impl Compiler<'_> {
             }
         }
         for (choice, path) in found {
-            let before = self.faults.len();
+            let before = self.diagnostics.faults.len();
             let steps = self.task_file(&path, inner, (file, at));
             let chosen = !is_literal(&name) || !task.when.is_empty();
-            match chosen.then(|| self.soften_faults(before, file, at, &choice)).flatten() {
+            match chosen.then(|| self.diagnostics.soften_faults(before, file, at, &choice)).flatten() {
                 Some(why) => {
                     refused.insert(choice, why);
                 }
@@ -257,7 +259,7 @@ impl Compiler<'_> {
 
     /// Whether a file could be a file of tasks, and whether it could be one of variables.
     pub(super) fn shape(&self, path: &str) -> (bool, bool) {
-        if let Some(known) = self.shapes.borrow().get(path) {
+        if let Some(known) = self.cache.shapes.borrow().get(path) {
             return *known;
         }
         let parsed = self.files.text(path).map(|text| crate::yaml::parse(path, text));
@@ -270,7 +272,7 @@ impl Compiler<'_> {
             }
             _ => (false, false),
         };
-        self.shapes.borrow_mut().insert(path.to_owned(), shape);
+        self.cache.shapes.borrow_mut().insert(path.to_owned(), shape);
         shape
     }
 }

@@ -148,21 +148,21 @@ impl Compiler<'_> {
                 all.extend(self.vars(&path, &node));
             }
         }
-        self.layers.push(all);
+        self.parts.layers.push(all);
         task.args.retain(|option, _| option == "name");
         task.args.insert("file".into(), json!(name));
-        task.vars_files.insert(name, (self.layers.len() - 1) as u32);
+        task.vars_files.insert(name, (self.parts.layers.len() - 1) as u32);
     }
 
     /// The layer of a variable file. Each file has one layer, however often it is named.
     pub(super) fn vars_layer(&mut self, path: &str, from: (&str, (u32, u32))) -> u32 {
-        if let Some(known) = self.layer_of.get(path) {
+        if let Some(known) = self.parts.layer_of.get(path) {
             return *known;
         }
         let vars = self.yaml(path, from).map(|node| self.vars(path, &node)).unwrap_or_default();
-        self.layers.push(vars);
-        let index = (self.layers.len() - 1) as u32;
-        self.layer_of.insert(path.to_owned(), index);
+        self.parts.layers.push(vars);
+        let index = (self.parts.layers.len() - 1) as u32;
+        self.parts.layer_of.insert(path.to_owned(), index);
         index
     }
 }

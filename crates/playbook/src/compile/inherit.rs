@@ -25,32 +25,32 @@ impl Compiler<'_> {
         match word {
             "tags" => {
                 let tags = self.tags(file, value, context);
-                context.tags.extend(tags);
+                context.keywords.tags.extend(tags);
             }
             "environment" => {
                 self.check_markup(file, value);
                 let maps = value.list().unwrap_or(std::slice::from_ref(value));
-                context.environment.extend(maps.iter().map(SpannedNode::json));
+                context.keywords.environment.extend(maps.iter().map(SpannedNode::json));
             }
             "ignore_errors" => {
                 self.check_markup(file, value);
-                context.ignore_errors = Some(value.json());
+                context.keywords.ignore_errors = Some(value.json());
             }
-            "no_log" => context.no_log = self.no_log(file, value, context),
-            "any_errors_fatal" => context.fatal = self.known_bool(file, word, value, context),
-            "check_mode" => context.check_mode = Some(self.truth(file, word, value)),
-            "diff" => context.diff = Some(self.truth(file, word, value)),
-            "run_once" => context.run_once = self.known_bool(file, word, value, context),
+            "no_log" => context.keywords.no_log = self.no_log(file, value, context),
+            "any_errors_fatal" => context.keywords.fatal = self.known_bool(file, word, value, context),
+            "check_mode" => context.keywords.check_mode = Some(self.truth(file, word, value)),
+            "diff" => context.keywords.diff = Some(self.truth(file, word, value)),
+            "run_once" => context.keywords.run_once = self.known_bool(file, word, value, context),
             // No effect on a node: it can always reach itself, and its facts are its own. For
             // plays, the scheduler handles `ignore_unreachable`.
             "ignore_unreachable" | "delegate_facts" => {
                 self.known_bool(file, word, value, context);
             }
-            "timeout" => context.timeout = self.number(file, word, value),
+            "timeout" => context.keywords.timeout = self.number(file, word, value),
             "notify" => {
                 self.check_markup(file, value);
                 let items = value.list().unwrap_or(std::slice::from_ref(value));
-                context.notify.extend(items.iter().filter_map(SpannedNode::text));
+                context.keywords.notify.extend(items.iter().filter_map(SpannedNode::text));
             }
             "throttle" if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") => {
                 self.fault_hint(file, at, "`throttle` is not part of the language", ELSEWHERE);
@@ -163,7 +163,7 @@ impl Compiler<'_> {
             );
         }
         if matches!(word, "become" | "sudo") {
-            context.elevated = self.known_bool(file, word, value, context);
+            context.keywords.elevated = self.known_bool(file, word, value, context);
             return;
         }
         let text = match &value.data {
@@ -172,7 +172,8 @@ impl Compiler<'_> {
         };
         match (word, text.trim().trim_start_matches("ansible.builtin.")) {
             ("become_user" | "sudo_user", user) => {
-                context.become_user = Some(user.to_owned()).filter(|user| !matches!(user.as_str(), "" | "root"));
+                context.keywords.become_user =
+                    Some(user.to_owned()).filter(|user| !matches!(user.as_str(), "" | "root"));
             }
             ("become_method", "sudo" | "")
             | ("become_flags", "" | "-H -S -n" | "-H -n" | "-H")
@@ -254,7 +255,7 @@ impl Compiler<'_> {
                     }
                 }
                 self.check_markup(file, options);
-                context.module_defaults.insert(found.name.to_owned(), Rc::new(options.clone()));
+                context.keywords.module_defaults.insert(found.name.to_owned(), Rc::new(options.clone()));
             }
         }
     }

@@ -59,7 +59,7 @@ impl Compiler<'_> {
                 self.fault(file, at, format!("lookup `{kind}`: {path} is not UTF-8 text"));
                 continue;
             };
-            if kind == "template" && self.checked.insert(path.clone()) {
+            if kind == "template" && self.cache.checked.insert(path.clone()) {
                 if let Err(e) = expr::check_template(&text) {
                     self.template_fault(&path, expr::place_of(&e, &text), &e);
                 }
@@ -67,14 +67,14 @@ impl Compiler<'_> {
             }
             let key = format!("{kind} {name}");
             let value = json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)});
-            match self.given.get(&key) {
+            match self.parts.lookup_files.get(&key) {
                 Some(before) if *before != value => {
                     let message =
                         format!("lookup `{kind}`: `{name}` refers to two files: {path} and {}", before["path"]);
                     self.fault_hint(file, at, message, "rename one of the files");
                 }
                 _ => {
-                    self.given.insert(key, value);
+                    self.parts.lookup_files.insert(key, value);
                 }
             }
         }
@@ -87,7 +87,12 @@ impl Compiler<'_> {
             dirs.extend([format!("{role}/{sub}"), role]);
         }
         let own = assets::parent(file);
-        dirs.extend([format!("{own}/{sub}"), own, format!("{}/{sub}", self.base), self.base.clone()]);
+        dirs.extend([
+            format!("{own}/{sub}"),
+            own,
+            format!("{}/{sub}", self.current_play.base),
+            self.current_play.base.clone(),
+        ]);
         dirs
     }
 
@@ -120,13 +125,13 @@ impl Compiler<'_> {
                     continue;
                 }
             };
-            match self.given.get(&format!("{kind} {term}")) {
+            match self.parts.lookup_files.get(&format!("{kind} {term}")) {
                 Some(before) if *before != found => {
                     let message = format!("lookup `{kind}`: `{term}` finds other files here than in another place");
                     self.fault_hint(file, at, message, "rename some of the files");
                 }
                 _ => {
-                    self.given.insert(format!("{kind} {term}"), found);
+                    self.parts.lookup_files.insert(format!("{kind} {term}"), found);
                 }
             }
         }
@@ -156,8 +161,8 @@ impl Compiler<'_> {
     /// The extra variables, including the files that lookups read.
     pub(super) fn extra(&self) -> Map<String, Value> {
         let mut extra = self.options.extra_vars.clone();
-        if !self.given.is_empty() {
-            extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(self.given.clone()));
+        if !self.parts.lookup_files.is_empty() {
+            extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(self.parts.lookup_files.clone()));
         }
         extra
     }

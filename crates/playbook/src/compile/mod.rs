@@ -6,6 +6,9 @@
 mod args;
 mod argument_specs;
 mod assets;
+mod compiler;
+mod context;
+mod diagnostics;
 mod handlers;
 mod include;
 mod include_vars;
@@ -29,22 +32,19 @@ pub use tags::SPECIAL as SPECIAL_TAGS;
 
 use super::expr;
 use super::hosts::InventoryNames;
-use super::plan::{Blob, Handler, PLAN_VERSION, Plan, SourcePlace, TaskCondition, VarsFile};
+use super::plan::{PLAN_VERSION, Plan, TaskCondition};
 use super::schedule::PlayKeys;
 use super::var_map::{self, SharedVar};
-use super::yaml::{self, SpannedData, SpannedNode};
+use super::yaml::{SpannedData, SpannedNode};
+use compiler::{Compiler, PlanParts};
+use context::{Context, Role};
+use diagnostics::Diagnostics;
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-use std::sync::Arc;
 
 /// Hint for everything that only Ansible supports.
 const ELSEWHERE: &str = "use provisioner kind: ansible";
-
-/// Maximum number of files opened for one plan.
-const OPENED_MAX: u32 = 20_000;
 
 /// The host as the inventory describes it.
 #[derive(Debug, Clone, Default)]
@@ -102,17 +102,9 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let Compiler {
-        mut faults,
-        mut warnings,
-        layers,
-        blobs,
-        set_on_first_host: elsewhere,
-        other_host_layers: beside,
-        unmet,
-        tags,
-        ..
-    } = compiler;
+    let Compiler { diagnostics, parts, set_on_first_host: elsewhere, unmet, tags, .. } = compiler;
+    let Diagnostics { mut faults, mut warnings } = diagnostics;
+    let PlanParts { layers, other_host_layers, blobs, .. } = parts;
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -136,7 +128,7 @@ pub fn compile(
     (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
     // Layers about other hosts are reduced to what the playbook reads, so that other changes of
     // these hosts do not change the plan.
-    for layer in beside {
+    for layer in other_host_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars::needed_vars(&plan, &vars);
     }
@@ -154,216 +146,13 @@ pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>)
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
         out.extend(compiler.outline_play(index, source));
     }
-    let mut faults = compiler.faults;
+    let mut faults = compiler.diagnostics.faults;
     faults.sort();
     faults.dedup();
     if faults.is_empty() { Ok(out) } else { Err(faults) }
 }
 
-struct Compiler<'a> {
-    files: &'a FileSet,
-    host: &'a HostContext,
-    options: &'a CompileOptions<'a>,
-    faults: Vec<Fault>,
-    warnings: Vec<Fault>,
-    layers: Vec<Map<String, Value>>,
-    /// Layers of variable files, by path.
-    layer_of: BTreeMap<String, u32>,
-    blobs: BTreeMap<String, Blob>,
-    parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
-    checked: BTreeSet<String>,
-    /// Whether a file could be a file of tasks, and of variables.
-    shapes: RefCell<BTreeMap<String, (bool, bool)>>,
-    /// Files that lookups read from the fleet directory.
-    given: Map<String, Value>,
-    tasks: u32,
-    /// Number of times that files of tasks, roles and playbooks were opened.
-    opened: u32,
-    /// Directory of the playbook that contains the play.
-    base: String,
-    /// Whether the play has no other host of this run, and whether this host is the first of its
-    /// batch.
-    alone: bool,
-    first: bool,
-    /// Layers that the roles of the play give to all of its tasks.
-    play_defaults: Vec<u32>,
-    play_exports: Vec<u32>,
-    play_files: Vec<VarsFile>,
-    play_handlers: Vec<Handler>,
-    handler_lists: u32,
-    /// Names that only the first host of a batch sets, with their places.
-    set_on_first_host: Vec<(String, SourcePlace)>,
-    /// Requirements of the argument specs of roles.
-    unmet: Vec<argument_specs::Unmet>,
-    /// Layers that contain the other hosts of a play.
-    other_host_layers: Vec<u32>,
-    /// Tags of all tasks that were read.
-    tags: BTreeSet<String>,
-    /// The variables of the host and the shared variables, as expressions see them.
-    inventory: Arc<var_map::VarMap>,
-}
-
-#[derive(Clone)]
-struct Role {
-    name: String,
-    dir: String,
-}
-
-/// The context that a task inherits.
-#[derive(Clone, Default)]
-struct Context {
-    file: String,
-    role: Option<Role>,
-    /// Layers of the defaults of its role, of the roles it needs, and of the roles that need it.
-    defaults: Vec<u32>,
-    /// Layers of the play's variables and its files.
-    play_vars: Vec<u32>,
-    /// Layers of its role's variables, in the same order as the defaults.
-    role_vars: Vec<u32>,
-    /// Layers of surrounding blocks, imports and includes, and its own.
-    vars: Vec<u32>,
-    /// Layers of role parameters, outermost first.
-    role_params: Vec<u32>,
-    /// Layers of surrounding dynamic includes.
-    include_params: Vec<u32>,
-    /// Layers of the roles that contain a role, for the roles that it names.
-    chain_defaults: Vec<u32>,
-    chain_vars: Vec<u32>,
-    /// Directories of the roles that need this one.
-    needing: Vec<String>,
-    tags: Vec<String>,
-    when: Vec<TaskCondition>,
-    environment: Vec<Value>,
-    ignore_errors: Option<Value>,
-    no_log: bool,
-    elevated: bool,
-    /// The user, if not root.
-    become_user: Option<String>,
-    fatal: bool,
-    check_mode: Option<Value>,
-    diff: Option<Value>,
-    run_once: bool,
-    timeout: Option<Value>,
-    notify: Vec<String>,
-    /// Default options by module name.
-    module_defaults: BTreeMap<String, Rc<SpannedNode>>,
-    /// Task files that are being read, outermost first.
-    open: Vec<String>,
-    /// The context is a handler; handlers are compiled whatever their tags.
-    handler: bool,
-    /// The context is inside a dynamic include.
-    dynamic: bool,
-}
-
-impl<'a> Compiler<'a> {
-    fn new(files: &'a FileSet, host: &'a HostContext, options: &'a CompileOptions<'a>) -> Self {
-        Self {
-            files,
-            host,
-            options,
-            faults: Vec::new(),
-            warnings: Vec::new(),
-            layers: Vec::new(),
-            layer_of: BTreeMap::new(),
-            blobs: BTreeMap::new(),
-            parsed: BTreeMap::new(),
-            checked: BTreeSet::new(),
-            shapes: RefCell::default(),
-            given: Map::new(),
-            tasks: 0,
-            opened: 0,
-            base: String::new(),
-            alone: true,
-            first: true,
-            play_defaults: Vec::new(),
-            play_exports: Vec::new(),
-            play_files: Vec::new(),
-            play_handlers: Vec::new(),
-            handler_lists: 0,
-            set_on_first_host: Vec::new(),
-            unmet: Vec::new(),
-            other_host_layers: Vec::new(),
-            tags: BTreeSet::new(),
-            inventory: Arc::new(var_map::VarMap::from_trusted(&host.vars).with_shared(&options.shared)),
-        }
-    }
-
-    fn fault(&mut self, file: &str, at: (u32, u32), message: impl Into<String>) -> &mut Fault {
-        self.faults.push(Fault::error(file, at.0, at.1, message));
-        let last = self.faults.len() - 1;
-        &mut self.faults[last]
-    }
-
-    fn fault_hint(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
-        self.faults.push(Fault::error(file, at.0, at.1, message).hint(hint));
-    }
-
-    fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
-        self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
-    }
-
-    /// If all errors since `from` are about things that only Ansible supports, replaces them by a
-    /// warning, because the file may be one of several that a run selects from. Returns the first
-    /// error in short form.
-    fn soften_faults(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
-        let new = self.faults.get(from..)?;
-        let first = new.first()?;
-        if !new.iter().all(|fault| fault.hint.as_ref().is_some_and(|hint| hint.contains(ELSEWHERE))) {
-            return None;
-        }
-        let told = format!("{}:{}: {}", first.file, first.line, first.message);
-        self.faults.truncate(from);
-        self.warn(file, at, format!("`{name}` is left out: {told}"), format!("a run that needs it fails; {ELSEWHERE}"));
-        Some(told)
-    }
-
-    /// Counts an opened file, and returns whether it may be opened. The limit is needed because
-    /// files that name files several times multiply.
-    fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
-        self.opened += 1;
-        if self.opened == OPENED_MAX {
-            self.fault(
-                file,
-                at,
-                format!("the playbook opens more than {OPENED_MAX} files of tasks, roles and playbooks"),
-            );
-        }
-        self.opened < OPENED_MAX
-    }
-
-    /// Parses a YAML file of the set, once. None if it has an error, which is recorded.
-    fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
-        if let Some(known) = self.parsed.get(path) {
-            return known.clone();
-        }
-        let node = match self.files.text(path).map(|text| yaml::parse(path, text)) {
-            None => {
-                let what =
-                    if self.files.get(path).is_some() { "is not UTF-8" } else { "is not in the fleet directory" };
-                self.fault(from.0, from.1, format!("{path} {what}"));
-                None
-            }
-            Some(Err(fault)) => {
-                self.faults.push(fault);
-                None
-            }
-            Some(Ok((node, warnings))) => {
-                self.warnings.extend(warnings);
-                Some(Rc::new(node))
-            }
-        };
-        self.parsed.insert(path.to_owned(), node.clone());
-        node
-    }
-
-    fn layer(&mut self, vars: Map<String, Value>) -> Vec<u32> {
-        if vars.is_empty() {
-            return Vec::new();
-        }
-        self.layers.push(vars);
-        vec![(self.layers.len() - 1) as u32]
-    }
-
+impl Compiler<'_> {
     /// Reads a map of variables and checks its templates.
     fn vars(&mut self, file: &str, node: &SpannedNode) -> Map<String, Value> {
         match &node.data {

@@ -1,5 +1,6 @@
 //! Compiles plays: their hosts, variables, and tasks in order.
 
+use super::context::InheritedKeywords;
 use super::include::CHOICES_MAX;
 use super::playbook::PlaySource;
 use super::{Compiler, Context, ELSEWHERE, assets, include_vars, module_specs};
@@ -16,8 +17,8 @@ use std::sync::Arc;
 impl Compiler<'_> {
     /// Compiles a play. None if it does not select this host or has an error, which is recorded.
     pub(super) fn play(&mut self, index: usize, source: &PlaySource) -> Option<Play> {
-        self.base = assets::parent(&source.file);
-        self.play_files.clear();
+        self.current_play.base = assets::parent(&source.file);
+        self.current_play.files.clear();
         let node = source.node()?;
         let file = source.file.as_str();
         let mut context = self.play_context(source)?;
@@ -28,7 +29,7 @@ impl Compiler<'_> {
         let mut magic = Map::new();
         magic.insert(
             "playbook_dir".into(),
-            json!(match self.playbook_path(&self.base) {
+            json!(match self.playbook_path(&self.current_play.base) {
                 dir if dir.is_empty() => ".".to_owned(),
                 dir => dir,
             }),
@@ -37,17 +38,17 @@ impl Compiler<'_> {
         let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
         magic.insert("ansible_run_tags".into(), json!(tags));
         magic.insert("ansible_skip_tags".into(), json!(self.options.skip_tags));
-        context.play_vars.extend(self.layer(magic));
+        context.layers.play_vars.extend(self.layer(magic));
         let others = self.place_among_others(&keys);
         let others = self.layer(others);
-        self.other_host_layers.extend(&others);
-        context.play_vars.extend(others);
+        self.parts.other_host_layers.extend(&others);
+        context.layers.play_vars.extend(others);
         if let Some(files) = node.get("vars_files") {
             self.vars_files(file, files, &mut context);
         }
         self.inherit(file, node, &mut context);
         self.own_keys(file, node, &context);
-        let from = self.faults.len();
+        let from = self.diagnostics.faults.len();
         let roles = node.get("roles").map(|roles| self.roles(file, roles, &context)).unwrap_or_default();
         let mut sections = Vec::new();
         for (key, lead) in [("pre_tasks", Vec::new()), ("tasks", roles), ("post_tasks", Vec::new())] {
@@ -57,9 +58,10 @@ impl Compiler<'_> {
             }
             sections.push(steps);
         }
-        let mut handlers = std::mem::take(&mut self.play_handlers);
+        let mut handlers = std::mem::take(&mut self.current_play.handlers);
         if let Some(own) = node.get("handlers") {
-            let context = Context { when: Vec::new(), ..context.clone() };
+            let mut context = context.clone();
+            context.keywords.when.clear();
             handlers.extend(self.handlers(own, &context));
         }
         let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
@@ -67,15 +69,15 @@ impl Compiler<'_> {
             index: keys.index,
             name: keys.name,
             place: keys.place,
-            defaults: std::mem::take(&mut self.play_defaults),
-            vars: context.play_vars,
-            files: std::mem::take(&mut self.play_files),
-            exports: std::mem::take(&mut self.play_exports),
+            defaults: std::mem::take(&mut self.current_play.defaults),
+            vars: context.layers.play_vars,
+            files: std::mem::take(&mut self.current_play.files),
+            exports: std::mem::take(&mut self.current_play.exports),
             force_handlers: force,
             sections,
             handlers,
         };
-        if self.faults.len() == from {
+        if self.diagnostics.faults.len() == from {
             self.check_notifications(&play);
         }
         Some(play)
@@ -118,7 +120,7 @@ impl Compiler<'_> {
     /// known yet, so all hosts are listed; the run removes those that are reported as lost.
     fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
         let own = self.host.name.as_str();
-        (self.alone, self.first) = (true, true);
+        (self.current_play.alone, self.current_play.first) = (true, true);
         let (mut all, mut batch) = (vec![own.to_owned()], vec![own.to_owned()]);
         if let Some(hosts) = self.options.hosts
             && let Ok(schedule) = Schedule::for_play(keys, hosts, &BTreeSet::new())
@@ -127,8 +129,8 @@ impl Compiler<'_> {
             all = batches.concat().into_iter().map(str::to_owned).collect();
             let beside = batches.iter().find(|batch| batch.contains(&own));
             batch = beside.into_iter().flatten().map(|host| (*host).to_owned()).collect();
-            self.alone = all.len() < 2;
-            self.first = schedule.run_once_host(own).is_none_or(|first| first == own);
+            self.current_play.alone = all.len() < 2;
+            self.current_play.first = schedule.run_once_host(own).is_none_or(|first| first == own);
         }
         let vars = json!({
             "ansible_play_hosts": all, "ansible_play_hosts_all": all, "play_hosts": batch, "ansible_play_batch": batch,
@@ -138,7 +140,7 @@ impl Compiler<'_> {
 
     /// The keywords of a play, without compiling it.
     pub(super) fn outline_play(&mut self, index: usize, source: &PlaySource) -> Option<PlayKeys> {
-        self.base = assets::parent(&source.file);
+        self.current_play.base = assets::parent(&source.file);
         let context = self.play_context(source)?;
         self.play_keys(index, source, &context)
     }
@@ -163,14 +165,17 @@ impl Compiler<'_> {
         let mut context = Context {
             file: file.to_owned(),
             open: vec![file.to_owned()],
-            tags: source.tags.clone(),
-            when: source.when.clone(),
-            elevated: self.options.elevated,
+            keywords: InheritedKeywords {
+                tags: source.tags.clone(),
+                when: source.when.clone(),
+                elevated: self.options.elevated,
+                ..InheritedKeywords::default()
+            },
             ..Context::default()
         };
         let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
         vars.extend(source.vars.clone());
-        context.play_vars.extend(self.layer(vars));
+        context.layers.play_vars.extend(self.layer(vars));
         Some(context)
     }
 
@@ -203,9 +208,10 @@ impl Compiler<'_> {
 
     /// The variables that are known before the run.
     pub(super) fn known_scope(&self, context: &Context) -> ExprScope {
-        let layer = |i: &u32| Some(Arc::new(var_map::VarMap::from_trusted(self.layers.get(*i as usize)?)));
-        let over = context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
-        let mut layers: Vec<_> = context.defaults.iter().filter_map(layer).collect();
+        let chain = &context.layers;
+        let layer = |i: &u32| Some(Arc::new(var_map::VarMap::from_trusted(self.parts.layers.get(*i as usize)?)));
+        let over = chain.play_vars.iter().chain(&chain.role_vars).chain(&chain.vars).chain(&chain.role_params);
+        let mut layers: Vec<_> = chain.defaults.iter().filter_map(layer).collect();
         layers.push(self.inventory.clone());
         layers.extend(over.filter_map(layer));
         layers.push(Arc::new(var_map::VarMap::from_trusted(&self.options.extra_vars)));
@@ -215,10 +221,10 @@ impl Compiler<'_> {
     /// The variables that an import may use: none of the host, so that a playbook is the same for
     /// all hosts.
     pub(super) fn early_scope(&self, context: &Context) -> ExprScope {
-        let layers =
-            context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
+        let chain = &context.layers;
+        let layers = chain.play_vars.iter().chain(&chain.role_vars).chain(&chain.vars).chain(&chain.role_params);
         let mut layers: Vec<_> = layers
-            .filter_map(|i| self.layers.get(*i as usize))
+            .filter_map(|i| self.parts.layers.get(*i as usize))
             .map(|l| Arc::new(var_map::VarMap::from_trusted(l)))
             .collect();
         layers.push(Arc::new(var_map::VarMap::from_trusted(&self.options.extra_vars)));
@@ -233,7 +239,7 @@ impl Compiler<'_> {
         for item in items.iter().filter(|item| item.data != SpannedData::Null) {
             let at = (item.line, item.column);
             let mut names = Vec::new();
-            let mut known = self.play_files.is_empty();
+            let mut known = self.current_play.files.is_empty();
             for choice in item.list().unwrap_or(std::slice::from_ref(item)) {
                 let Some(name) = choice.text() else {
                     self.fault(file, at, format!("`vars_files` takes paths, found {}", choice.kind()));
@@ -256,14 +262,14 @@ impl Compiler<'_> {
             match first {
                 Some(path) if known => {
                     let layer = self.vars_layer(path, (file, at));
-                    context.play_vars.push(layer);
+                    context.layers.play_vars.push(layer);
                 }
                 _ if !known && (1..=CHOICES_MAX).contains(&count) => {
                     let mut chosen = VarsFile { names, ..VarsFile::default() };
                     for (name, path) in found {
                         chosen.choices.insert(name, self.vars_layer(&path, (file, at)));
                     }
-                    self.play_files.push(chosen);
+                    self.current_play.files.push(chosen);
                 }
                 _ if names.is_empty() => {}
                 _ => {
@@ -280,8 +286,8 @@ impl Compiler<'_> {
 
     /// The variable files that these names could refer to, by rendered name.
     fn named_files(&self, names: &[String]) -> BTreeMap<String, String> {
-        let beside = assets::join(&self.base, "vars").unwrap_or_default();
-        let dirs = [self.base.clone(), beside, String::new()];
+        let beside = assets::join(&self.current_play.base, "vars").unwrap_or_default();
+        let dirs = [self.current_play.base.clone(), beside, String::new()];
         let mut out = BTreeMap::new();
         for name in names {
             if var_map::has_markup(name) {

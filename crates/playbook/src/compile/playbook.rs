@@ -180,7 +180,7 @@ impl Compiler<'_> {
             }
         }
         keys.hosts.retain(|pattern| !pattern.trim().is_empty());
-        if keys.hosts.is_empty() && !self.faults.iter().any(|f| f.file == file && f.line == hosts.line) {
+        if keys.hosts.is_empty() && !self.diagnostics.faults.iter().any(|f| f.file == file && f.line == hosts.line) {
             self.fault(file, (hosts.line, hosts.column), "`hosts` names no host");
         }
         if keys.name.is_empty() {

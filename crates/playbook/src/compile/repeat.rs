@@ -90,7 +90,7 @@ impl Compiler<'_> {
                 let open = name.trim_start_matches(['{', ' ']).is_empty() || is_single_markup(&name);
                 let leads = name.trim_start().starts_with('{');
                 for dir in &out.dirs {
-                    let top = dir.is_empty() || *dir == self.base;
+                    let top = dir.is_empty() || *dir == self.current_play.base;
                     let found = assets::matching_files(self.files, dir, &name).into_iter();
                     let meant = found.filter(|(name, _)| !top || !(open || leads && is_of_others(name)));
                     files.extend(meant.map(|(_, path)| path));
@@ -127,9 +127,10 @@ impl Compiler<'_> {
 
     /// The unrendered value of a variable.
     fn raw(&self, name: &str, context: &Context) -> Option<&Value> {
-        let strong = context.include_params.iter().chain(&context.role_params).chain(context.vars.iter().rev());
-        let layers = strong.chain(&context.role_vars).chain(&context.play_vars).chain(&context.defaults);
-        let found = layers.filter_map(|i| self.layers.get(*i as usize)?.get(name)).next();
+        let chain = &context.layers;
+        let strong = chain.include_params.iter().chain(&chain.role_params).chain(chain.vars.iter().rev());
+        let layers = strong.chain(&chain.role_vars).chain(&chain.play_vars).chain(&chain.defaults);
+        let found = layers.filter_map(|i| self.parts.layers.get(*i as usize)?.get(name)).next();
         let shared = self.options.shared.get(name).map(SharedVar::json);
         self.options.extra_vars.get(name).or(found).or(shared).or_else(|| self.host.vars.get(name))
     }

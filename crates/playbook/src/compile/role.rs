@@ -58,8 +58,8 @@ impl Compiler<'_> {
         for item in items {
             let given = self.role_in_list(file, item, context).unwrap_or_default();
             steps.extend(given.steps);
-            self.play_defaults.extend(given.defaults);
-            self.play_exports.extend(given.exports);
+            self.current_play.defaults.extend(given.defaults);
+            self.current_play.exports.extend(given.exports);
         }
         steps
     }
@@ -102,7 +102,7 @@ impl Compiler<'_> {
                 asked.beside = Value::Object(beside);
                 self.inherit(file, item, &mut own);
                 if let Some(when) = item.get("when") {
-                    own.when.extend(self.conditions(file, "when", when));
+                    own.keywords.when.extend(self.conditions(file, "when", when));
                 }
                 item.get("role").or(item.get("name")).and_then(SpannedNode::text)
             }
@@ -153,8 +153,8 @@ impl Compiler<'_> {
         if own.dynamic {
             return exporting_block(given, &own.file, node.line);
         }
-        self.play_defaults.extend(given.defaults);
-        self.play_exports.extend(given.exports);
+        self.current_play.defaults.extend(given.defaults);
+        self.current_play.exports.extend(given.exports);
         given.steps
     }
 
@@ -190,16 +190,16 @@ impl Compiler<'_> {
         for args in all {
             let asked = self.role_request(&args, own, node);
             let choice = crate::plan::role_choice(&args);
-            let before = self.faults.len();
+            let before = self.diagnostics.faults.len();
             let given = self.role(&file, at, asked, &inner).unwrap_or_default();
-            if let Some(why) = chosen.then(|| self.soften_faults(before, &file, at, &choice)).flatten() {
+            if let Some(why) = chosen.then(|| self.diagnostics.soften_faults(before, &file, at, &choice)).flatten() {
                 refused.insert(choice, why);
                 continue;
             }
             let steps = if public { exporting_block(given, &file, node.line) } else { given.steps };
             choices.insert(choice, steps);
         }
-        if !self.is_selected(&own.tags) || own.run_once && !self.first {
+        if !self.is_selected(&own.keywords.tags) || own.keywords.run_once && !self.current_play.first {
             return Vec::new();
         }
         vec![PlanStep::Include(Box::new(DynamicInclude { task, choices, refused }))]
@@ -229,7 +229,7 @@ impl Compiler<'_> {
             by_task: true,
             unchecked: args.get("rolespec_validate").is_some_and(|validate| !is_true(validate)),
             duplicates: Some(args.get("allow_duplicates").is_none_or(is_true)),
-            beside: json!([own.when.len(), own.tags]),
+            beside: json!([own.keywords.when.len(), own.keywords.tags]),
         }
     }
 
@@ -294,10 +294,13 @@ impl Compiler<'_> {
 
     /// Directories that contain roles.
     fn role_roots(&self, context: &Context) -> Vec<String> {
-        let mut out =
-            vec![assets::join(&self.base, "roles").unwrap_or_default(), "roles".into(), "playbooks/roles".into()];
+        let mut out = vec![
+            assets::join(&self.current_play.base, "roles").unwrap_or_default(),
+            "roles".into(),
+            "playbooks/roles".into(),
+        ];
         out.extend(context.role.as_ref().map(|role| assets::parent(&role.dir)));
-        out.push(self.base.clone());
+        out.push(self.current_play.base.clone());
         out
     }
 
@@ -342,9 +345,9 @@ impl Compiler<'_> {
         // The context of its dependencies: they see the variables of this role and of the roles
         // that depend on it.
         let mut outer = context.clone();
-        outer.chain_vars.extend(named.iter().chain(&own_vars));
-        outer.chain_defaults.extend(&own_defaults);
-        outer.role_params.extend(&params);
+        outer.layers.chain_vars.extend(named.iter().chain(&own_vars));
+        outer.layers.chain_defaults.extend(&own_defaults);
+        outer.layers.role_params.extend(&params);
         outer.needing.push(dir.clone());
         outer.role = Some(Role { name: name.clone(), dir: dir.clone() });
         let mut given = RoleResult::default();
@@ -361,11 +364,11 @@ impl Compiler<'_> {
         }
         let mut own = context.clone();
         own.role = outer.role;
-        own.defaults = [&given.defaults[..], &context.chain_defaults, &own_defaults].concat();
-        own.role_vars = [&context.chain_vars[..], &given.exports, &own_vars, &named].concat();
-        own.chain_vars = outer.chain_vars;
-        own.chain_defaults = outer.chain_defaults;
-        own.role_params = outer.role_params;
+        own.layers.defaults = [&given.defaults[..], &context.layers.chain_defaults, &own_defaults].concat();
+        own.layers.role_vars = [&context.layers.chain_vars[..], &given.exports, &own_vars, &named].concat();
+        own.layers.chain_vars = outer.layers.chain_vars;
+        own.layers.chain_defaults = outer.layers.chain_defaults;
+        own.layers.role_params = outer.layers.role_params;
         let tasks = part("tasks").to_owned();
         if !asked.unchecked {
             self.argument_specs(&dir, meta.as_deref(), &tasks, &own, (file, at));

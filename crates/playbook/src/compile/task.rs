@@ -46,9 +46,9 @@ impl Compiler<'_> {
             self.fault(&file, at, format!("a task is a map, found {}", node.kind()));
             return Vec::new();
         };
-        if self.tasks >= TASKS_MAX {
-            if self.tasks == TASKS_MAX {
-                self.tasks += 1;
+        if self.parts.tasks >= TASKS_MAX {
+            if self.parts.tasks == TASKS_MAX {
+                self.parts.tasks += 1;
                 self.fault(&file, at, format!("more than {TASKS_MAX} tasks"));
             }
             return Vec::new();
@@ -56,11 +56,11 @@ impl Compiler<'_> {
         let mut own = context.clone();
         if let Some(vars) = node.get("vars") {
             let vars = self.vars(&file, vars);
-            own.vars.extend(self.layer(vars));
+            own.layers.vars.extend(self.layer(vars));
         }
         self.inherit(&file, node, &mut own);
         if let Some(when) = node.get("when") {
-            own.when.extend(self.conditions(&file, "when", when));
+            own.keywords.when.extend(self.conditions(&file, "when", when));
         }
         if node.get("block").is_some() {
             return self.block(node, pairs, &own);
@@ -113,10 +113,10 @@ impl Compiler<'_> {
                 "set `changed_when: false` if it only reads; otherwise remove `check_mode`",
             );
         }
-        if !own.handler && !self.is_selected(&own.tags) {
+        if !own.handler && !self.is_selected(&own.keywords.tags) {
             return None;
         }
-        if own.run_once && !self.first {
+        if own.keywords.run_once && !self.current_play.first {
             // The first host of the batch runs it. The values that it sets are not known on this
             // host.
             let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
@@ -142,7 +142,7 @@ impl Compiler<'_> {
             };
             fault.hint = Some(ELSEWHERE.into());
         }
-        if matches!(action, "end_play" | "end_batch") && !own.when.is_empty() && !self.alone {
+        if matches!(action, "end_play" | "end_batch") && !own.keywords.when.is_empty() && !self.current_play.alone {
             let message = format!("meta `{action}` with a condition would decide for all hosts on one host");
             self.fault_hint(&own.file, at, message, "use `meta: end_host`, which each host decides for itself");
         }
@@ -156,31 +156,31 @@ impl Compiler<'_> {
 
     /// Compiles a task, except its files.
     pub(super) fn base_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Task {
-        self.tasks += 1;
+        self.parts.tasks += 1;
         let pairs = node.map().unwrap_or_default();
         let file = own.file.as_str();
         let mut task = Task {
-            id: self.tasks,
+            id: self.parts.tasks,
             place: SourcePlace { file: file.to_owned(), line: node.line },
             module: call.spec.name.to_owned(),
-            when: own.when.clone(),
-            environment: own.environment.clone(),
-            ignore_errors: own.ignore_errors.clone(),
-            no_log: own.no_log,
-            elevated: own.elevated,
-            become_user: own.become_user.clone().filter(|_| own.elevated),
-            fatal: own.fatal,
-            check_mode: own.check_mode.clone(),
-            diff: own.diff.clone(),
-            timeout: own.timeout.clone(),
-            notify: own.notify.clone(),
-            tags: own.tags.clone(),
-            defaults: own.defaults.clone(),
-            vars: own.role_vars.iter().chain(&own.vars).copied().collect(),
-            params: own.role_params.iter().chain(&own.include_params).copied().collect(),
+            when: own.keywords.when.clone(),
+            environment: own.keywords.environment.clone(),
+            ignore_errors: own.keywords.ignore_errors.clone(),
+            no_log: own.keywords.no_log,
+            elevated: own.keywords.elevated,
+            become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
+            fatal: own.keywords.fatal,
+            check_mode: own.keywords.check_mode.clone(),
+            diff: own.keywords.diff.clone(),
+            timeout: own.keywords.timeout.clone(),
+            notify: own.keywords.notify.clone(),
+            tags: own.keywords.tags.clone(),
+            defaults: own.layers.defaults.clone(),
+            vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
+            params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
             ..Task::default()
         };
-        let defaults = own.module_defaults.get(call.spec.name).cloned();
+        let defaults = own.keywords.module_defaults.get(call.spec.name).cloned();
         task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());
         if FILES.contains(&call.spec.name) {
             for option in ["src", "file"] {

@@ -1,0 +1,165 @@
+//! The state of a compilation. The other files of this folder add methods to [`Compiler`], one file
+//! for each part of the language.
+
+use super::diagnostics::Diagnostics;
+use super::{CompileOptions, HostContext, argument_specs};
+use crate::plan::{Blob, Handler, SourcePlace, VarsFile};
+use crate::var_map::VarMap;
+use crate::yaml::{self, SpannedNode};
+use remoor_model::{Fault, FileSet};
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Maximum number of files opened for one plan.
+const OPENED_MAX: u32 = 20_000;
+
+pub(super) struct Compiler<'a> {
+    pub files: &'a FileSet,
+    pub host: &'a HostContext,
+    pub options: &'a CompileOptions<'a>,
+    /// The variables of the host and the shared variables, as expressions see them.
+    pub inventory: Arc<VarMap>,
+    pub diagnostics: Diagnostics,
+    pub cache: FileCache,
+    pub parts: PlanParts,
+    pub current_play: PlayState,
+    /// Names that only the first host of a batch sets, with their places.
+    pub set_on_first_host: Vec<(String, SourcePlace)>,
+    /// Requirements of the argument specs of roles.
+    pub unmet: Vec<argument_specs::Unmet>,
+    /// Tags of all tasks that were read.
+    pub tags: BTreeSet<String>,
+}
+
+/// What is already known about the files that were read.
+#[derive(Default)]
+pub(super) struct FileCache {
+    /// None: the file has an error, which is recorded.
+    pub parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
+    /// Templates that were checked.
+    pub checked: BTreeSet<String>,
+    /// Whether a file could be a file of tasks, and of variables.
+    pub shapes: RefCell<BTreeMap<String, (bool, bool)>>,
+    /// Number of times that files of tasks, roles and playbooks were opened.
+    pub opened: u32,
+}
+
+/// The parts of the plan that all plays share.
+#[derive(Default)]
+pub(super) struct PlanParts {
+    pub layers: Vec<Map<String, Value>>,
+    /// Layers of variable files, by path.
+    pub layer_of: BTreeMap<String, u32>,
+    /// Layers that contain the other hosts of a play.
+    pub other_host_layers: Vec<u32>,
+    pub blobs: BTreeMap<String, Blob>,
+    /// Files that lookups read from the fleet directory.
+    pub lookup_files: Map<String, Value>,
+    /// Number of tasks.
+    pub tasks: u32,
+    /// Number of lists of handlers.
+    pub handler_lists: u32,
+}
+
+/// The state of the play that is being compiled.
+pub(super) struct PlayState {
+    /// Directory of the playbook that contains the play.
+    pub base: String,
+    /// Whether the play has no other host of this run, and whether this host is the first of its
+    /// batch.
+    pub alone: bool,
+    pub first: bool,
+    /// Layers that the roles of the play give to all of its tasks.
+    pub defaults: Vec<u32>,
+    pub exports: Vec<u32>,
+    pub files: Vec<VarsFile>,
+    pub handlers: Vec<Handler>,
+}
+
+impl<'a> Compiler<'a> {
+    pub fn new(files: &'a FileSet, host: &'a HostContext, options: &'a CompileOptions<'a>) -> Self {
+        Self {
+            files,
+            host,
+            options,
+            inventory: Arc::new(VarMap::from_trusted(&host.vars).with_shared(&options.shared)),
+            diagnostics: Diagnostics::default(),
+            cache: FileCache::default(),
+            parts: PlanParts::default(),
+            current_play: PlayState {
+                base: String::new(),
+                alone: true,
+                first: true,
+                defaults: Vec::new(),
+                exports: Vec::new(),
+                files: Vec::new(),
+                handlers: Vec::new(),
+            },
+            set_on_first_host: Vec::new(),
+            unmet: Vec::new(),
+            tags: BTreeSet::new(),
+        }
+    }
+
+    pub fn fault(&mut self, file: &str, at: (u32, u32), message: impl Into<String>) -> &mut Fault {
+        self.diagnostics.fault(file, at, message)
+    }
+
+    pub fn fault_hint(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
+        self.diagnostics.fault(file, at, message).hint = Some(hint.into());
+    }
+
+    pub fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
+        self.diagnostics.warn(file, at, message, hint);
+    }
+
+    /// Counts an opened file, and returns whether it may be opened. The limit is needed because
+    /// files that name files several times multiply.
+    pub fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
+        self.cache.opened += 1;
+        if self.cache.opened == OPENED_MAX {
+            self.fault(
+                file,
+                at,
+                format!("the playbook opens more than {OPENED_MAX} files of tasks, roles and playbooks"),
+            );
+        }
+        self.cache.opened < OPENED_MAX
+    }
+
+    /// Parses a YAML file of the set, once. None if it has an error, which is recorded.
+    pub fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
+        if let Some(known) = self.cache.parsed.get(path) {
+            return known.clone();
+        }
+        let node = match self.files.text(path).map(|text| yaml::parse(path, text)) {
+            None => {
+                let what =
+                    if self.files.get(path).is_some() { "is not UTF-8" } else { "is not in the fleet directory" };
+                self.fault(from.0, from.1, format!("{path} {what}"));
+                None
+            }
+            Some(Err(fault)) => {
+                self.diagnostics.faults.push(fault);
+                None
+            }
+            Some(Ok((node, warnings))) => {
+                self.diagnostics.warnings.extend(warnings);
+                Some(Rc::new(node))
+            }
+        };
+        self.cache.parsed.insert(path.to_owned(), node.clone());
+        node
+    }
+
+    pub fn layer(&mut self, vars: Map<String, Value>) -> Vec<u32> {
+        if vars.is_empty() {
+            return Vec::new();
+        }
+        self.parts.layers.push(vars);
+        vec![(self.parts.layers.len() - 1) as u32]
+    }
+}
