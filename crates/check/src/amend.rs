@@ -20,7 +20,7 @@ impl Addition {
         redact_passwords(&format!("{}:{}", self.kind, self.id))
     }
 
-    /// The check as YAML lines, to stand below the line of its resource type.
+    /// The check as YAML lines, to be inserted below the line of its resource type.
     fn lines(&self, indent: usize) -> String {
         let blank = " ".repeat(indent);
         let mut text = format!("{blank}{}:\n", key(&self.id));

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 ///
 /// `fits(matcher, element)` is called at most once per pair. For one matcher it is called only
 /// until as many elements fit as there are matchers, because then one always remains for it. The
-/// remaining work is at most proportional to `matchers`^2.5, regardless of the number of elements.
+/// work after these calls is at most proportional to `matchers`^2.5, regardless of the number of
+/// elements.
 pub(super) fn assign(
     matchers: usize,
     elements: usize,

@@ -25,8 +25,8 @@ pub struct Explained {
     pub untransformed: Value,
 }
 
-/// The text that goss shows instead of a value that it reads line by line. It depends on the source
-/// of the value.
+/// The text that goss shows instead of a value that it reads line by line. Which text it is depends
+/// on the source of the value.
 const READER: &str = "object: *strings.Reader";
 
 /// The fields `missing`, `found` and `extra`.

@@ -58,15 +58,15 @@ const NAMED: [&str; 14] = [
 
 /// Compiles a pattern of Go. Err: a short reason.
 ///
-/// | in Go | what becomes of it here |
+/// | in Go | translation for the crate `regex` |
 /// |---|---|
-/// | `\d \w \s \b` and their negations know ASCII only | their ASCII classes |
-/// | `\Q...\E` is literal text, `\Q` to the end too | each character of it escaped |
-/// | `\<`, `\_`, `\-` are the characters themselves; so is `{` where no repetition is meant | the character |
-/// | `[` `&` `~` within `[...]` are themselves, but for `[:alpha:]` | escaped, as the crate has nested classes and set operations |
-/// | `\101` is octal, `\p{^Greek}` the negation | `\x{41}`, `\P{Greek}` |
-/// | `\C`, `\Z`, `\u`, `a**`, and flags but `i m s U` are unknown | refused |
-/// | a count is at most 1000 | refused beyond |
+/// | `\d \w \s \b` and their negations match ASCII only | the ASCII classes |
+/// | `\Q...\E` is literal text; without `\E` up to the end of the pattern | each character escaped |
+/// | `\<`, `\_` and `\-` are literal; `{` is literal if no repetition follows | the literal character |
+/// | `[`, `&` and `~` are literal within `[...]`, except in `[:alpha:]` | escaped, because the crate has nested classes and set operations |
+/// | `\101` is octal, `\p{^Greek}` is a negation | `\x{41}`, `\P{Greek}` |
+/// | `\C`, `\Z`, `\u`, `a**`, and flags other than `i m s U` are not supported | rejected |
+/// | a repetition count is at most 1000 | a larger count is rejected |
 pub(super) fn go_regex(text: &str) -> Result<GoRegex, String> {
     if text.len() > LONGEST {
         return Err(format!("the regular expression has {} bytes; the maximum is {LONGEST}", text.len()));

@@ -7,7 +7,7 @@ use super::yaml::{self, Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, Normalizer, ServiceName};
 use serde_json::{Map, Value};
 
-/// How the rest of the file is rendered.
+/// The template language of the file. Its `remoor:` block is never a template.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Template {
     /// Tera 2.

@@ -13,9 +13,9 @@ use serde_json::Value;
 /// The amount of detail per assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Only the result, for agents and managers, which keep no values.
+    /// The result without values, for agents and managers, which must not store values.
     Results,
-    /// Also the found value and the expected one.
+    /// The result with the found value and the expected value.
     Full,
 }
 
@@ -129,8 +129,8 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
-        let hushed = self.is_content(assertion);
-        let (state, message) = match assertion.matcher.evaluate(value, hushed) {
+        let hide_value = self.is_content(assertion);
+        let (state, message) = match assertion.matcher.evaluate(value, hide_value) {
             Ok(true) => (CheckState::Pass, String::new()),
             Ok(false) => (CheckState::Fail, explain_unmet(&assertion.matcher, value)),
             Err(why) => (CheckState::Fail, why),
@@ -196,8 +196,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The contents of a file never appear in results that agents and managers keep, because a file
-    /// may contain a password even if the check is not marked as secret. goss's output formats show
+    /// Results that agents and managers keep never contain the content of a file. A file may
+    /// contain a password even if its check is not marked as secret. goss's output formats show
     /// contents on the machine itself ([`Detail::Full`]), unless the check is secret.
     fn is_content(&self, assertion: &Assertion) -> bool {
         assertion.stream && self.check.kind == ResourceKind::File

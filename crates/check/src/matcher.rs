@@ -115,9 +115,9 @@ impl Matcher {
         self.evaluate(actual, false)
     }
 
-    /// Like [`Matcher::matches`]. With `hushed`, an error quotes nothing of the value.
-    pub(super) fn evaluate(&self, actual: &Value, hushed: bool) -> Result<bool, String> {
-        let budget = MatchBudget { hide_value: hushed, ..MatchBudget::full(actual) };
+    /// Like [`Matcher::matches`]. With `hide_value`, an error quotes nothing of the value.
+    pub(super) fn evaluate(&self, actual: &Value, hide_value: bool) -> Result<bool, String> {
+        let budget = MatchBudget { hide_value, ..MatchBudget::full(actual) };
         let answer = self.evaluate_within(actual, &budget)?;
         // Elements beyond the budget were treated as not matching, so the answer is not reliable.
         budget.spend(0)?;

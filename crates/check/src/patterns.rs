@@ -70,7 +70,7 @@ impl Pattern {
         let test = match rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
             Some("") => return Err("an empty pattern asserts nothing".to_owned()),
             Some(regex) => Test::Matches(go_regex(regex)?),
-            // `\!` and `\/` stand for the character itself at the beginning.
+            // At the beginning of a pattern, `\!` means a literal `!` and `\/` a literal `/`.
             None => {
                 Test::Contains(rest.strip_prefix('\\').filter(|r| r.starts_with(['!', '/'])).unwrap_or(rest).to_owned())
             }

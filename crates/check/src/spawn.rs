@@ -22,9 +22,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_micros(500), Duration::from_
 /// Set when this process is about to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Stops all programs that checks have started in this process, and prevents new ones. For a
-/// process that was told to end: its signal does not reach programs in process groups of their own.
-/// Returns immediately; the programs end a moment later.
+/// Stops all programs that checks have started in this process, and prevents new ones. Call this
+/// when the process receives a signal to end: the signal does not reach programs in process groups
+/// of their own. Returns immediately; the programs end a moment later.
 pub fn end_programs() {
     ENDING.store(true, Ordering::Relaxed);
 }

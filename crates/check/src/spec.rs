@@ -46,8 +46,8 @@ pub(super) enum AttributeUse {
     Texts,
     Millis,
     Flag,
-    /// As `retry` of `meta.remoor`: the number of retries, and the delay before each in
-    /// milliseconds or as `2s`.
+    /// An argument like `retry` of `meta.remoor`: the number of retries, and the delay before each
+    /// in milliseconds or as `2s`.
     Retries,
     Delay,
     /// An argument with any value.

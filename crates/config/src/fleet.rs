@@ -204,6 +204,6 @@ fn no_config(files: &FileSet) -> Fault {
     let fault = Fault::error(CONFIG_FILE, 0, 0, "is missing, or not UTF-8");
     match files.get("remoor.yaml") {
         Some(_) => fault.hint("rename remoor.yaml"),
-        None => fault.hint("it belongs into the top of the fleet directory"),
+        None => fault.hint("the file belongs at the top of the fleet directory"),
     }
 }

@@ -5,8 +5,8 @@
 //! directory -> load -> FileSet -> typed (remoor.yml) -> FleetConfig --+
 //!                  \-> inventory (file, directory, executable) -------+-> Fleet -> validate, vars, ssh_target
 //! ```
-//! Reads files and runs an executable inventory; no other side effects. Only checks that check
-//! files and playbooks exist, not their content.
+//! The crate reads files and runs an executable inventory; it has no other side effects. It checks
+//! that check files and playbooks exist, but does not read their content.
 #![doc = include_str!("../README.md")]
 
 mod fleet;
@@ -32,8 +32,8 @@ pub use settings::{
 };
 pub use target::SshTarget;
 
-/// Parses one YAML value with the rules of inventories, including their booleans. Nothing is an
-/// empty text.
+/// Parses one YAML value with the rules of inventories, including their booleans. An empty document
+/// becomes an empty text.
 pub fn parse_value(text: &str) -> Result<serde_json::Value, String> {
     match tree::parse("the value", text) {
         Ok(Some(node)) => Ok(node.to_json()),

@@ -110,7 +110,7 @@ pub struct ServiceConfig {
 /// An event that causes a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NotifyOn {
-    /// Each verdict other than `same`.
+    /// Every verdict other than `same`.
     Verdict,
     /// A job without attempts left, or a node that is held for another reason.
     Held,

@@ -9,11 +9,11 @@ pub struct SshArgs {
     pub port: Option<u16>,
     pub user: Option<String>,
     pub identity: Option<String>,
-    /// Keyword and value; only options of [`CARRIED`].
+    /// Options of the ssh_config, as keyword and value. Only those in [`SUPPORTED_OPTIONS`].
     pub options: Vec<(String, String)>,
-    /// As written, with the reason why it is ignored.
+    /// Ignored options as written, each with the reason.
     pub left_out: Vec<(String, &'static str)>,
-    /// As written, with a hint what to do instead.
+    /// Refused options as written, each with a hint what to do instead.
     pub refused: Vec<(String, &'static str)>,
 }
 

@@ -158,8 +158,8 @@ impl Fleet {
             .hint(hint)
     }
 
-    /// The position of the first line of this file of the fleet that contains both words, else of
-    /// one that contains the variable. 0 if there is none.
+    /// The position of the first line of this fleet file that contains both words. If there is
+    /// none, the position of the first line that contains the variable; otherwise 0.
     fn place(&self, file: &str, var: &str, word: &str) -> (u32, u32) {
         let lines = || self.files.text(file).into_iter().flat_map(|text| text.lines().zip(1..));
         let both = lines().find(|(line, _)| line.contains(var) && line.contains(word));

@@ -397,8 +397,8 @@ proptest::proptest! {
     #[test]
     fn garbage_gives_faults(text in GARBAGE, ending in "(yml|ini|json)", cut in 0..2000_usize) {
         let name = format!("i.{ending}");
-        // Never cut within the inventory's own line: a random path there would be read and its
-        // programs run.
+        // The line `inventory:` is never changed, because remoor would read a random path there and
+        // run programs in it.
         let safe = GOOD.find("vars:").unwrap();
         let cut = (safe..=cut.clamp(safe, GOOD.len())).rev().find(|at| GOOD.is_char_boundary(*at)).unwrap_or(safe);
         let dir = directory(&format!("{}{text}", &GOOD[..cut]), INVENTORY);

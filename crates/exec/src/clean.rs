@@ -19,8 +19,8 @@ const LEFTOVERS_MAX: usize = 200;
 const WALK_MAX: usize = 200_000;
 const DEPTH_MAX: usize = 64;
 
-/// Returns one line for each unit that is not stopped and disabled, and one for each declared file
-/// that exists and is not covered by a glob of `keep`. In a managed directory (its path ends in
+/// Returns one line for each unit that is not stopped and disabled. Also returns one line for each
+/// existing declared file that no glob of `keep` matches. In a managed directory (its path ends in
 /// `/`) only files count; empty directories may remain.
 pub(super) fn leftovers(tuning: &Tuning, units: &[String], files: &[String], keep: &[String]) -> Vec<String> {
     let mut found = unit_leftovers(tuning, units);

@@ -50,7 +50,7 @@ impl SessionOutcome {
         }
     }
 
-    /// Last word of the audit line of a run.
+    /// The last word of a run's audit line, which names the result.
     pub fn audit_word(self) -> &'static str {
         match self {
             SessionOutcome::Good => "done",

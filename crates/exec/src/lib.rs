@@ -3,8 +3,9 @@
 //! log.
 //!
 //! The executor holds the node for one attempt (`fence`, `lock`), keeps files of a run (`runs`),
-//! verifies a cleanup (`clean`) and stops when the manager is lost (`serve`). The actual
-//! examination and the actual run are behind [`Work`]. This module uses no tokio.
+//! verifies a cleanup (`clean`) and stops when the manager is lost (`serve`). The trait
+//! [`ExecutorWork`] stands for the actual examination and the actual run. Only the module `ssh`
+//! uses tokio.
 #![doc = include_str!("../README.md")]
 
 // The protocol.

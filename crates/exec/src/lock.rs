@@ -18,8 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(50);
-/// Maximum time that the lock may be held without a record of a living holder: between flock and
-/// record, or between the death of a process and its release of the lock by the kernel.
+/// Maximum time that the lock may be held without a record of a living holder. A new holder writes
+/// its record shortly after the flock, and the kernel releases the lock shortly after a process has
+/// died.
 const UNNAMED_MAX: Duration = Duration::from_secs(10);
 
 /// Kind of the holder: an attempt of a manager, which a newer attempt kills, or `remoor play` of a

@@ -318,7 +318,7 @@ mod tests {
         };
         let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
         let (sender, receiver) = mpsc::channel();
-        // In another thread, because this call once waited forever.
+        // The call runs in another thread, because it once blocked forever.
         std::thread::spawn(move || {
             let mut events = Vec::new();
             let end = NodeWork.run(&order, &paths, &SessionCancel::default(), &mut |event| events.push(event));

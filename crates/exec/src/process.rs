@@ -121,7 +121,7 @@ impl ProcessFamily {
             .collect()
     }
 
-    /// Kills all members, as [`end`] does.
+    /// Terminates all members, as [`terminate_all`] does.
     pub fn terminate(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
         terminate_all(&|| self.members(), grace)
     }

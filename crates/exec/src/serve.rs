@@ -44,14 +44,14 @@ pub const STATE_DIR: &str = "/var/lib/remoor";
 pub struct Tuning {
     /// A manager that sends nothing for this long is lost. It sends a heartbeat every 10 s.
     pub silence: Duration,
-    /// From TERM to KILL when an older attempt is killed.
+    /// Time between TERM and KILL when an older attempt is killed.
     pub grace: Duration,
-    /// From the timeout of an order, after which no task begins, until the task that still runs is
-    /// killed.
+    /// Time after an order's timeout until the task that still runs is killed. No task begins after
+    /// the timeout.
     pub overtime: Duration,
     /// How often a waiting executor reports that it waits.
     pub alive_every: Duration,
-    /// Where systemd is asked for the state of units.
+    /// The sockets on which systemd is asked for the state of units.
     pub systemd: SystemdSockets,
     /// The program that is used where systemd does not answer.
     pub systemctl: PathBuf,

@@ -94,7 +94,7 @@ static FUNCTIONS: [SprigFunction; 58] = [
     }),
 ];
 
-/// A row of [`FUNCTIONS`] on one line.
+/// Makes an entry of [`FUNCTIONS`], so that the table needs one line per function.
 const fn function(name: &'static str, arguments: RangeInclusive<usize>, run: Run) -> SprigFunction {
     SprigFunction { name, arguments, run }
 }

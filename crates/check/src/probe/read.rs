@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// Number of times a file is read again if it changes while it is read.
 const RETRIES: u32 = 3;
-/// Extra space in the buffer. With less than this, the standard library probes for the end with
-/// another buffer first.
+/// Extra space in the buffer, in bytes. With less free space, the standard library first makes an
+/// additional small read to detect the end of the file.
 const END: usize = 64;
 
 /// Reads the file at `path`, following links, in a consistent state. At most `MAX_FILE` bytes.

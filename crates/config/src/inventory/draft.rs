@@ -48,12 +48,12 @@ impl SourcePosition {
 #[derive(Default)]
 pub struct DraftGroup {
     pub hosts: BTreeSet<String>,
-    /// Each with its position, for the fault of a cycle.
+    /// Child groups with the position of their declaration, which the fault of a cycle reports.
     pub children: BTreeMap<String, SourcePosition>,
     pub vars: VarsWithOrigins,
-    /// From `group_vars`.
+    /// Variables from `group_vars`.
     pub file_vars: VarsWithOrigins,
-    /// From the `group_vars` next to a playbook.
+    /// Variables from the `group_vars` next to a playbook.
     pub near_vars: VarsWithOrigins,
     /// `ansible_group_priority`; among groups of the same depth the greater value wins.
     priority: Option<i64>,
@@ -63,9 +63,9 @@ pub struct DraftGroup {
 #[derive(Default)]
 pub struct DraftHost {
     pub vars: VarsWithOrigins,
-    /// From `host_vars`.
+    /// Variables from `host_vars`.
     pub file_vars: VarsWithOrigins,
-    /// From the `host_vars` next to a playbook.
+    /// Variables from the `host_vars` next to a playbook.
     pub near_vars: VarsWithOrigins,
 }
 

@@ -7,7 +7,7 @@ pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
     split_words(line, true)
 }
 
-/// As [`split`], but `#` is an ordinary character.
+/// Like [`split_words`], but `#` is an ordinary character.
 pub fn split_without_comments(line: &str) -> Result<Vec<String>, &'static str> {
     split_words(line, false)
 }

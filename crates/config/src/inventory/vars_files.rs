@@ -1,6 +1,6 @@
-//! `group_vars/` and `host_vars/` next to the inventory. For each name the directory is used, else
-//! the file without suffix, `.yml`, `.yaml` or `.json`; the first that exists, as in Ansible.
-//! Hidden others cause a warning.
+//! `group_vars/` and `host_vars/` next to the inventory. For each name the first of these that
+//! exists is read, as in Ansible: the directory, the file without suffix, `.yml`, `.yaml`, `.json`.
+//! A further one is not read and causes a warning.
 
 use super::draft::{Draft, SourcePosition, VarsWithOrigins};
 use super::source::{entries, read_content, relative_name, vault_fault};

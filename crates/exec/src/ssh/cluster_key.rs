@@ -161,10 +161,10 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// The keys that ssh offers to a node after all keys of the operator's configuration, in this
-/// order. ssh tries the default keys of its user only if no file is configured. As the cluster key
-/// is now configured, the default keys are listed before it. With an `identity` ssh would not have
-/// tried them.
+/// The keys that ssh offers to a node, in this order, after all keys of the operator's
+/// configuration. ssh tries the default keys of its user only if no file is configured. As the
+/// cluster key is now configured, the default keys are listed before it. With an `identity` ssh
+/// would not have tried them.
 pub fn last_offered_keys(cluster_key: PathBuf, identity_given: bool) -> Vec<PathBuf> {
     let mut keys = if identity_given { Vec::new() } else { default_keys(std::env::home_dir().as_deref()) };
     keys.push(cluster_key);

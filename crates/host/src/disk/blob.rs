@@ -29,8 +29,8 @@ impl BlobStore {
         let hash = Sha256::digest(bytes);
         let path = self.path(&hash);
         if std::fs::read(&path).is_ok_and(|present| present == bytes) {
-            // Renew the age, so that `keep` spares it. If that fails, the blob may have to be
-            // fetched again.
+            // Renews the age, so that `remove_unnamed` keeps the blob. If that fails, the blob may
+            // have to be fetched again.
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
             return Ok(hash);
         }

@@ -1,7 +1,7 @@
 //! Takes the digest of a node's declared files and watches their directories. For that it reads
-//! accounts and the mount table. Accounts, mounts, queries with a deadline, the environment of a
-//! process and its mapped pages (`environment.rs`, `trim_memory.rs`; both read only `/proc`) are
-//! also used by `check` and `exec`, which may import no other module that depends on the machine.
+//! accounts and the mount table. `check` and `exec` use parts of it too: accounts, mounts and
+//! queries with a deadline. They also use the environment of a process (`environment.rs`) and its
+//! mapped pages (`trim_memory.rs`), which are read from `/proc`.
 //!
 //! This module only reads. It never follows a symbolic link that is declared or found, never
 //! crosses a mount below a declared directory, and opens only regular files. It waits once for a
@@ -90,7 +90,7 @@ fn service_digest(
     ServiceDigest::new(entries, unreadable)
 }
 
-/// Input of [`tree`], without a manifest.
+/// Input of [`tree_digest`], without a manifest.
 #[derive(Debug, Clone, Default)]
 pub struct TreeRequest {
     /// Absolute paths without globs, each with everything below it if it is a directory.
@@ -104,7 +104,7 @@ pub struct TreeRequest {
     pub key: Option<[u8; 32]>,
 }
 
-/// Why a [`Tree`] is invalid. Nothing was read.
+/// Why a [`TreeRequest`] is invalid. Nothing was read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     #[error("`{0}` is not a valid glob: {1}")]

@@ -133,9 +133,9 @@ fn drop_pages(mapping: &Mapping) -> io::Result<()> {
     // SAFETY: the caller checked `may_go`. The mapping is read-only and private, maps the program
     // or a library that was loaded with it, and has no page that differs from the file. So every
     // thread reads the same bytes on the next access. Nothing unmaps the program or such a library
-    // while the process lives, and nothing makes them writable after the loader has relocated them;
-    // so this still holds although the mapping was read a moment ago. The file itself does not
-    // change: the kernel refuses writes to a running program, and package managers replace
+    // while the process lives, and nothing makes them writable after the loader has relocated them.
+    // So the conditions still hold, although the mapping was read a moment ago. The file itself
+    // does not change: the kernel refuses writes to a running program, and package managers replace
     // libraries by renaming.
     unsafe { rustix::mm::madvise(start, mapping.end - mapping.start, rustix::mm::Advice::LinuxDontNeed) }?;
     Ok(())

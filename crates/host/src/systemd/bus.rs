@@ -178,8 +178,8 @@ impl<'a> Bus<'a> {
     }
 
     /// Authenticates by the user id that the kernel reports to the peer. Sends everything in one
-    /// write and no call before the answer, because systemd does not process bytes that arrive
-    /// together with the end of the authentication until more bytes arrive.
+    /// write, and no call before the answer. Otherwise systemd leaves a call unread that arrives
+    /// together with the end of the authentication, until more bytes arrive.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = hex::encode(rustix::process::geteuid().as_raw().to_string());
         let until = Some(Instant::now() + self.patience.answer);

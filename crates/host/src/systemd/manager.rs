@@ -152,7 +152,7 @@ fn texts<const N: usize>(items: &[Value], at: [usize; N]) -> Option<[String; N]>
     Some(out)
 }
 
-/// The D-Bus object path of a unit: a byte that is not an ASCII letter or digit, and a leading
+/// The D-Bus object path of a unit. A leading digit, and each byte that is not an ASCII letter or
 /// digit, is written as `_` and its hexadecimal value.
 fn unit_path(unit: &str) -> String {
     let mut path = format!("{MANAGER_PATH}/unit/");

@@ -10,7 +10,7 @@
 //!
 //! Keep a connection only as long as it is needed: systemd sends every change of every unit to each
 //! client of its private socket and buffers unread messages. Operations without a D-Bus method need
-//! `systemctl`. That is up to the caller; [`Fault::Absent`] tells it that systemd is not reachable
+//! `systemctl`. The caller decides that; [`BusError::Absent`] means that systemd is not reachable
 //! here.
 
 mod bus;

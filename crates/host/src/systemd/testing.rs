@@ -1,4 +1,4 @@
-//! A stand-in for systemd on a socket of its own, for the tests of this crate and of other crates.
+//! A fake systemd on its own socket, for the tests of this crate and of other crates.
 
 use super::wire::peer::bytes;
 use super::wire::{self, BusMessage, Value};
@@ -65,7 +65,8 @@ pub fn properties(serial: u32, of: &[(&str, &str)]) -> Vec<u8> {
     bytes(wire::REPLY, serial, &[], "a{sv}", &[Value::Array(of.iter().map(pair).collect())])
 }
 
-/// The end of job `path` and the answer to the call that started it, in the order of `end_first`.
+/// The signal that job `path` has ended, and the answer to the call that started it. With
+/// `end_first` the signal comes first.
 pub fn job(serial: u32, path: &str, result: &str, end_first: bool) -> Vec<u8> {
     let text = |text: &str| Value::Text(text.into());
     let fields = [(3, b's', "JobRemoved")];

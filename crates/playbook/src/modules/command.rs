@@ -288,9 +288,9 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
     Ok(out)
 }
 
-/// The same job, run as another user by setpriv (part of util-linux). setpriv sets exactly the
-/// user's own groups and then executes the command in its own place. The working directory is
-/// `chdir`, else the user's home directory if it exists, else `/`.
+/// Wraps a command so that setpriv (part of util-linux) runs it as another user. setpriv sets
+/// exactly the user's own groups and then replaces its process by the command. The working
+/// directory is `chdir`, else the user's home directory if it exists, else `/`.
 fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
     let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
         .map(str::to_owned);

@@ -45,7 +45,7 @@ impl RedirectPolicy {
 /// The credentials of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestCredentials {
-    /// With the login and headers of the task's options.
+    /// Credentials from the task's options: login and headers.
     Task,
     Anonymous,
 }

@@ -67,8 +67,8 @@ impl<'a> RunContext<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        // Next to the journal, so that two runs that must not run at the same time do not share the
-        // file.
+        // The file is in the directory of the journal. Two runs that may run at the same time have
+        // journals in different directories, so they never share this file.
         let notes = match options.journal.parent().filter(|_| !options.check) {
             Some(dir) => TempFileNotes::open(&dir.join("half-made")),
             None => TempFileNotes::default(),

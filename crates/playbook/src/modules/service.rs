@@ -18,9 +18,9 @@ const JOURNAL_MAX: Duration = Duration::from_secs(5);
 struct UnitInProgress<'a> {
     name: String,
     manager: Option<SystemdManager<'a>>,
-    /// As queried last.
+    /// The properties from the last query.
     properties: BTreeMap<String, String>,
-    /// With the effect of the operations so far.
+    /// The state that the operations so far should have led to.
     active_state: String,
     masked: bool,
     enabled: bool,

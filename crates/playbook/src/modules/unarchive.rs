@@ -4,7 +4,7 @@
 //! can enter or move. It never unpacks below `dest`, which may belong to another user. The unpacked
 //! tree is then compared with `dest`. Only entries that differ are moved into place, with the same
 //! guarded operations as in all modules. So no name or link in an archive can lead outside `dest`,
-//! check mode predicts what a run would do, and an archive that cannot be unpacked completely
+//! and check mode predicts what a run would do. An archive that cannot be unpacked completely
 //! leaves nothing behind.
 
 use super::content::{asset_content, find_asset};

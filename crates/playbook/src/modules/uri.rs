@@ -252,7 +252,7 @@ fn response_outcome(
 }
 
 /// The response headers as keys of a result: lower case, `_` instead of `-`, repeated headers
-/// joined. Also the cookies.
+/// joined. The result also contains the cookies.
 fn headers(got: &WebResponse) -> Map<String, Value> {
     let mut out: Map<String, Value> = Map::new();
     let mut cookies: Map<String, Value> = Map::new();

@@ -1,5 +1,5 @@
-//! The `wait_for` module: polls until a port, a path, a text in a file or on a port, or the end of
-//! a port's connections is found, or until the timeout.
+//! The `wait_for` module: polls until a condition holds or the timeout is reached. The condition is
+//! about a port, a path, a text in a file or on a port, or the open connections of a port.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, chunked_search};
 use crate::pyregex;
