@@ -45,7 +45,7 @@ async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<
                 .next("use sudo"));
         }
     }
-    // After the first answer it does not ask again while the daemon runs.
+    // After the first answer the daemon does not ask the managers again.
     if let Some(parted) = desk.own.departure() {
         return match parted.left {
             true => Ok(Json(LeaveReply { text: parted.why, until: String::new() })),

@@ -43,9 +43,9 @@ pub struct NodeIdentity {
 /// The facts about this node that it publishes by gossip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PublishedFacts {
-    /// The epoch of its certificate.
+    /// The epoch of the node's certificate.
     pub certified: Epoch,
-    /// A manager service runs.
+    /// Whether a manager service runs.
     pub manages: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct AgentState {
 pub struct Departure {
     /// The reason as a manager sent it.
     pub why: String,
-    /// The node left voluntarily.
+    /// Whether the node left voluntarily.
     pub left: bool,
 }
 

@@ -8,10 +8,10 @@ use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_dama
 use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
-/// Files beside the record. `ended`: how systemd saw the last process end, `$SERVICE_RESULT
-/// $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost` writes it only if it does
-/// not exist, because failed starts may follow. `panic`: the message of a process that panicked.
-/// Both belong to the previous instance and are removed once they were read.
+/// Files in the directory of the record. `ended`: how systemd saw the last process end,
+/// `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost` writes
+/// it only if it does not exist, because failed starts may follow. `panic`: the message of a
+/// process that panicked. Both belong to the previous instance and are removed once they were read.
 const ENDED: &str = "ended";
 pub const LAST_WORDS: &str = "panic";
 /// Maximum number of characters that are reported.
@@ -56,7 +56,7 @@ impl RecordKeeper {
         self.save()
     }
 
-    /// A peer is visible again.
+    /// Ends an isolation, because a peer is visible again.
     pub fn end_isolation(&mut self, now: Wall) -> Result<(), DiskError> {
         match &mut self.record.last_isolation {
             Some(episode) if episode.to.is_none() => episode.to = Some(now),
@@ -65,7 +65,7 @@ impl RecordKeeper {
         self.save()
     }
 
-    /// Recorded before the goodbye is gossiped.
+    /// Records a regular end of the agent. Call it before the goodbye is gossiped.
     pub fn goodbye(&mut self) -> Result<(), DiskError> {
         self.record.previous_end = Some("leaving".to_owned());
         self.save()
@@ -78,8 +78,9 @@ impl RecordKeeper {
 }
 
 /// How the previous instance ended, from systemd's record or its panic message; None if there is
-/// neither. A panic message belongs to the previous instance if systemd saw it exit with the code
-/// of a panic, or has no record: a start that failed later may also leave one.
+/// neither. A panic message may also come from a later start that failed. It belongs to the
+/// previous instance if systemd saw that instance exit with the code of a panic, or if systemd
+/// recorded nothing.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let shown = |c: char| if c.is_control() { ' ' } else { c };

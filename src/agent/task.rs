@@ -38,7 +38,7 @@ const SPREAD: Duration = Duration::from_millis(20);
 
 pub struct AgentConfig {
     pub name: NodeName,
-    /// Holds `agent.json`, `manifest.json` and `peers.json`.
+    /// The directory with `agent.json`, `manifest.json` and `peers.json`.
     pub state_dir: PathBuf,
     pub tls: ClientTls,
     pub keys: KeyBook,
@@ -178,7 +178,7 @@ impl AgentTask {
                         return self.stop_after_departure(parted, shutdown).await;
                     }
                     if let Some(outcome) = by {
-                        // Not of a former manager.
+                        // The epoch that a former manager reports is not used.
                         if let (Ok(_), Some(reply)) = (&outcome, &peers) {
                             self.config.own.learn_epoch(reply.epoch);
                         }
@@ -214,7 +214,7 @@ impl AgentTask {
     }
 
     /// Whether the managers have reported everything that gossip shows. A manager's own agent keeps
-    /// asking, because other nodes detect a new generation by its report.
+    /// asking at the short interval, because other nodes detect a new generation by its report.
     fn is_all_reported(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name

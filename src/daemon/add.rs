@@ -66,8 +66,8 @@ pub struct Added {
 
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// Nothing was changed on the machine, unless `done` of a `Stopped` lists it: the manager is
-    /// asked first.
+    /// Nothing was changed on the machine except the steps that `done` of a `Stopped` lists,
+    /// because the manager is asked first.
     #[error("the manager on this machine did not answer the request")]
     Api(#[from] ApiError),
     /// The steps in `done` are not undone, on the machine and in the cluster; the same command

@@ -41,7 +41,7 @@ pub struct InitOptions {
     pub drain: bool,
     /// Failure domain of the machine; empty: unknown.
     pub zone: String,
-    /// None: generate a random key.
+    /// The gossip key. None: a random key is generated.
     pub gossip_key: Option<GossipKey>,
 }
 
@@ -74,9 +74,9 @@ pub struct JoinOptions {
     pub wait: Duration,
 }
 
-/// Errors of `init` and `join`. Neither leaves anything behind that blocks the next attempt: the
-/// node's key is reused, and other files stand under the marker of an unfinished attempt and are
-/// removed.
+/// Errors of `init` and `join`. Neither leaves anything behind that blocks the next attempt. The
+/// node's key is reused, and a marker shows that all other files belong to an unfinished attempt
+/// and may be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("the data directory can't be used")]
@@ -123,8 +123,8 @@ impl AdminError {
 }
 
 /// Creates the CA, the gossip key, the SSH key, the join secrets and the first three entries of the
-/// log. The directory counts as unfinished until [`super::tokens_told`] is called or a daemon has
-/// run on it. Until then, another attempt starts from scratch.
+/// log. The directory counts as unfinished until [`super::mark_tokens_printed`] is called or a
+/// daemon has run on it. Until then, another attempt starts from scratch.
 pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
     let layout = Layout(options.dir.clone());
     check_options(&options.name, &options.config)?;

@@ -1,5 +1,5 @@
-//! Stores how far this manager has applied the log, in a file beside the log. A log that ends
-//! before that index was restored from an older copy, and would break promises that the other
+//! Stores how far this manager has applied the log, in a file next to the log. A log that ends
+//! before that index was restored from an older copy. It would break promises that the other
 //! managers rely on.
 //!
 //! Only applied entries count, because uncommitted entries may legitimately be truncated. A copy of

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 /// Maximum number of archives made within one second.
 const SAME_SECOND_MAX: usize = 100;
 
-/// Archives the manager files; returns the new path, or None if there are none. Nothing may use
-/// them meanwhile. Blocks.
+/// Archives the manager files; returns the new path, or None if there are none. Nothing may use the
+/// files during the call. Blocks.
 pub fn archive_raft_dir(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, DiskError> {
     let (raft, own) = (layout.raft(), [layout.ca(), layout.ssh_key()]);
     let full =
@@ -99,7 +99,7 @@ mod tests {
         fs::write(layout.ssh_key(), "ssh").expect("written");
         let to = archive_raft_dir(&layout, Some(RaftId(9))).expect("moved").expect("something");
         assert!(to.join("ca/ca.key").exists() && to.join("ssh.key").exists());
-        // Only a file that a worker does not need, and no log.
+        // This directory contains only a file that a worker does not need, and no log.
         fs::write(layout.ssh_key(), "ssh").expect("written");
         let to = archive_raft_dir(&layout, None).expect("moved").expect("something");
         assert!(to.join("ssh.key").exists() && to.to_string_lossy().contains("raft.removed-unknown-"), "{to:?}");

@@ -116,8 +116,8 @@ async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<TrustedCa
     answer.ok()
 }
 
-/// On a manager: a node whose certificate was issued by a replaced CA is told so, and may request a
-/// new certificate.
+/// On a manager: a node whose certificate was issued by a replaced CA receives an error that says
+/// so, and may request a new certificate.
 pub async fn follow_former(manage: ManagerLifecycle, keyring: Keyring, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {

@@ -1,7 +1,7 @@
 //! Detects that the cluster was rebuilt (a newer epoch) without this node. A node that claims a
-//! newer epoch in gossip is asked for proof: the certificate at its API, issued for its own key by
-//! a CA of the cluster. A worker can give this proof too, so the managers of an older epoch stop
-//! deciding even while no manager of the newer epoch is up.
+//! newer epoch in gossip is asked for proof. The proof is the certificate at its API, issued for
+//! its own key by a CA of the cluster. A worker can give this proof too, so the managers of an
+//! older epoch stop deciding even while no manager of the newer epoch is up.
 //!
 //! ```text
 //! manager of the new epoch --renews--> w1's certificate --gossip: epoch 7--> a manager of epoch 3

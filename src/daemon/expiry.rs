@@ -12,7 +12,8 @@ const EVERY: Duration = Duration::from_secs(24 * 3600);
 /// of other nodes' certificates.
 const SETTLED: Duration = Duration::from_secs(600);
 
-/// Logs the warning now and then daily, unless `told` says that the manager service does it.
+/// Logs the warning immediately and then daily, except while `told` returns true. The manager
+/// service then gives the warning.
 pub fn warn_in_log(
     name: &NodeName,
     not_after: impl Fn() -> Wall + Send + 'static,

@@ -27,7 +27,7 @@ struct Inner {
     ca: u64,
     /// CAs that were replaced, as PEM; only on a manager.
     former: String,
-    /// A manager has rejected the certificate.
+    /// Whether a manager has rejected the certificate.
     refused: bool,
 }
 
@@ -57,9 +57,9 @@ impl Keyring {
         certificate_not_after(&self.inner().credentials.cert_pem).unwrap_or_default()
     }
 
-    /// When the certificate must be renewed. 0 (now) if another CA issues, if managers reject it,
-    /// or if its epoch is older than `known`: such a certificate can't prove that the cluster was
-    /// rebuilt.
+    /// When the certificate must be renewed. The result is 0 (now) if another CA issues, if
+    /// managers reject the certificate, or if its epoch is older than `known`. A certificate of an
+    /// older epoch can't prove that the cluster was rebuilt.
     pub fn due(&self, known: Epoch) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {

@@ -434,8 +434,8 @@ impl ManagerLifecycle {
             // Nothing is moved while the stored identity still contains an id. A missing log would
             // then look like a lost one and fail the next start.
             self.store(now).await.map_err(|e| failed(&e))?;
-            // Also archives what an earlier start could not archive: an old CA would look like
-            // evidence of an existing log.
+            // Also archives files that an earlier start could not archive, because an old CA would
+            // look like evidence of a lost log.
             self.archive_raft_dir(now.identity.retired).await.map_err(|e| failed(&e))?;
             now.identity.raft = Some(id);
             if let Err(error) = self.store(now).await {

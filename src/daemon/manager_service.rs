@@ -210,7 +210,7 @@ impl Parts {
 /// on disk and before the first vote. So a crash in between causes no false alarm. Blocks.
 pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
     let Some(raft) = identity.raft else { return Ok(()) };
-    // In a directory from before this field, the CA is equal evidence, because it is fetched only
+    // An older directory lacks this flag. There the CA proves the same, because it is fetched only
     // once Raft runs.
     let begun = identity.log_begun || layout.ca().exists();
     let config = raft_config(layout, identity, raft);
@@ -308,8 +308,8 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
     }
 }
 
-/// The applied state may also contain the end of the Raft id: for a voter that was not informed of
-/// its removal, or whose directory was used for another join.
+/// The applied state may also contain the end of the Raft id. This happens to a voter that was not
+/// informed of its removal, or whose directory was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
     let over =

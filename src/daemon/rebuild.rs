@@ -1,8 +1,8 @@
-//! Makes a data directory that of the only manager of a new epoch. A crash at any moment leaves
-//! either the old directory, or one that the next start or the same command completes.
+//! Turns a data directory into that of the only manager of a new epoch. A crash at any moment
+//! leaves either the old directory, or one that the next start or the same command completes.
 //!
-//! The new log is created beside the old one. Then a marker is written, and from that point the
-//! change is always completed: the old log is renamed as an archive, the new log takes its place,
+//! The new log is created next to the old one. Then a marker is written, and from that point the
+//! change is always completed. The old log is renamed as an archive, the new log takes its place,
 //! and the identity receives the new epoch.
 
 use super::admin::save_peers;
@@ -203,7 +203,7 @@ mod tests {
             rebuild_cluster(&data, &old, last.clone(), raft, whole.config.clone()).expect("founded")
         };
 
-        // Before the marker: nothing has changed.
+        // A crash before the marker is written changes nothing.
         let early = top.path().join("early");
         copy(&whole.dir, &early);
         std::fs::create_dir(early.join("raft.new")).expect("made");
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((identity.epoch, identity.raft, identity.retired), (Epoch(7), Some(raft), None));
         assert_eq!(state, new);
 
-        // After the marker: with neither log, one and both logs moved.
+        // Crashes after the marker is written: with neither log, one log and both logs moved.
         let mark = |dir: &Path| RebuildMarker {
             version: MARK_VERSION,
             epoch: Epoch(7),

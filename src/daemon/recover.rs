@@ -51,7 +51,7 @@ pub struct NodePlacement {
 impl std::str::FromStr for NodePlacement {
     type Err = String;
 
-    /// `10.0.0.5`, or with both ports `10.0.0.5:7947,7946`.
+    /// Parses `10.0.0.5`, or with both ports `10.0.0.5:7947,7946`.
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || format!("{text:?} is neither IP nor IP:API_PORT,GOSSIP_PORT");
         if let Ok(ip) = text.parse() {
@@ -89,7 +89,7 @@ pub(super) fn moved_addresses(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAnswer {
     Position(PositionReply),
-    /// It answers, but not this question.
+    /// The manager answers, but not this question.
     OtherAnswer(String),
     Silent(String),
 }
@@ -237,7 +237,7 @@ impl From<IdentityError> for RecoverError {
 pub struct Recovery {
     pub name: String,
     pub cluster: String,
-    /// Before and after.
+    /// The epochs before and after the recovery.
     pub epochs: (Epoch, Epoch),
     pub raft: (RaftId, RaftId),
     /// Term and index of the last entry here.
@@ -248,7 +248,7 @@ pub struct Recovery {
     /// Names of the nodes whose running attempts end with the recovery.
     pub open: Vec<String>,
     pub others: Vec<OtherManager>,
-    /// Those that were not overridden by an option.
+    /// The reasons that no option overrides.
     pub objections: Vec<Objection>,
     data: DataDir,
     identity: Identity,
@@ -262,7 +262,7 @@ impl Recovery {
     }
 }
 
-/// The result of [`look`].
+/// The result of [`prepare_recovery`].
 pub enum RecoveryState {
     /// An interrupted recovery was completed.
     Finished(RebuildResult),

@@ -23,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 /// to the maximum.
 const SPREAD_EACH: Duration = Duration::from_millis(20);
 const SPREAD_MAX: Duration = Duration::from_secs(60);
-/// Pause after a failed attempt, doubled each time up to the second value. A node without a valid
-/// certificate waits for an operator, and at most as long as the third.
+/// Pause after a failed attempt. It doubles each time, up to `PAUSE_MAX`. A node without a valid
+/// certificate may wait for an operator, so its pause is at most `LAPSED_PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);

@@ -1,5 +1,5 @@
-//! `restore`: makes an empty data directory that of the only manager of a new epoch, with the state
-//! of a backup.
+//! `restore`: turns an empty data directory into that of the only manager of a new epoch, with the
+//! state of a backup.
 
 use super::admin::{self, AdminError};
 use super::incomplete_init::{self, UnfinishedCommand};

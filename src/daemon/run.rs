@@ -143,11 +143,11 @@ struct OpenNode {
     lost_log: Option<PathBuf>,
 }
 
-/// The two directions of the daemon's end.
+/// The two signals for the end of the daemon: to its tasks, and from them.
 struct EndSignals {
-    /// Every task stops once it is true.
+    /// Every task stops once this value is true.
     stopped: watch::Receiver<bool>,
-    /// An error that ends the daemon.
+    /// A task sends an error here to end the daemon.
     fatal: mpsc::Sender<DaemonError>,
 }
 
@@ -157,7 +157,8 @@ struct Membership {
     keys: KeyBook,
     /// The current address of this node.
     address: watch::Receiver<IpAddr>,
-    /// A manager service sends here where it receives gossip's events.
+    /// A manager service that starts sends the channel here on which it wants to receive gossip's
+    /// events.
     ears: mpsc::Sender<MemberEventSender>,
 }
 
@@ -180,7 +181,7 @@ struct RunningAgent {
     saved: (Vec<PeerInfo>, Vec<PeerInfo>),
 }
 
-/// The bound ports.
+/// The sockets on which the daemon listens, and the address that the API follows.
 struct Listeners {
     api: TcpListener,
     /// The API follows this address.
@@ -503,7 +504,8 @@ async fn start_gossip(
 }
 
 /// Sends every event to each consumer, in order. A manager service that starts later first receives
-/// all current members. Changes after that are events not forwarded yet, so it misses nothing.
+/// all current members. Every later change is an event that was not forwarded yet, so the service
+/// misses nothing.
 async fn fan_out(
     mut events: mpsc::UnboundedReceiver<MemberEvent>,
     gossip: Gossip,
@@ -528,8 +530,8 @@ async fn fan_out(
             MemberEvent::SignedElsewhere { addr } => {
                 let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
             }
-            // The join tells the other daemon of this one, which no other node forwards, and it
-            // then exits.
+            // No other node forwards this daemon's record to the other daemon. The join sends the
+            // record to that daemon, which then exits.
             MemberEvent::OutrankedElsewhere { addr, .. } => {
                 let (gossip, addr) = (gossip.clone(), *addr);
                 tokio::spawn(async move {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// For an examination of the node, and name lookups.
+/// Maximum number of threads for blocking work: an examination of the node, and name lookups.
 const AGENT_BLOCKING_MAX: usize = 8;
 /// Idle threads and their stacks are released after this time, long before the next examination.
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Two, so that a long render does not delay a write request.
+/// Two threads are needed, so that a long render does not delay a write request.
 const MANAGER_THREADS: usize = 2;
 /// Maximum time for running work of a manager service, such as a write to disk, to end.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);

@@ -52,7 +52,7 @@ impl ManagerRuntime {
             let _within = self.threads.enter();
             work.as_mut().poll(cx)
         });
-        // Polls the end first: timers of a runtime that has ended must not be polled any more.
+        // Polls the end first, because timers of a runtime that has ended must not be polled.
         tokio::select! {
             biased;
             _ = ended.changed() => None,
@@ -126,7 +126,7 @@ async fn answer(way: RoutingTarget, request: Request) -> Response {
     let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
         true => ApiFailure::new(Code::Unavailable, "the manager service of this node has just stopped"),
-        // Its proposal may already be in the log of other managers.
+        // The proposal of the request may already be in the log of other managers.
         false => ApiFailure::new(Code::OutcomeUnknown, "the manager service of this node stopped before it answered")
             .next("remoor history on another manager"),
     };

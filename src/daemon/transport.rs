@@ -17,9 +17,9 @@ const WITHIN: Duration = Duration::from_secs(15);
 /// Why a manager service stops permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PermanentEnd {
-    /// Its Raft id is retired.
+    /// The manager's Raft id is retired.
     Retired,
-    /// Its data directory is a copy or an older one, according to another manager.
+    /// The data directory is a copy or an older one, according to another manager.
     Stale(String),
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// When memory is trimmed.
+/// The times at which memory is trimmed.
 #[derive(Debug, Clone, Copy)]
 pub struct TrimSchedule {
     /// Delay after an examination or a request, because its answers are still being sent.

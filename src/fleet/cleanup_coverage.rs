@@ -2,10 +2,10 @@
 //! and mounted directories, accounts, crontab entries, units, and ports opened in a firewall.
 //!
 //! Only tasks that certainly run on a host are checked, not a task under a condition that only the
-//! node can evaluate. Excluded are: paths kept on purpose (`state` and `keep` of a service), files
-//! that do not survive a reboot, and packages, because nobody reinstalls them for a repair.
-//! Pure. The names in a cleanup are collected in `mentions`. Whether the cleanup really removed
-//! them is checked on the node by the cleanup verification of an attempt.
+//! node can evaluate. Some items are excluded: paths kept on purpose (`state` and `keep` of a
+//! service), and files that do not survive a reboot. Packages are excluded too, because a repair
+//! does not reinstall them. Pure. The names in a cleanup are collected in `mentions`. Whether the
+//! cleanup really removed them is checked on the node by the cleanup verification of an attempt.
 
 use super::mentions::{Mentions, covers, one_of, strings, strip_service_suffix, tokens};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 /// Directories that are cleared at the next boot anyway.
 const PASSING: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
 
-/// Returns a warning for each thing that `provision` creates on `host` and `cleanup` does not
+/// Returns a warning for each item that `provision` creates on `host` and `cleanup` does not
 /// mention. A cleanup without any effect is not checked, because that is intended by its author.
 pub(super) fn left_behind(
     fleet: &Fleet,

@@ -105,7 +105,7 @@ fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
     .assert_eq(&warnings(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
 }
 
-/// Each of these cleanups removes the thing, or may remove it.
+/// Each of these cleanups removes what the provisioning created, or may remove it.
 #[test]
 fn what_a_cleanup_names_in_any_words_is_mentioned() {
     let unit = "    - systemd: {name: app.service, state: started}\n";

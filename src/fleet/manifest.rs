@@ -128,7 +128,7 @@ pub(super) struct ApplicableCheckFile {
 /// Why a check file does not apply.
 pub(super) enum NotApplicable {
     OtherService,
-    /// `role` is the node's cluster role.
+    /// The file is for another role; `role` is the node's cluster role.
     OtherRole {
         role: String,
     },

@@ -1,8 +1,8 @@
-//! The things that a cleanup names: paths, units, ports and accounts, and whether it may name more.
-//! Reads plans and renders nothing.
+//! The paths, units, ports and accounts that a cleanup names, and whether it may name more. Reads
+//! plans and renders nothing.
 //!
-//! Generous on purpose: a script that could remove a thing counts as removing it, because a false
-//! warning is worse than a missing one.
+//! A script that could remove an item counts as removing it, because a false warning is worse than
+//! a missing one.
 
 use remoor_playbook::{Plan, PredictedTask};
 use serde_json::{Map, Value};
@@ -17,9 +17,9 @@ const STOPPING: [&str; 4] = ["systemctl", "service", "stop", "disable"];
 pub(super) struct Mentions {
     /// Removed paths, including everything below them.
     removed: Vec<String>,
-    /// All other texts in options.
+    /// All texts in options except the removed paths.
     options: Vec<String>,
-    /// Commands and scripts.
+    /// The texts of commands and scripts.
     scripts: Vec<String>,
     units: Vec<String>,
     /// Removed packages. Only the package manager knows which files belong to them.
@@ -37,7 +37,7 @@ impl Mentions {
         for blob in plan.blobs.values() {
             match String::from_utf8(blob.0.clone()) {
                 Ok(text) => out.script(text),
-                // A binary may do anything.
+                // A script that is not text is a binary, which may do anything.
                 Err(_) => (out.any_file, out.any_unit) = (true, true),
             }
         }
@@ -111,7 +111,7 @@ impl Mentions {
             || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| covers(dir, word))
     }
 
-    /// The same for a thing with a name but no path: an account or a crontab entry.
+    /// The same for an item with a name but no path: an account or a crontab entry.
     pub fn name(&self, name: &str) -> bool {
         self.any_name
             || self.any_file

@@ -2,7 +2,7 @@
 //! its desired state.
 //!
 //! A layer between `config`, `check`, `playbook` and the drivers: `lint` on a laptop, `apply` on a
-//! manager and every examination use the same functions. Pure, except `Book`, which reads
+//! manager and every examination use the same functions. Pure, except `FleetCache`, which reads
 //! generations from the blob store.
 
 mod check_list;

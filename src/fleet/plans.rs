@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// The part of a group's playbooks that is run.
 #[derive(Debug, Clone, Default)]
 pub struct PlanScope {
-    /// Empty: all services.
+    /// The services that are run; empty for all services.
     pub services: Vec<ServiceName>,
     /// Variables with the highest precedence: the job's own, and `remoor_job`, `remoor_attempt`,
     /// `remoor_phase`, `remoor_services`.
@@ -89,8 +89,8 @@ pub fn work(
     }
     let (files, mut faults) = review_plan(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
-    // The cleanup belongs to what is installed now, and it can't be corrected any more: it is
-    // tried, and fails where it must.
+    // The cleanup belongs to the generation that is installed now and can't be corrected any more.
+    // So it runs even with faults, and fails at the faulty task.
     if phase == Phase::Provision && !faults.is_empty() {
         return Err(faults);
     }
@@ -151,8 +151,8 @@ pub(super) fn left_down(
         // Most services are found by their tags in the existing plan; only the others are compiled
         // separately.
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
-            // For a whole group this may be intended; a scoped attempt is rejected before it
-            // begins.
+            // For a whole group this may be intended, so it is only a warning. A scoped attempt is
+            // rejected before it begins.
             out.push(Fault { warning: true, ..nothing_provisioned(fleet, &group, host, &scope.services) });
         }
     }

@@ -79,7 +79,7 @@ pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Ve
     })
 }
 
-/// With the warnings about its templates.
+/// Includes the warnings about the host's templates.
 fn summarize_host(fleet: &Fleet, host: &str, known: &ClusterContext) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let context = context(fleet, host, known).map_err(|f| vec![f])?;

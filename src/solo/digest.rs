@@ -50,7 +50,7 @@ pub struct StoredDigest {
     pub normalize: Vec<String>,
     /// Fingerprint of the key, not the key; None: secret files have no hash.
     pub key: Option<String>,
-    /// Sorted by path.
+    /// The entries, sorted by path.
     pub entries: Vec<FileEntry>,
     /// Paths that could not be read, and why; see [`ServiceDigest`].
     pub unreadable: BTreeMap<String, String>,

@@ -47,7 +47,7 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
 
 /// One element of a pattern.
 enum PatternElement {
-    /// `*`
+    /// The wildcard `*`.
     Any,
     /// One character in one of the ranges; with `true`, in none of them.
     One(bool, Vec<(char, char)>),

@@ -130,7 +130,7 @@ fn answer(outcome: &AssertionOutcome) -> String {
     }
 }
 
-/// Shortened, because a collision gives nobody an advantage.
+/// The hash is shortened, because a collision gives an attacker no advantage.
 fn hash(parts: &[&str]) -> String {
     let Sha256(whole) = Sha256::digest(serde_json::json!(parts).to_string().as_bytes());
     hex::encode(&whole[..16])

@@ -22,8 +22,8 @@ const NETWORK: &str = "memberlist_core::network";
 const STATE: &str = "memberlist_core::state";
 /// Without a quorum, every election attempt writes several lines.
 const RAFT: &str = "openraft";
-/// A single filter covers these levels. With a second filter around it, the registry would ask both
-/// again for each line and span of openraft.
+/// One filter covers all these levels. With a second filter around it, the registry would call both
+/// filters for each line and span of openraft.
 const SUSPICIOUS: RangeInclusive<Level> = Level::INFO..=Level::DEBUG;
 const NETWORK_LINES: u32 = 5;
 const STATE_LINES: u32 = 30;
@@ -164,7 +164,7 @@ impl<S> Filter<S> for Floods {
         true
     }
 
-    // With these two functions, lines that the other filter always rejects never reach this one.
+    // With these two functions, lines that the level filter always rejects never reach this filter.
     fn callsite_enabled(&self, _meta: &'static Metadata<'static>) -> Interest {
         Interest::always()
     }
@@ -188,9 +188,9 @@ pub fn unanswered_pings(registry: &Registry, peer: &str) -> u64 {
     registry.get(UNANSWERED, &[("peer", peer)]).unwrap_or_default() as u64
 }
 
-/// memberlist does not publish its suspicions, except by two log lines: a ping that was not
-/// answered in time, and the suspicion when the asked peers can't reach the node either. This layer
-/// counts them.
+/// memberlist reports its suspicions only by two log lines. The first is a ping that was not
+/// answered in time. The second is the suspicion, when other peers that were asked can't reach the
+/// node either. This layer counts them.
 struct Suspicions(Registry);
 
 /// The fields of such a line that are needed.

@@ -12,9 +12,9 @@ const DROPPED: &str = "remoor_metrics_dropped_total";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A value that only increases.
     Counter,
-    /// Goes up and down.
+    /// A value that may increase and decrease.
     Gauge,
 }
 

@@ -156,7 +156,7 @@ mod tests {
         Version::parse(text).unwrap_or_else(|| panic!("{text}"))
     }
 
-    /// From the policy manual, and versions of packages in Debian.
+    /// The pairs come from the policy manual and from versions of packages in Debian.
     #[test]
     fn the_rules_of_the_policy_manual() {
         let ascending: [&[&str]; 6] = [

@@ -40,7 +40,7 @@ pub struct Check {
     /// The value of the name attribute; the id if it is not given.
     pub(super) name: String,
     pub(super) arguments: BTreeMap<&'static str, Value>,
-    /// In the order of the attributes in [`ResourceSpec`].
+    /// The assertions, in the order of the attributes in [`ResourceSpec`].
     pub(super) assertions: Vec<Assertion>,
     /// The labels of a group's members, which are checks of the same file.
     pub(super) members: Vec<String>,

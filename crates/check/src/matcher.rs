@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-/// What a value is compared with.
+/// The condition that a found value must satisfy.
 #[derive(Debug, Clone)]
 pub(super) enum Matcher {
     /// A string, number or boolean. The found value is converted to a string for a string, and to a

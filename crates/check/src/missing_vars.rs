@@ -36,10 +36,10 @@ pub(super) fn faults(file: &str, text: &str, context: &Map<String, Value>) -> Ve
 /// has.
 fn field(file: &str, text: &str, context: &Map<String, Value>) -> Option<Fault> {
     let node = context.get("node").filter(|_| !context.contains_key("peers"))?.as_object()?;
-    // Not a valid template: rendering reports the fault.
+    // An invalid template is not checked here, because rendering reports the fault.
     used_names(text)?;
     let rest = replace_node_uses(text, |_, field| field.is_some_and(|field| node.contains_key(field)));
-    // `__tera_context` prints all values.
+    // The variable `__tera_context` contains all values, so it uses every field of `node`.
     let dumped = text.contains("__tera_context");
     // If the text without the known fields is no valid template, its use of `node` is unclear, and
     // it is rejected.

@@ -58,7 +58,7 @@ mod tests {
             ("http://me:secret@[::1]:80/", "http://me:***@[::1]:80/"),
             ("tcp:80 a@b:c", "tcp:80 a@b:c"),
             ("http://h://me:p@h", "http://h://me:***@h"),
-            // In a command, only URLs are changed.
+            // Only passwords in URLs are hidden; other words of a command stay unchanged.
             ("curl -s http://localhost:8080 -u me@x", "curl -s http://localhost:8080 -u me@x"),
             ("curl 'http://localhost:8080','me@x'", "curl 'http://localhost:8080','me@x'"),
             ("curl \"http://me:pw@h:80\"\t'b@c'", "curl \"http://me:***@h:80\"\t'b@c'"),

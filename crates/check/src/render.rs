@@ -20,7 +20,7 @@ pub enum Applies {
     Yes,
     /// `roles` contains neither the node's group nor its cluster role.
     OtherRole,
-    /// `when` is false.
+    /// The condition `when` of the file is false.
     WhenFalse,
 }
 

@@ -31,11 +31,11 @@ pub enum ResourceKind {
 /// How an attribute is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttributeUse {
-    /// Asserted and required.
+    /// An assertion that every check of this type must have.
     Required,
-    /// Asserted.
+    /// An optional assertion.
     Assert,
-    /// Asserted; a list contains line patterns.
+    /// An optional assertion. A list in it contains line patterns.
     Stream,
     /// Asserted: a number of days, which may be written as `30d`.
     Days,

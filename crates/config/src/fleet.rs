@@ -157,7 +157,7 @@ impl Fleet {
         while let Some(next) = closure
             .iter()
             .find(|name| !all[**name].summary.depends_on.iter().any(|on| on != **name && closure.contains(on)))
-            // In a cycle, which `validate` refuses, take the first one.
+            // In a dependency cycle, which `validate` refuses, the first service is taken.
             .or(closure.first())
             .copied()
         {
@@ -192,7 +192,7 @@ fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleI
     Err(vec![fault])
 }
 
-/// Only errors, sorted, without duplicates.
+/// Keeps only the errors, sorts them and removes duplicates.
 fn errors(mut faults: Vec<Fault>) -> Vec<Fault> {
     faults.retain(|fault| !fault.warning);
     faults.sort();

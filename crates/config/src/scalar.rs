@@ -106,7 +106,7 @@ fn integer(rest: &str, negative: bool) -> Option<Scalar> {
     i64::try_from(if negative { -value } else { value }).ok().map(Scalar::Int)
 }
 
-/// `1:30:00` in base 60.
+/// Parses numbers in base 60, such as `1:30:00`.
 fn base_60(text: &str) -> Option<i128> {
     let mut parts = text.split(':');
     let first = parts.next()?;

@@ -130,7 +130,7 @@ pub enum NotifyTo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notify {
     pub to: NotifyTo,
-    /// Never empty.
+    /// The events that cause this notification; never empty.
     pub on: Vec<NotifyOn>,
     /// A Tera template. None: remoor's own text.
     pub text: Option<String>,

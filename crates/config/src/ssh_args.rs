@@ -164,7 +164,7 @@ impl SshArgs {
         }
     }
 
-    /// `Keyword=value` or `Keyword value`.
+    /// Reads an option of the form `Keyword=value` or `Keyword value`.
     fn option(&mut self, text: &str) {
         let text = text.trim();
         let (name, value) = match text.split_once(|c: char| c == '=' || c.is_whitespace()) {

@@ -37,7 +37,7 @@ pub enum ConfigNodeKind {
         scalar: Scalar,
     },
     List(Vec<ConfigNode>),
-    /// In the order of the file; keys are unique.
+    /// A mapping with its entries in the order of the file; keys are unique.
     Map(Vec<(ConfigKey, ConfigNode)>),
 }
 

@@ -60,7 +60,7 @@ pub const OCCASIONS: &[(&str, Trigger)] = &[
     ("apply", Trigger::Apply),
 ];
 pub const PROVISIONERS: &[(&str, Provisioner)] = &[("remoor", Provisioner::Remoor), ("ansible", Provisioner::Ansible)];
-/// The value means "the whole group".
+/// The flag is true if the keyword means "the whole group".
 pub const SCOPES: &[(&str, bool)] = &[("service", false), ("group", true)];
 pub const NOTIFY_ON: &[(&str, NotifyOn)] =
     &[("verdict", NotifyOn::Verdict), ("held", NotifyOn::Held), ("alert", NotifyOn::Alert)];

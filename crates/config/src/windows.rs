@@ -69,7 +69,7 @@ fn spans(text: &str, offset: i32) -> Result<Vec<WeekSpan>, String> {
     Ok(days.into_iter().map(|day| WeekSpan { from: shifted(day * DAY + from), to: shifted(day * DAY + to) }).collect())
 }
 
-/// `Mon`, `Mon-Fri`, `Sat-Mon`, `Mon,Wed,Fri`.
+/// Parses days such as `Mon`, `Mon-Fri`, `Sat-Mon` and `Mon,Wed,Fri`.
 fn days_of(text: &str) -> Result<Vec<u32>, String> {
     let day = |word: &str| -> Result<u32, String> {
         let small = word.to_lowercase();
@@ -107,7 +107,7 @@ fn minute(text: &str) -> Result<u32, String> {
     }
 }
 
-/// `UTC`, `+01:00`, `-03:30`, in minutes.
+/// Parses an offset such as `UTC`, `+01:00` or `-03:30`. Returns minutes.
 fn minutes_of_offset(text: &str) -> Option<i32> {
     if text == "UTC" || text == "Z" {
         return Some(0);

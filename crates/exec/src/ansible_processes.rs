@@ -70,7 +70,7 @@ pub(super) fn running_ansible(state_dir: &Path, node: &NodeName) -> Option<Strin
 struct MarkedProcess {
     id: ProcessId,
     mark: Fence,
-    /// It runs as root or as the caller.
+    /// The process runs as root or as the caller.
     trusted: bool,
     /// The leader of its session is alive, so it did not daemonise.
     attached: bool,

@@ -108,7 +108,7 @@ fn file_leftovers(declared: &str, keep: &GlobSet, found: &mut Vec<String>) {
 
 struct Walk<'a> {
     keep: &'a GlobSet,
-    /// Only matching paths count, including directories. None: every file counts.
+    /// If set, only paths that match count, including directories. None: every file counts.
     wanted: Option<GlobSet>,
     left: usize,
     found: &'a mut Vec<String>,

@@ -134,7 +134,7 @@ impl<'a> Executor<'a> {
             ExecutorOrder::Undo { attempt } => self.undo(attempt),
             ExecutorOrder::Close { fence, done } => self.close(&fence, done),
             ExecutorOrder::Play(order) => self.play(&order),
-            // The reader has already handled these.
+            // The reader thread has already handled these orders.
             ExecutorOrder::Cancel { .. } | ExecutorOrder::Heartbeat | ExecutorOrder::Go { .. } => {
                 Reply::Alive { waiting_for: None }
             }
@@ -148,7 +148,8 @@ impl<'a> Executor<'a> {
         known: Option<&BTreeMap<ServiceName, Sha256>>,
     ) -> Reply {
         let started = Instant::now();
-        // Before the examination, so that a run that ends during it is still reported.
+        // These values are read before the examination, so that a run that ends during the
+        // examination is still reported.
         let mut host = host::host_part(&self.state_dir);
         // A session that holds the node does not report its own attempt as busy.
         if host.busy.is_none() && self.held.is_none() {

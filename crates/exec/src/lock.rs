@@ -37,7 +37,7 @@ pub enum HolderKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub kind: HolderKind,
-    /// Set for an attempt.
+    /// The fence of an attempt. None for a play.
     pub fence: Option<Fence>,
     pub process: ProcessId,
     pub leads_group: bool,
@@ -94,7 +94,7 @@ impl Holder {
         self.kind == HolderKind::Play && self.boot == boot() && self.run.as_deref() == Some(run)
     }
 
-    /// Text for people.
+    /// The holder as text for messages.
     pub fn describe(&self) -> String {
         match (&self.kind, &self.fence) {
             (HolderKind::Play, _) if self.process.is_alive() => format!("remoor play, process {}", self.process.pid),

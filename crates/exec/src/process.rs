@@ -43,7 +43,7 @@ pub(super) struct Stat {
     group: i32,
     pub(super) session: i32,
     pub(super) start: u64,
-    /// Not a zombie and not dead.
+    /// Whether the process is neither a zombie nor dead.
     pub(super) running: bool,
 }
 

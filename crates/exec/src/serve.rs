@@ -1,14 +1,14 @@
 //! The main loop of the executor: it reads frames and answers them, one order after the other.
 //!
 //! ```text
-//! stdin -> reader thread -> orders (one at a time) -> this thread -> outbox -> writer thread -> stdout
+//! stdin -> reader thread -> orders (one at a time) -> this thread -> queue -> writer thread -> stdout
 //!             |  Heartbeat: answered here                 |
 //!             |  Cancel, end of stream: stop  ->  the run checks between two tasks
 //!          watchdog thread: 30 s of silence or an order's timeout: stop; after a grace: kill
 //! ```
 //! A task that has begun may finish after every stop, because it is harder to continue after half a
-//! task than after none. It is killed in three cases: the manager sends `Cancel` with `now`, the
-//! order's timeout and a grace are over, or the fence of a newer attempt kills this whole process.
+//! task than after none. Such a task is killed in three cases: the manager sends `Cancel` with
+//! `now`; the order's timeout and a grace period are over; or a newer attempt kills this process.
 //!
 //! A lost manager is noticed in three ways: the stream ends, nothing arrives for 30 s, or a write
 //! fails.
@@ -225,7 +225,7 @@ fn read_orders(
 struct SessionWatch {
     from: Instant,
     heard: AtomicU64,
-    /// `u64::MAX`: no limit.
+    /// The deadline of the current order; `u64::MAX` means no limit.
     limit: AtomicU64,
     ended: AtomicBool,
 }

@@ -381,7 +381,7 @@ fn a_started_task_finishes_when_the_manager_is_lost_or_cancels() {
         } else {
             peer.send(&ExecutorOrder::Cancel { now: false });
         }
-        // By now it knows of the stop and continues.
+        // After this time the executor knows of the stop, and the task continues.
         thread::sleep(Duration::from_millis(300));
         assert!(RunLock::take_for_play(dir.path(), "r1").is_err() && !dir.path().join("killed").exists());
         std::fs::write(dir.path().join("go"), b"").unwrap();

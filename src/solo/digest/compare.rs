@@ -27,7 +27,7 @@ pub struct DigestComparison {
 pub struct PathChange {
     pub path: String,
     pub change: PathChangeKind,
-    /// Only for a changed path.
+    /// The changed attributes; empty unless the path was changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
 }
@@ -42,7 +42,7 @@ pub enum PathChangeKind {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attribute {
-    /// `sha256`, `mode`, `owner`, `group`, `kind` or `target`.
+    /// The name of the attribute: `sha256`, `mode`, `owner`, `group`, `kind` or `target`.
     pub attribute: String,
     /// For a secret's `sha256`, both values are `(secret)`.
     pub before: String,

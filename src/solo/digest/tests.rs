@@ -79,7 +79,7 @@ fn each_path_is_unchanged_added_missing_or_changed() {
     let part = place.compare_now(&before, &[place.path("etc/open"), place.path("etc/../etc/gone")], None);
     assert_eq!((place.describe_changes(&part), part.unchanged), (vec!["missing etc/gone".into(), told[4].clone()], 0));
     assert!(matches!(before.repeat_request(&[place.path("elsewhere")], None), Err(DigestError::Outside(..))));
-    // Nothing of it is left.
+    // The whole directory is removed.
     fs::remove_dir_all(place.path("etc")).unwrap();
     let all = place.compare_now(&before, &[], None);
     assert!(all.differences.iter().all(|c| c.change == PathChangeKind::Missing) && all.differences.len() == 7);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Version of these types.
 pub const VERSION: u32 = 1;
 
-/// One line.
+/// One line of the output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum PlayRunEvent {
@@ -86,7 +86,7 @@ pub struct PlayTaskView {
     /// The last lines that a command printed.
     #[serde(default)]
     pub stdout_tail: String,
-    /// With `--diff`.
+    /// The diff of the file, with `--diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// With `--diff`: other differences of the file.
@@ -117,7 +117,7 @@ pub enum HostState {
     Done,
     /// A task failed.
     Failed,
-    /// Nothing was run on the host.
+    /// The connection to the host failed, and nothing was run on it.
     Unreachable,
     /// The host refused: another run holds its lock, or it is a node of a fleet. Nothing was run on
     /// it.
@@ -135,7 +135,7 @@ pub struct PlaySummary {
     pub states: BTreeMap<String, HostState>,
     /// Interrupted with Ctrl-C.
     pub interrupted: bool,
-    /// Why the rest was not started.
+    /// Why the other hosts and plays were not started.
     pub stopped: Option<String>,
     pub took_ms: u64,
 }

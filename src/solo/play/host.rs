@@ -23,7 +23,7 @@ const EVENTS: usize = 64;
 /// The values shared by all hosts of a run.
 #[derive(Clone)]
 pub(super) struct PlayContext {
-    /// Err: no host can be reached.
+    /// The SSH client; None if no host needs one. Err: no host can be reached over SSH.
     pub remote: Result<Option<Arc<Remote>>, SshError>,
     pub order: Arc<PlayOrder>,
     pub diff: bool,
@@ -56,7 +56,7 @@ impl HostResult {
         Self { state, recap, message: Some(message.into()), failure: None, owed: Vec::new(), fatal: false }
     }
 
-    /// An internal error on this side.
+    /// The result after an internal error of this program.
     pub fn defect() -> Self {
         Self::without_run(HostState::Unknown, "defect of remoor")
     }

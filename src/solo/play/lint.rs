@@ -211,7 +211,7 @@ mod tests {
         assert!(said.contains("DIR/roles/base/tasks/main.yml:1:") && said.contains("nope"), "{said}");
         assert!(said.contains("unknown play keyword `tusks`") && !said.contains("nonsense"), "{said}");
         let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
-        // Files beside the playbook's own directory are also available.
+        // Files next to the playbook's own directory are also available.
         let beside = "- hosts: all\n  tasks: [{template: {src: ../shared/t.j2, dest: /x}}]\n";
         let said = lint_text(&[("site.yml", &good), ("plays/own.yml", beside), ("shared/t.j2", "x\n")]);
         assert!(said.starts_with("DIR/site.yml:3:") && said.contains("warning: ") && said.contains("`port`"), "{said}");

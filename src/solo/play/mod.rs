@@ -1,7 +1,8 @@
 //! `remoor play`: a playbook on the hosts of an Ansible inventory, without a cluster.
 //!
 //! ```text
-//! Request -> prepare: files, inventory, a plan for each host -> Prepared -> run: a session for each host -> Told, Summary
+//! PlayRequest -> prepare: files, inventory, a plan for each host
+//!             -> PreparedPlay -> run: a session for each host -> PlayRunEvent, PlaySummary
 //! ```
 //! Every host's plan is compiled before any host is touched. On a remote host the plan runs in an
 //! executor, like in an attempt of the managers; on this machine it runs in a separate process.

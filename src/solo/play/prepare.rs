@@ -26,7 +26,7 @@ pub struct PreparedPlay {
     pub(super) request: PlayRequest,
     /// Absolute path of the playbook.
     pub(super) playbook: PathBuf,
-    /// In the order of the inventory; only hosts that have a part in the playbook.
+    /// The hosts that have a part in the playbook, in the order of the inventory.
     pub(super) hosts: Vec<Host>,
     /// The plays in order, each with its hosts.
     pub(super) plays: Vec<(PlayKeys, Vec<String>)>,

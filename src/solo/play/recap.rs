@@ -38,7 +38,7 @@ pub struct Counted<'a> {
     pub item: bool,
     /// For an include each item is counted, otherwise the task.
     pub include: bool,
-    /// It failed, the failure was ignored, and it has changed something nevertheless.
+    /// Whether a task whose failure was ignored has changed something nevertheless.
     pub changed: bool,
     pub status: &'a str,
 }
@@ -58,8 +58,8 @@ pub struct RecapCounter {
     recap: Recap,
     /// Failures that may still be rescued.
     failures: u32,
-    /// Tasks whose result only the end of the run tells, and the number of items with a known
-    /// result.
+    /// Tasks whose result is known only at the end of the run. The two fields below count their
+    /// items whose result is known earlier.
     not_run: u32,
     changed_items: u32,
     unknown_items: u32,

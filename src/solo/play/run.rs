@@ -161,9 +161,9 @@ struct Loop {
     control: Control,
     forks: usize,
     alone: bool,
-    /// Not started.
+    /// Hosts that were not started.
     waiting: BTreeMap<String, Host>,
-    /// Started and not ended.
+    /// Hosts that were started and have not ended.
     running: BTreeMap<String, RunningHost>,
     tasks: JoinSet<()>,
     names: BTreeMap<tokio::task::Id, String>,

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "remoor-";
 /// The lock file. It receives this name only once it is locked. A directory without it is just
-/// being created, or belongs to somebody else.
+/// being created, or does not belong to a run.
 const LOCK: &str = "in-use";
 
 /// One run's own directory, mode 0700; removed when this value is dropped.

@@ -1,4 +1,4 @@
-//! Prometheus text with goss's metric names.
+//! Writes results as Prometheus text with goss's metric names.
 
 use super::{is_bad, is_skipped};
 use crate::solo::run::SuiteRun;

@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Debug, PartialEq)]
 pub(super) struct Query<'a> {
     path: &'a str,
-    /// Empty if it is enough that `path` exists.
+    /// The comparison operator. Empty if it is enough that `path` exists.
     operator: &'a str,
     value: String,
     all: bool,

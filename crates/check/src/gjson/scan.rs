@@ -17,7 +17,7 @@ pub(super) enum GjsonStep<'a> {
 pub(super) const MODIFIERS: [&str; 12] =
     ["this", "ugly", "pretty", "valid", "reverse", "flatten", "keys", "values", "join", "fromstr", "group", "dig"];
 
-/// One `@name:argument`.
+/// A modifier call in a path: `@name:argument`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ModifierCall<'a> {
     pub name: &'a str,

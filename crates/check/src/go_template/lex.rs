@@ -5,13 +5,13 @@ use serde_json::{Number, Value};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TemplateToken {
-    /// Text outside of actions.
+    /// Text outside of `{{ }}`.
     Text(String),
     Open,
     Close,
     /// A keyword or the name of a function.
     Word(String),
-    /// `.name`; empty for the dot alone.
+    /// A field `.name`; the text is empty for the dot alone.
     Field(String),
     /// `$name`, without the `$`; empty for `$` alone.
     Variable(String),

@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interface {
     mtu: Option<u32>,
-    /// `192.0.2.7/24`, in the kernel's order.
+    /// Addresses such as `192.0.2.7/24`, in the kernel's order.
     addrs: Vec<String>,
 }
 
@@ -34,7 +34,8 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
 
 /// All interfaces by name. Blocks for at most `limit`.
 pub(super) fn list(limit: Duration) -> Result<BTreeMap<String, Interface>, String> {
-    // On a separate thread, because the caller's thread may already belong to a runtime.
+    // The query runs on a separate thread, because the caller's thread may already belong to a
+    // runtime.
     let asked = thread::Builder::new().name("rtnetlink".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         runtime.block_on(async {

@@ -27,7 +27,7 @@ pub struct ListeningSocket {
 }
 
 impl Port {
-    /// `tcp6:80`, or `80` for TCP.
+    /// Parses `tcp6:80`, or `80` for TCP.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (family, number) = text.split_once(':').unwrap_or(("tcp", text));
         let family = match family {

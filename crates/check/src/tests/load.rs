@@ -314,7 +314,7 @@ fn the_table_of_types_in_the_documents_is_this_one() {
     for spec in &SPECS {
         let row = document.lines().find(|line| line.starts_with(&format!("| `{}` |", spec.name)));
         let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row of {}", spec.name)).split('|').collect();
-        // Text in parentheses is explanation.
+        // Text in parentheses explains a name in the table, and is not a name itself.
         let words = |cell: &str| -> Vec<String> {
             let plain: String = cell.split('(').enumerate().fold(String::new(), |out, (at, part)| {
                 out + if at == 0 { part } else { part.split_once(')').unwrap().1 }

@@ -140,7 +140,7 @@ fn md5() {
     let ask = |md5: &str, rest: &str| {
         results_with_values(&format!("file: {{{}: {{exists: true, md5: {md5}{rest}}}}}", path.display()))[1].clone()
     };
-    // From RFC 1321.
+    // The MD5 hash of `abc`, from RFC 1321.
     let real = "900150983cd24fb0d6963f7d28e17f72";
     assert_eq!(ask(real, ""), format!("md5 Pass {real}"));
     assert_eq!(ask("ab", ""), format!("md5 Fail {real}"));

@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Option<Value> {
-        // At most one sign, because two form an expression, not a literal.
+        // A number has at most one sign, because two signs form an expression, not a literal.
         let negative = self.eat("-");
         if !negative {
             self.eat("+");

@@ -60,9 +60,9 @@ pub struct HostEntry {
 /// A resolved group.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupEntry {
-    /// Direct members.
+    /// Hosts that are direct members of the group.
     pub hosts: Vec<String>,
-    /// Direct children.
+    /// Groups that are direct children of the group.
     pub children: Vec<String>,
     /// The group's own variables: those of the inventory, overridden by `group_vars`.
     pub vars: Map<String, Value>,

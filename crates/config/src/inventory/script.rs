@@ -209,7 +209,7 @@ impl KillOnDrop {
             if Instant::now() >= deadline {
                 return None;
             }
-            // Its output has ended, so it will exit soon.
+            // The program has closed its output, so it will exit soon.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -53,7 +53,7 @@ fn is_same_directory(a: &Path, b: &Path) -> bool {
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
 }
 
-/// `web1,web[2:5],db:2222,`
+/// Reads a comma-separated list of hosts, such as `web1,web[2:5],db:2222,`.
 fn host_list(text: &str, draft: &mut Draft) {
     let at = SourcePosition::new(text, 0, 0);
     let origin = format!("{text}: host");

@@ -167,8 +167,8 @@ impl Channel {
                     Some(Ok(event)) => {
                         let before = Instant::now();
                         events.take(event).await;
-                        // While the receiver blocked, no frame was read. That is no silence of the
-                        // other end.
+                        // While the receiver blocked, no frame was read. The other end may have
+                        // sent frames during that time, so it does not count as silent.
                         if before.elapsed() > SLOW {
                             self.heard.record();
                         }

@@ -22,7 +22,7 @@ const KIND: &[u8] = b"ssh-ed25519";
 /// Block size of the cipher `none`, to which the private part is padded.
 const BLOCK: usize = 8;
 const COLUMNS: usize = 70;
-/// Far larger than any valid file.
+/// Maximum size of the key file in bytes; far larger than any valid file.
 const SIZE_MAX: u64 = 16 << 10;
 /// The files that ssh tries by default below `~/.ssh`, in its order, if no file is configured.
 const DEFAULT_KEY_FILES: [&str; 5] = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
@@ -36,7 +36,7 @@ pub enum KeyError {
     Store(#[from] DiskError),
     #[error("the cluster's SSH key {} could not be read", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// Another format, or the private and public halves do not match.
+    /// The file has another format, or the private and public halves do not match.
     #[error("this is not the SSH key of a cluster: {0}")]
     Malformed(&'static str),
 }
@@ -171,7 +171,7 @@ pub fn last_offered_keys(cluster_key: PathBuf, identity_given: bool) -> Vec<Path
     keys
 }
 
-/// Only existing files, because ssh complains about a configured file that does not exist.
+/// Returns only existing files, because ssh complains about a configured file that does not exist.
 fn default_keys(home: Option<&Path>) -> Vec<PathBuf> {
     let Some(dir) = home.map(|home| home.join(".ssh")) else { return Vec::new() };
     let there = DEFAULT_KEY_FILES.iter().map(|name| dir.join(name)).filter(|path| path.is_file());

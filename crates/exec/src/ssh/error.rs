@@ -12,7 +12,7 @@ const TEXT_MAX: usize = 1000;
 /// out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
-    /// Not passed to ssh at all. A mistake in the inventory; a retry is useless.
+    /// A value of the inventory is invalid and was not passed to ssh. A retry is useless.
     #[error("not usable with ssh: {0}")]
     Name(String),
     /// A problem of this machine: no `ssh`, no control directory, no build to upload.

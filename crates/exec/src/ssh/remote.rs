@@ -34,7 +34,7 @@ const UPLOAD_MAX: Duration = Duration::from_secs(600);
 /// A program file for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
-    /// As `uname -m` writes it.
+    /// The machine type, as `uname -m` prints it.
     pub arch: String,
     pub path: PathBuf,
     pub sha256: Sha256,

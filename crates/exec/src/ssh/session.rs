@@ -28,9 +28,9 @@ pub struct Session {
     stderr: StderrTail,
 }
 
-/// Where the executor runs.
+/// The place where the executor runs: on a node, or on this machine.
 pub(super) enum ExecutorLocation {
-    /// On a node. `child` is None after it was waited for.
+    /// The executor runs on a node. `child` is None after it was waited for.
     Remote {
         child: Option<openssh::Child<Arc<openssh::Session>>>,
         login: Arc<openssh::Session>,

@@ -149,14 +149,14 @@ impl ExecutorOrder {
     }
 }
 
-/// Only the name, because orders carry keys and plans.
+/// Shows only the name, because orders contain keys and plans.
 impl fmt::Debug for ExecutorOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Order({})", self.kind())
     }
 }
 
-/// Only fence, phase and size, because the plan may hold secrets.
+/// Shows only fence, phase and size, because the plan may contain secrets.
 impl fmt::Debug for RunOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RunOrder({} {:?}, {} bytes)", self.phase.as_str(), self.fence, self.plan.len())
@@ -171,7 +171,7 @@ pub struct Hello {
     pub proto: u32,
     /// Hash of the running binary.
     pub exe_sha256: Sha256,
-    /// As `uname -m` writes it.
+    /// The machine type, as `uname -m` prints it.
     pub arch: String,
     pub uid: u32,
     pub boot_id: String,
@@ -183,7 +183,7 @@ pub struct Hello {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchedFile {
     pub path: String,
-    /// At most [`FETCH_MAX`] bytes from the start; empty if `error` is set.
+    /// The first bytes of the file, at most [`FETCH_MAX`]; empty if `error` is set.
     #[serde(with = "blob")]
     pub content: Vec<u8>,
     /// The whole size in bytes.
@@ -192,7 +192,7 @@ pub struct FetchedFile {
     pub error: Option<String>,
 }
 
-/// Without the content, which must appear only in a diff.
+/// Omits the content, which must appear only in a diff.
 impl fmt::Debug for FetchedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FetchedFile({} {} bytes {:?})", self.path, self.size, self.error)

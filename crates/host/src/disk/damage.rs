@@ -15,7 +15,7 @@ const NAMES_MAX: usize = 16;
 pub enum StoredFile<T> {
     Missing,
     Whole(T),
-    /// It could not be parsed and was renamed to this path.
+    /// The file could not be parsed and was renamed to this path.
     Damaged(PathBuf),
 }
 
@@ -39,7 +39,8 @@ pub fn read_or_rename_damaged<T: DeserializeOwned>(path: &Path) -> Result<Stored
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(StoredFile::Missing),
         Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => e.to_string(),
-        // No permission, no file descriptor, or a failing disk: the content itself may be intact.
+        // The cause may be a missing permission, too many open files or a failing disk. The content
+        // itself may be intact.
         Err(e) => return Err(DiskError::io("reading", path)(e)),
     };
     rename_damaged(path, &why).map(StoredFile::Damaged)

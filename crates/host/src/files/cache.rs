@@ -41,7 +41,7 @@ impl Stamp {
 /// How the content of a file is hashed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct HashMethod {
-    /// Hashed with the key (HMAC).
+    /// Whether the content is secret and therefore hashed with the key (HMAC).
     pub secret: bool,
     /// Id of the patterns whose lines are ignored; 0: all lines count.
     pub normalize: u64,

@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_keyed_hash_is_the_standard_one() {
-        // Computed by Python's hmac module.
+        // The expected value was computed by Python's hmac module.
         let mut hasher = Hasher::new(Some(&[7; 32]));
         hasher.update(b"secret");
         let wanted = "e8f9acc76498c028a66162edc9e6597a6f5f57c50447c8be0a9d6aaeb3a6bc46";

@@ -37,7 +37,7 @@ const MAX_DEPTH: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Expansion {
-    /// Each path once, sorted.
+    /// The paths, sorted and without duplicates.
     pub paths: Vec<(PathBuf, FoundPath)>,
     pub unreadable: BTreeMap<String, String>,
 }

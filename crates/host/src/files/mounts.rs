@@ -18,7 +18,7 @@ use std::time::Duration;
 const NETWORK_FILESYSTEMS: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "glusterfs", "lustre"];
 /// Maximum wait for a server.
 const ANSWER: Duration = Duration::from_secs(1);
-/// As many symbolic links as the kernel follows.
+/// Maximum number of symbolic links to follow in one path; the kernel has the same limit.
 const LINKS_MAX: usize = 40;
 
 /// One line of the kernel's mount table.
@@ -34,7 +34,7 @@ pub struct Mount {
 impl Mount {
     fn is_of_server(&self) -> bool {
         let of = self.filesystem.as_str();
-        // Not `fusectl`, which belongs to the kernel and is mounted everywhere.
+        // This must not match `fusectl`, which belongs to the kernel and is mounted everywhere.
         NETWORK_FILESYSTEMS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
     }
 }

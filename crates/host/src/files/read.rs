@@ -28,7 +28,7 @@ const BYTES_EACH: u64 = 1 << 20;
 /// Number of paths that a thread takes at once.
 const BATCH: usize = 8;
 
-/// Which files have secret content.
+/// The rule for which files have secret content.
 pub(super) enum SecretRule {
     /// Paths that match the secret globs of a manifest.
     Globs(GlobSet),

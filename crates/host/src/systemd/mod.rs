@@ -2,16 +2,16 @@
 //! is supported.
 //!
 //! ```text
-//!   wire.rs     messages to bytes and back (pure)
-//!   bus.rs      one connection: authentication, calls, answers, with a deadline and a stop callback
-//!   manager.rs  queries and orders to systemd, waiting for jobs
-//!   shown.rs    property values, formatted as by `systemctl show` (pure)
+//!   wire.rs           messages to bytes and back (pure)
+//!   bus.rs            one connection: authentication, calls, answers; deadline and stop callback
+//!   manager.rs        queries and orders to systemd, waiting for jobs
+//!   property_text.rs  property values, formatted as by `systemctl show` (pure)
 //! ```
 //!
 //! Keep a connection only as long as it is needed: systemd sends every change of every unit to each
 //! client of its private socket and buffers unread messages. Operations without a D-Bus method need
-//! `systemctl`. The caller decides that; [`BusError::Absent`] means that systemd is not reachable
-//! here.
+//! `systemctl`; the caller decides when to use it. [`BusError::Absent`] means that systemd is not
+//! reachable here.
 
 mod bus;
 mod manager;

@@ -89,7 +89,7 @@ fn format_time(us: u64) -> String {
     at.map_or_else(String::new, |at| at.to_zoned(TimeZone::system()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())
 }
 
-/// Microseconds as `1min 30s`.
+/// Formats microseconds as a text such as `1min 30s`.
 fn format_duration(us: u64) -> String {
     const UNITS: [(&str, u64); 9] = [
         ("y", 31_557_600_000_000),

@@ -20,9 +20,9 @@ pub const SIGNAL: u8 = 4;
 pub enum Value {
     Byte(u8),
     Bool(bool),
-    /// 16, 32 or 64 bits.
+    /// A signed integer of 16, 32 or 64 bits.
     Int(i64),
-    /// 16 or 32 bits.
+    /// An unsigned integer of 16 or 32 bits.
     Uint(u32),
     Long(u64),
     Double(f64),
@@ -77,7 +77,7 @@ pub struct BusMessage {
     pub path: String,
     pub interface: String,
     pub member: String,
-    /// Only for an error.
+    /// The D-Bus error name; empty unless the message is an error.
     pub name: String,
     pub answers: Option<u32>,
     pub body: Vec<Value>,

@@ -14,7 +14,7 @@ pub struct RedirectRequest {
     pub method: String,
     /// The unmodified URL, including user and password if any.
     pub url: String,
-    /// Without `Host`.
+    /// All headers except `Host`.
     pub headers: Vec<(String, String)>,
     /// A `Host` header set by the caller.
     pub host: Option<String>,
@@ -112,7 +112,7 @@ pub fn same_server(one: &str, other: &str) -> bool {
     server(one) == server(other)
 }
 
-/// Scheme, authority, and the rest.
+/// Splits a URL into scheme, authority and the remaining part.
 fn split(url: &str) -> (&str, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

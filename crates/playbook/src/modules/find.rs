@@ -77,10 +77,10 @@ struct FindCriteria {
     excludes: Option<NamePatterns>,
     kind: String,
     hidden: bool,
-    /// In seconds. Positive: minimum age; negative: maximum age.
+    /// An age in seconds. A positive value is the minimum, a negative one the maximum.
     age: Option<i64>,
     stamp: String,
-    /// In bytes. Positive: minimum size; negative: maximum size.
+    /// A size in bytes. A positive value is the minimum, a negative one the maximum.
     size: Option<i64>,
     mode: Option<u32>,
     exact_mode: bool,

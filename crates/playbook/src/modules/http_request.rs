@@ -26,7 +26,8 @@ pub enum RedirectPolicy {
     None,
     /// Only redirects of GET and HEAD.
     Safe,
-    /// As in Python's urllib: GET and HEAD, and a POST that becomes a GET.
+    /// The redirects that Python's urllib follows: those of GET and HEAD, and of a POST that
+    /// becomes a GET.
     Urllib,
 }
 

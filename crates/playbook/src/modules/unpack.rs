@@ -95,7 +95,7 @@ pub fn uncompressed_size(call: &ModuleCall, kind: ArchiveFormat, archive: &Path)
     let number = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
     let ArchiveFormat::Tar(packed) = kind else {
         let done = call.run_quietly(&["unzip", "-Zt", &archive]).map_err(|e| missing_program("unzip", &e))?;
-        // `2 files, 8 bytes uncompressed, 8 bytes compressed:  0.0%`
+        // zipinfo prints `2 files, 8 bytes uncompressed, 8 bytes compressed:  0.0%`.
         let told = done.stdout.lines().find_map(|line| number(line.split_once(',')?.1));
         return told.ok_or_else(|| unpack_failure("unzip", &done));
     };
@@ -106,7 +106,7 @@ pub fn uncompressed_size(call: &ModuleCall, kind: ArchiveFormat, archive: &Path)
     let mut tool = call.tool();
     tool.env.push(("LC_ALL".into(), "C".into()));
     let done = tool.run(&argv)?;
-    // `Total bytes read: 10240 (10KiB, 36MiB/s)`
+    // tar prints `Total bytes read: 10240 (10KiB, 36MiB/s)`.
     let told = done.stderr.lines().find_map(|line| number(line.strip_prefix("Total bytes read:")?));
     told.filter(|_| done.success()).ok_or_else(|| unpack_failure("tar", &done))
 }
