@@ -111,7 +111,7 @@ fn refusal(own: &AgentState, method: &Method, path: &str) -> ApiFailure {
     ))
 }
 
-/// Some of the managers that the node knows, in the format of `--manager`.
+/// A few managers that the node knows, in the format of the option `--manager`.
 fn manager_option(own: &AgentState) -> String {
     match own.other_managers().as_slice() {
         [] => "HOST:PORT".to_owned(),

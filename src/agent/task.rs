@@ -401,7 +401,8 @@ impl AgentTask {
     }
 }
 
-/// Without randomness all nodes ask and examine at once, which still works.
+/// A random number, or 0 if the system provides none. Then all nodes ask and examine at the same
+/// time, which still works.
 fn chance() -> u16 {
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice);

@@ -64,7 +64,7 @@ impl std::str::FromStr for NodePlacement {
 }
 
 impl NodePlacement {
-    /// API and gossip address of the node at this place.
+    /// The API and gossip addresses of the node at its new address.
     fn addresses_for(&self, node: &Node) -> (SocketAddr, SocketAddr) {
         let port = |addr: &str, usual: u16| addr.rsplit_once(':').and_then(|(_, p)| p.parse().ok()).unwrap_or(usual);
         let before = (port(&node.spec.api, 7947), port(&node.spec.gossip, 7946));

@@ -18,7 +18,7 @@ pub(super) struct CheckSource {
     pub name: String,
     /// Directory to which the file's own `gossfile` entries are relative.
     pub dir: PathBuf,
-    /// None: standard input.
+    /// The path of the file. None: standard input.
     pub path: Option<PathBuf>,
     pub text: String,
 }

@@ -111,8 +111,8 @@ mod tests {
     }
 
     proptest! {
-        /// A given answer stays the same, whatever the result of the unanswered members would be.
-        /// No answer is given that they could still change.
+        /// The answer of a group must be certain: no result of the unanswered members may change
+        /// it. If their results could still change it, the group gives no answer.
         #[test]
         fn a_group_answers_when_and_only_when_nothing_can_change_it(
             outcomes in prop::collection::vec(arbitrary_outcome(), 1..6),

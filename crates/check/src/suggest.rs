@@ -1,6 +1,6 @@
 //! Finds the known word nearest to a mistyped one.
 
-/// `did you mean ...`, if one of `known` is similar enough to `word`.
+/// Returns the hint `did you mean ...` if one of `known` is similar enough to `word`.
 pub(super) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let allowed = 1 + word.chars().count() / 4;
     known

@@ -24,7 +24,8 @@ pub struct SshTarget {
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
     pub connect_timeout_ms: u64,
-    /// The node's data directory. None: the default. Its agent must use the same one.
+    /// The node's data directory. None: the default. The agent of the node must use the same
+    /// directory.
     pub state_dir: Option<String>,
 }
 

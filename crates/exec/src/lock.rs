@@ -42,7 +42,7 @@ pub struct Holder {
     pub process: ProcessId,
     pub leads_group: bool,
     pub leads_session: bool,
-    /// Processes that it started in their own process groups.
+    /// Processes that the holder started in their own process groups.
     pub children: Vec<ProcessId>,
     pub boot: String,
     /// Set for a play: the id of its run. If several hosts of a run are the same machine, their

@@ -83,7 +83,7 @@ pub struct ProcessFamily {
     /// belongs to the family.
     pub leads_group: bool,
     pub leads_session: bool,
-    /// Processes that it started, each leading its own group.
+    /// Processes that the leader started, each leading its own group.
     pub children: Vec<ProcessId>,
 }
 

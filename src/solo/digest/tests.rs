@@ -35,7 +35,7 @@ impl Place {
     fn compare_now(&self, before: &StoredDigest, paths: &[PathBuf], key: Option<PathBuf>) -> DigestComparison {
         compare(before, &StoredDigest::compute(&before.repeat_request(paths, key).unwrap()).unwrap())
     }
-    /// `added etc/a`, `changed etc/b mode 0644 -> 0600`
+    /// Describes the differences, for example `added etc/a` or `changed etc/b mode 0644 -> 0600`.
     fn describe_changes(&self, comparison: &DigestComparison) -> Vec<String> {
         let prefix = format!("{}/", self.dir.path().display());
         let line = |c: &PathChange| {

@@ -27,7 +27,7 @@ pub enum PlayStop {
     Not,
     /// No more hosts are started; running tasks are finished.
     AfterTask,
-    /// Running tasks are stopped too.
+    /// No more hosts are started, and running tasks are stopped.
     Now,
     /// Tasks that do not stop are abandoned.
     GiveUp,

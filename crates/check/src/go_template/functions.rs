@@ -9,7 +9,7 @@ use crate::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 
-/// One function call.
+/// A call of a template function, with its arguments.
 pub(super) struct FunctionCall<'a> {
     pub name: &'a str,
     pub arguments: &'a [&'a Value],

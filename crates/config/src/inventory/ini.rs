@@ -157,7 +157,7 @@ fn heading(line: &str) -> Option<Result<(&str, Option<&str>), String>> {
     let inner = line.strip_prefix('[')?;
     let wrong = || line.ends_with(']').then(|| Err(format!("`{line}` is not a section")));
     let Some((inner, rest)) = inner.split_once(']') else { return wrong() };
-    // `[fe80::1]:22` begins a host, not a section.
+    // A line such as `[fe80::1]:22` begins with a host, not with a section.
     if !(rest.trim().is_empty() || rest.trim_start().starts_with('#')) {
         return wrong();
     }

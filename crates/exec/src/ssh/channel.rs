@@ -30,7 +30,7 @@ impl Default for HeartbeatTiming {
     }
 }
 
-/// Maximum text that a login shell may print before the first frame, in bytes.
+/// Maximum number of bytes that a login shell may print before the first frame.
 const NOISE_MAX: usize = 64 * 1024;
 /// Queue length for outgoing frames. An order and a cancel are the maximum at one time.
 const OUTGOING_MAX: usize = 4;

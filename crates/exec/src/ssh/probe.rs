@@ -13,7 +13,7 @@ const READ_MAX: usize = 4096;
 /// The answer of a host's SSH port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// No answer, or no address or route.
+    /// The host does not answer, or has no address or route.
     Unreachable { why: String },
     /// The host refuses the connection: the host is up, but its sshd is not.
     Refused,

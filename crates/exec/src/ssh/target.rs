@@ -23,7 +23,7 @@ pub struct LoginTarget {
     /// Private key files that are offered after those of identity, agent and the operator's
     /// configuration. They are offered only to this host, not to a jump host.
     pub last_keys: Vec<PathBuf>,
-    /// Run the executor under `sudo -n`.
+    /// Whether the executor runs under `sudo -n`.
     pub sudo: bool,
     /// `ssh-ed25519 AAAA...` lines. Only these keys are accepted.
     pub host_keys: Vec<String>,

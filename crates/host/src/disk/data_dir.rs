@@ -194,7 +194,7 @@ fn identity_path(dir: &Path) -> PathBuf {
     dir.join(IDENTITY)
 }
 
-/// Held by the agent of a data directory. The kernel releases it when the process ends.
+/// The lock that the agent of a data directory holds. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct AgentLock {
     _file: File,

@@ -13,7 +13,7 @@ pub struct Account {
     pub shell: String,
 }
 
-/// Content of the two files.
+/// The content of `/etc/passwd` and `/etc/group`.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     users: BTreeMap<String, Account>,

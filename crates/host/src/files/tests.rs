@@ -299,7 +299,8 @@ fn an_unchanged_file_is_not_read_again_and_a_changed_one_is() {
     assert_eq!(digest(&place.manifest, &KEY, &mut cache), first);
     assert_eq!(cache.reads(), 2);
 
-    // Same size, and the modification time reset: only the change time shows the write.
+    // The file keeps its size, and its modification time is reset. Only the change time shows the
+    // write.
     let path = place.path("d/a");
     let before = fs::metadata(&path).unwrap();
     let changed = |meta: &fs::Metadata| {
