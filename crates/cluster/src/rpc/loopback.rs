@@ -4,6 +4,7 @@
 mod raft_streams;
 mod renewed;
 mod rotated;
+mod verifiers;
 
 use super::ca::{ClusterCa, Validity};
 use super::caller::{Caller, PeerAddr};

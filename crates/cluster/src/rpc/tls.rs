@@ -233,4 +233,17 @@ mod tests {
         let error = ClientTls::member(&identity).err().unwrap().to_string();
         assert!(error.contains("certificate and key"), "{error}");
     }
+
+    #[test]
+    fn a_server_asks_for_a_certificate_of_the_present_ca_and_requires_none() {
+        let (ca, former) = (ClusterCa::create(&"c1".into()).unwrap(), ClusterCa::create_next(&"c1".into()).unwrap());
+        let identity = ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
+        let clients = build_config(&identity, former.cert_pem()).unwrap().clients;
+        assert!(clients.offer_client_auth() && !clients.client_auth_mandatory());
+        assert_eq!(clients.root_hint_subjects().len(), 1, "the replaced CA is not named to clients");
+        assert_eq!(
+            clients.supported_verify_schemes(),
+            provider().signature_verification_algorithms.supported_schemes()
+        );
+    }
 }
