@@ -5,12 +5,12 @@ use super::addr::is_host_and_port;
 use super::read::content;
 use super::resolve::resolve;
 use super::{ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
+use remoor_host::tls::{PeerVerifier, ServerRule};
 use remoor_model::Wall;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, ClientConnection, Error};
 use serde_json::Value;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -128,10 +128,9 @@ fn connect(address: &str, until: Instant) -> Result<TcpStream, ProbeError> {
 
 /// The TLS configuration, and the cell into which the verifier puts the server's certificate.
 fn config() -> Result<(ClientConfig, PresentedCertificate), ProbeError> {
-    let provider = Arc::new(ring::default_provider());
     let seen = PresentedCertificate::default();
-    let verifier = Arc::new(AcceptAnyCertificate { provider: provider.clone(), presented: seen.clone() });
-    let config = ClientConfig::builder_with_provider(provider)
+    let verifier = Arc::new(PeerVerifier::new(AcceptAnyCertificate { presented: seen.clone() }));
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(unknown_error)?
         .dangerous()
@@ -146,43 +145,19 @@ type PresentedCertificate = Arc<Mutex<Option<CertificateDer<'static>>>>;
 /// check looks for.
 #[derive(Debug)]
 struct AcceptAnyCertificate {
-    provider: Arc<CryptoProvider>,
     presented: PresentedCertificate,
 }
 
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
+impl ServerRule for AcceptAnyCertificate {
+    fn accept(
         &self,
         end_entity: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         _: &ServerName<'_>,
-        _: &[u8],
         _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         *self.presented.lock().unwrap_or_else(PoisonError::into_inner) = Some(end_entity.clone().into_owned());
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        Ok(())
     }
 }
 

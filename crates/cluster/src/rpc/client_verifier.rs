@@ -4,9 +4,9 @@
 //! other requests.
 
 use super::identity;
-use rustls::client::danger::HandshakeSignatureValid;
+use remoor_host::tls::ClientRule;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{CertificateError, DistinguishedName, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The usual verification. An expired certificate is verified as of its last moment.
 #[derive(Debug)]
-pub(super) struct ClientVerifier {
+pub(super) struct ClientTrust {
     /// Verifies with the current CAs.
     pub present: Arc<dyn ClientCertVerifier>,
     /// Verifies with the replaced CAs.
@@ -29,7 +29,7 @@ pub(super) enum IssuerStatus {
     Unknown,
 }
 
-impl ClientVerifier {
+impl ClientTrust {
     /// Judges a certificate, of a new or an earlier handshake, by the current CAs.
     pub fn judge_chain(&self, chain: &[CertificateDer<'_>]) -> IssuerStatus {
         let Some((end_entity, intermediates)) = chain.split_first() else { return IssuerStatus::Unknown };
@@ -58,51 +58,22 @@ fn verify_ignoring_expiry(
     verifier.verify_client_cert(end_entity, intermediates, last)
 }
 
-impl ClientCertVerifier for ClientVerifier {
-    fn offer_client_auth(&self) -> bool {
-        self.present.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.present.client_auth_mandatory()
-    }
-
+impl ClientRule for ClientTrust {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.present.root_hint_subjects()
     }
 
-    fn verify_client_cert(
+    fn accept(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
+    ) -> Result<(), Error> {
         let verified = verify_ignoring_expiry(&self.present, end_entity, intermediates, now);
         match &self.former {
             Some(former) if verified.is_err() => verify_ignoring_expiry(former, end_entity, &[], now).or(verified),
             _ => verified,
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.present.verify_tls12_signature(message, cert, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.present.verify_tls13_signature(message, cert, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.present.supported_verify_schemes()
+        .map(|_| ())
     }
 }

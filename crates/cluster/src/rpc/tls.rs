@@ -3,11 +3,12 @@
 //!
 //! Sessions are never resumed, because resumption would skip the verification of certificates.
 
-use super::client_verifier::{ClientVerifier, IssuerStatus};
+use super::client_verifier::{ClientTrust, IssuerStatus};
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::raft_stream;
+use super::verify::Trust;
 pub use super::verify::may_be_the_clock;
-use super::verify::{NodeVerifier, Trust};
+use remoor_host::tls::PeerVerifier;
 use remoor_model::ClusterId;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
@@ -32,7 +33,7 @@ pub struct ServerTls {
 #[derive(Clone)]
 struct ActiveConfig {
     config: Arc<ServerConfig>,
-    clients: Arc<ClientVerifier>,
+    clients: Arc<PeerVerifier<ClientTrust>>,
 }
 
 impl ServerTls {
@@ -59,7 +60,7 @@ impl ServerTls {
     pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> JudgedChain {
         let mut now = self.now.subscribe();
         let clients = now.borrow_and_update().clients.clone();
-        JudgedChain { by: clients.judge_chain(&chain), chain, now }
+        JudgedChain { by: clients.rule.judge_chain(&chain), chain, now }
     }
 
     pub(super) fn cluster(&self) -> &ClusterId {
@@ -79,7 +80,7 @@ impl JudgedChain {
     pub async fn until_changed(mut self) {
         while self.now.changed().await.is_ok() {
             let clients = self.now.borrow_and_update().clients.clone();
-            if clients.judge_chain(&self.chain) != self.by {
+            if clients.rule.judge_chain(&self.chain) != self.by {
                 return;
             }
         }
@@ -135,7 +136,7 @@ fn build_config(identity: &TlsIdentity, former: &str) -> Result<ActiveConfig, Id
     let loaded = LoadedIdentity::new(identity)?;
     let present = clients_of(loaded.roots)?;
     let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
-    let clients = Arc::new(ClientVerifier { present, former });
+    let clients = Arc::new(PeerVerifier::new(ClientTrust { present, former }));
     // The CA is part of the chain, for machines that know only its digest.
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -177,13 +178,11 @@ fn member_config(identity: &TlsIdentity) -> Result<Arc<ClientConfig>, IdentityEr
 fn client_builder(
     trust: Trust,
 ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, IdentityError> {
-    let provider = provider();
-    let verifier = NodeVerifier { trust, algorithms: provider.signature_verification_algorithms };
-    Ok(ClientConfig::builder_with_provider(provider)
+    Ok(ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| malformed_error("TLS configuration", e))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier)))
+        .with_custom_certificate_verifier(Arc::new(PeerVerifier::new(trust))))
 }
 
 fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {

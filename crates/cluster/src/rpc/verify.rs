@@ -8,12 +8,12 @@
 use super::caller::node_dns;
 use super::identity::{self, IdentityError};
 use super::token;
+use remoor_host::tls::ServerRule;
 use remoor_model::{ClusterId, NodeId};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::ring;
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, Error, OtherError, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const CHAIN_MAX: usize = 8;
 /// The server name for connections to any node of the cluster.
 pub(super) const ANY_NODE: &str = "any.remoor";
 
-/// Which CA is trusted.
+/// Which CA is trusted: the rule for server certificates.
 #[derive(Debug)]
 pub(super) enum Trust {
     /// Any of these.
@@ -37,60 +37,31 @@ pub(super) enum Trust {
 #[error("no certificate with the token's digest in the chain")]
 struct NotTheTokensCa;
 
-/// The verifier for server certificates.
-#[derive(Debug)]
-pub(super) struct NodeVerifier {
-    pub trust: Trust,
-    pub algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for NodeVerifier {
-    fn verify_server_cert(
+impl ServerRule for Trust {
+    fn accept(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        name: &ServerName<'_>,
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         let cert = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = ring::default_provider().signature_verification_algorithms;
         let pinned;
-        let roots = match &self.trust {
-            Trust::Roots(roots) => roots,
-            Trust::Digest(digest) => {
+        let roots = match self {
+            Self::Roots(roots) => roots,
+            Self::Digest(digest) => {
                 pinned = pinned_root(digest, intermediates)?;
                 &pinned
             }
         };
-        verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, self.algorithms.all)?;
+        verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, algorithms.all)?;
         // Only nodes have certificates for serving, so any server of this CA is a node of the
         // cluster.
-        if server_name.to_str() != ANY_NODE {
-            verify_server_name(&cert, server_name)?;
+        if name.to_str() != ANY_NODE {
+            verify_server_name(&cert, name)?;
         }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        Ok(())
     }
 }
 
@@ -160,12 +131,10 @@ pub(super) fn issued_to_node(
     for ca in identity::certificates("CA certificate", ca_pem)? {
         roots.add(ca).map_err(bad)?;
     }
-    let algorithms = ring::default_provider().signature_verification_algorithms;
-    let verifier = NodeVerifier { trust: Trust::Roots(roots), algorithms };
     let name = ServerName::try_from(node_dns(node, cluster))
         .map_err(|e| IdentityError::Malformed { what, reason: e.to_string() })?;
     let chain = identity::certificates(what, cert_pem)?;
-    verifier.verify_server_cert(&chain[0], &[], &name, &[], UnixTime::now()).map(|_| ()).map_err(bad)
+    Trust::Roots(roots).accept(&chain[0], &[], &name, UnixTime::now()).map_err(bad)
 }
 
 #[cfg(test)]
