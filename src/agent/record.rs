@@ -154,7 +154,7 @@ mod tests {
         begin(&dir, "boot-1", "a", 1);
         say(ENDED, "signal killed KILL\n");
         assert_eq!(told(&begin(&dir, "boot-1", "b", 2)), "ended by signal KILL");
-        assert_eq!(told(&begin(&dir, "boot-1", "c", 3)), "ended without a goodbye", "that was of the one before");
+        assert_eq!(told(&begin(&dir, "boot-1", "c", 3)), "ended without a goodbye", "`ended` was for instance a");
         say(ENDED, "oom-kill killed KILL\n");
         assert_eq!(told(&begin(&dir, "boot-1", "d", 4)), "killed by the kernel: out of memory");
         say(ENDED, "exit-code exited 70\n");

@@ -250,8 +250,8 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
     Err(AdminError::Entry(last))
 }
 
-/// Asks a manager for an identity and stores it. `tell` receives the messages for the user
-/// meanwhile.
+/// Asks a manager for an identity and stores it. `tell` receives the messages for the user while
+/// the command runs.
 pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<JoinReply, AdminError> {
     let layout = Layout(options.dir.clone());
     let token = Token::parse(&options.token)?;

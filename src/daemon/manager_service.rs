@@ -34,7 +34,7 @@ const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// request.
 const CA_TRIES: u32 = 5;
 const CA_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time for all of them; no other order is accepted meanwhile.
+/// Maximum time for all attempts to fetch the CA. No other order is accepted during this time.
 const CA_MAX: Duration = Duration::from_secs(30);
 /// A manager that has heard no leader for this long asks whether its Raft id is still valid. The
 /// time is well above the heartbeat interval. Without the question, a removed learner, or a voter

@@ -232,8 +232,8 @@ impl From<IdentityError> for RecoverError {
     }
 }
 
-/// The plan of a recovery, and the reasons against it. The directory stays locked by this process
-/// meanwhile.
+/// The plan of a recovery, and the reasons against it. The directory stays locked until this value
+/// is dropped.
 pub struct Recovery {
     pub name: String,
     pub cluster: String,

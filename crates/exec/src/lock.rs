@@ -170,8 +170,8 @@ impl RunLock {
     }
 
     /// Takes the lock for an attempt whose fence is already stored, so every other holder is older.
-    /// Kills an older attempt (TERM, after `grace` KILL). Waits for a play until `deadline` and
-    /// calls `pause` with the description of the holder meanwhile. Ok: the lock, and a description
+    /// Kills an older attempt (TERM, after `grace` KILL). Waits for a play until `deadline`. While
+    /// waiting, calls `pause` with the description of the holder. Ok: the lock, and a description
     /// of the killed holder.
     pub fn take_for_attempt(
         state_dir: &Path,

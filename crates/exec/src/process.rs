@@ -13,7 +13,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: i32,
-    /// Ticks since boot at which it started.
+    /// The start time of the process, in clock ticks since boot.
     pub start: u64,
 }
 

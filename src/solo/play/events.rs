@@ -105,7 +105,7 @@ pub struct FailureView {
     pub line: u32,
     pub rc: Option<i32>,
     pub message: String,
-    /// The last 20 lines of its output.
+    /// The last 20 lines of the failed task's output.
     #[serde(default)]
     pub tail: Vec<String>,
 }

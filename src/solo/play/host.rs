@@ -112,7 +112,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
 async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
     match (&host.road, &shared.remote) {
         (HostConnection::Local { named }, _) => {
-            // The real path, not /proc/self: with sudo that would be another program.
+            // Uses the real path, because under sudo `/proc/self/exe` would be another program.
             let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
             let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
             let state_dir = state_dir
