@@ -5,9 +5,9 @@ use super::load::{Assertion, Check, Loader};
 use super::matcher::Matcher;
 use super::redact::redact_passwords;
 use super::spec::{EXTENSION_SPECS, HOLDS, ResourceKind, ResourceSpec};
-use super::suggest::did_you_mean;
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, OnFail, Severity};
+use remoor_yaml::did_you_mean;
 use serde_json::{Number, Value};
 use std::collections::{BTreeMap, BTreeSet};
 

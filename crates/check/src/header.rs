@@ -2,9 +2,9 @@
 //! rendering.
 
 use super::extensions;
-use super::suggest::did_you_mean;
 use super::yaml::{self, Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, Normalizer, ServiceName};
+use remoor_yaml::did_you_mean;
 use serde_json::{Map, Value};
 
 /// The template language of the file. Its `remoor:` block is never a template.

@@ -1,9 +1,9 @@
 //! `gossfile:` of a check file: the list of included files. This module only reads the entries; the
 //! caller loads the files.
 
-use super::suggest::did_you_mean;
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use remoor_model::Fault;
+use remoor_yaml::did_you_mean;
 
 const KEYS: [&str; 4] = ["file", "skip", "title", "meta"];
 

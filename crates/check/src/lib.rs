@@ -37,7 +37,6 @@ mod run;
 mod semver_range;
 mod spawn;
 mod spec;
-mod suggest;
 mod vars;
 mod yaml;
 

@@ -6,8 +6,8 @@ use super::load::Loader;
 use super::matcher::{Matcher, NumericComparison};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
-use super::suggest::did_you_mean;
 use super::yaml::{Yaml, YamlKey, YamlNode};
+use remoor_yaml::did_you_mean;
 
 const KNOWN: [&str; 20] = [
     "have-prefix",

@@ -1,11 +1,11 @@
 //! Reads `meta.remoor` of a resource: severity, reaction, retries and waivers.
 
 use super::spec::{ResourceSpec, SPECS};
-use super::suggest::did_you_mean;
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use remoor_model::{Fault, OnFail, Severity, Wall};
+use remoor_yaml::did_you_mean;
 use std::time::Duration;
 
 /// Limits of `retry`, so that one check cannot delay a run for long.

@@ -2,7 +2,7 @@
 
 use super::inventory::{self, AnsibleInventory};
 use super::settings::{CONFIG_FILE, FleetConfig};
-use super::{load, suggest, typed};
+use super::{load, typed};
 use remoor_model::{Fault, FileSet, GroupName, NodeName, ServiceName};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,8 +170,7 @@ impl Fleet {
     pub(super) fn host(&self, name: &str) -> Result<&inventory::HostEntry, Fault> {
         self.inventory.hosts.get(name).ok_or_else(|| {
             let mut fault = Fault::error(&self.config.inventory, 0, 0, format!("there is no host `{name}`"));
-            fault.hint = suggest::nearest(name, self.inventory.hosts.keys().map(String::as_str))
-                .map(|near| format!("did you mean `{near}`?"));
+            fault.hint = remoor_yaml::did_you_mean(name, self.inventory.hosts.keys().map(String::as_str));
             fault
         })
     }
@@ -187,8 +186,7 @@ fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleI
         return inventory::load_below(dir, &path);
     }
     let mut fault = config.fault("inventory", format!("there is no `{}`", config.inventory));
-    fault.hint =
-        suggest::nearest(&config.inventory, files.paths_below("")).map(|near| format!("did you mean `{near}`?"));
+    fault.hint = remoor_yaml::did_you_mean(&config.inventory, files.paths_below(""));
     Err(vec![fault])
 }
 

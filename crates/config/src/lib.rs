@@ -16,7 +16,6 @@ mod reader;
 mod scalar;
 mod settings;
 mod ssh_args;
-pub mod suggest;
 mod target;
 mod tree;
 mod typed;

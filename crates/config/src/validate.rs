@@ -2,7 +2,6 @@
 
 use super::fleet::Fleet;
 use super::settings::Provisioner;
-use super::suggest;
 use super::target::split_origin;
 use remoor_model::{Fault, Policy, ServiceName, Trigger};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +42,7 @@ impl Fleet {
                 continue;
             }
             let mut fault = self.config.fault(&path, format!("there is no file `{file}` in the fleet directory"));
-            fault.hint =
-                suggest::nearest(file, self.files.paths_below("")).map(|near| format!("did you mean `{near}`?"));
+            fault.hint = remoor_yaml::did_you_mean(file, self.files.paths_below(""));
             faults.push(fault);
         }
     }
@@ -71,7 +69,7 @@ impl Fleet {
         let services = &self.config.services;
         let unknown = |path: String, name: &ServiceName, faults: &mut Vec<Fault>| {
             let mut fault = self.config.fault(&path, format!("there is no service `{name}`"));
-            fault.hint = suggest::hint(name.as_str(), services.keys().map(ServiceName::as_str));
+            fault.hint = remoor_yaml::suggest_or_list(name.as_str(), services.keys().map(ServiceName::as_str));
             faults.push(fault);
         };
         for (name, group) in &self.config.groups {
@@ -155,7 +153,11 @@ impl Fleet {
                     .keys()
                     .map(String::as_str)
                     .filter(|name| !matches!(*name, "all" | "ungrouped"));
-                warn(&path, format!("the inventory has no group `{name}`"), suggest::hint(name.as_str(), known));
+                warn(
+                    &path,
+                    format!("the inventory has no group `{name}`"),
+                    remoor_yaml::suggest_or_list(name.as_str(), known),
+                );
             } else if !self.inventory.hosts.values().any(|host| host.groups.iter().any(|group| group == name.as_str()))
             {
                 warn(&path, format!("the group `{name}` has no hosts"), None);

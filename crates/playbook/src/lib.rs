@@ -40,7 +40,6 @@ mod run;
 mod schedule;
 mod scope;
 mod secrets;
-mod suggestions;
 mod symlink_safe_path;
 mod task;
 mod temp_files;

@@ -2,9 +2,9 @@
 //! markup in playbooks. Code reads its fields; the message is for people.
 
 use super::scope::{ExprScope, Trace};
-use super::suggestions::nearest;
 use super::{expr, facts, lint, tera_text};
 use remoor_model::Fault;
+use remoor_yaml::nearest;
 use std::fmt;
 
 /// Variables that the manager sets in each phase of an attempt; they are unknown before.

@@ -4,7 +4,7 @@
 
 use super::draft::{Draft, SourcePosition, VarsWithOrigins};
 use super::source::{entries, read_content, relative_name, vault_fault};
-use crate::{suggest, tree};
+use crate::tree;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -64,8 +64,7 @@ fn directory(
         let Some(name) = stem else {
             let stem = ENDINGS[1..].iter().find_map(|ending| entry.strip_suffix(ending)).unwrap_or(entry);
             let mut fault = at.fault(format!("there is no {kind} `{stem}`"));
-            fault.hint =
-                suggest::nearest(stem, names.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
+            fault.hint = remoor_yaml::did_you_mean(stem, names.iter().map(String::as_str));
             fault.warning = true;
             draft.warnings.push(fault);
             continue;

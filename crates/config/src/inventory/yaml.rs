@@ -3,7 +3,6 @@
 use super::draft::{Draft, SourcePosition};
 use super::pattern;
 use crate::scalar::Scalar;
-use crate::suggest;
 use crate::tree::{ConfigKey, ConfigNode, ConfigNodeKind};
 use serde_json::Value;
 
@@ -70,7 +69,7 @@ impl YamlInventoryReader<'_> {
                 other => {
                     let mut fault =
                         self.at_key(key).fault(format!("unknown field `{other}` in the group `{name_text}`"));
-                    fault.hint = Some(match suggest::nearest(other, ["hosts", "children", "vars"]) {
+                    fault.hint = Some(match remoor_yaml::nearest(other, ["hosts", "children", "vars"]) {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => "a group has hosts, children and vars; groups inside a group go below `children:`"
                             .to_owned(),

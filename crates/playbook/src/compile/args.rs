@@ -2,9 +2,9 @@
 
 use super::{Compiler, ELSEWHERE, module_specs, option_types, options};
 use crate::elevation;
-use crate::suggestions::nearest;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::{expr, pyregex, var_map, word_split};
+use remoor_yaml::did_you_mean;
 use serde_json::{Map, Value, json};
 
 /// The options of one task.
@@ -126,11 +126,8 @@ impl Compiler<'_> {
             if spec.options.contains(&name.as_str()) || spec.free == Some(name.as_str()) {
                 continue;
             }
-            let near = nearest(&name, spec.options.iter().copied());
-            let hint = near.map_or_else(
-                || format!("known are {}; else {ELSEWHERE}", spec.options.join(", ")),
-                |n| format!("did you mean `{n}`?"),
-            );
+            let near = did_you_mean(&name, spec.options.iter().copied());
+            let hint = near.unwrap_or_else(|| format!("known are {}; else {ELSEWHERE}", spec.options.join(", ")));
             self.fault_hint(file, options.place(&name), format!("unknown option `{name}` of {}", spec.name), hint);
         }
         for group in spec.required {

@@ -2,9 +2,9 @@
 
 use super::{Compiler, Context};
 use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
-use crate::suggestions::nearest;
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedNode};
+use remoor_yaml::did_you_mean;
 use std::collections::BTreeSet;
 
 impl Compiler<'_> {
@@ -89,7 +89,7 @@ impl Compiler<'_> {
         let mut missing = Vec::new();
         play.each_task(&mut |task| {
             for name in task.notify.iter().filter(|n| !var_map::has_markup(n) && !known.contains(n.as_str())) {
-                let near = nearest(name, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
+                let near = did_you_mean(name, known.iter().copied());
                 missing.push((task.place.clone(), name.clone(), near));
             }
         });

@@ -3,9 +3,9 @@
 
 use super::{Compiler, Context, ELSEWHERE, module_specs};
 use crate::hosts::LOCAL;
-use crate::suggestions::nearest;
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
+use remoor_yaml::did_you_mean;
 use serde_json::Value;
 use std::rc::Rc;
 
@@ -240,18 +240,18 @@ impl Compiler<'_> {
                     if short.starts_with("group/") {
                         self.fault_hint(file, at, "groups of modules are not part of the language", ELSEWHERE);
                     } else if !module_specs::has_word(module_specs::ELSEWHERE, short) && !short.contains('.') {
-                        let near = nearest(short, module_specs::MODULES.iter().map(|m| m.name));
+                        let near = did_you_mean(short, module_specs::MODULES.iter().map(|m| m.name));
                         let fault = self.fault(file, at, format!("unknown module `{}`", key.text));
-                        fault.hint = near.map(|n| format!("did you mean `{n}`?"));
+                        fault.hint = near;
                     }
                     continue;
                 };
                 for (option, _) in options.map().unwrap_or_default() {
                     if !found.options.contains(&option.text.as_str()) {
                         let message = format!("unknown option `{}` of {}", option.text, found.name);
-                        let near = nearest(&option.text, found.options.iter().copied());
+                        let near = did_you_mean(&option.text, found.options.iter().copied());
                         let fault = self.fault(file, (option.line, option.column), message);
-                        fault.hint = near.map(|n| format!("did you mean `{n}`?"));
+                        fault.hint = near;
                     }
                 }
                 self.check_markup(file, options);

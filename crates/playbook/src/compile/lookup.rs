@@ -5,9 +5,9 @@ use super::{Compiler, ELSEWHERE, assets};
 use crate::hosts;
 use crate::lint::{self, Lookup};
 use crate::plan::RepeatKind;
-use crate::suggestions::nearest;
 use crate::{expr, filters, var_map};
 use base64::Engine as _;
+use remoor_yaml::did_you_mean;
 use serde_json::{Map, Value, json};
 
 /// Maximum size in bytes of a file that a lookup reads.
@@ -24,8 +24,8 @@ impl Compiler<'_> {
                 self.find_along(file, at, name, &lookup);
             } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
                 let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
-                let near = nearest(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
-                let hint = near.map_or_else(|| ELSEWHERE.to_owned(), |n| format!("did you mean `{n}`?"));
+                let near = did_you_mean(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
+                let hint = near.unwrap_or_else(|| ELSEWHERE.to_owned());
                 self.fault_hint(file, at, format!("lookup `{}` is not part of the language", lookup.name), hint);
             }
         }

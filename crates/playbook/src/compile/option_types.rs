@@ -3,8 +3,8 @@
 //! `x: enable` would otherwise disable the service.
 
 use super::module_specs::{choices, find, has_word};
-use crate::suggestions::nearest;
 use crate::{accounts, var_map};
+use remoor_yaml::did_you_mean;
 use serde_json::{Map, Value};
 
 const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-unauthenticated allow_change_held_packages \
@@ -68,7 +68,7 @@ pub fn check_value(module: &str, option: &str, value: &Value) -> Option<(String,
     };
     if let (Some(known), Some(text)) = (choices(module, option), value.as_str()) {
         let hint = || format!("known are {}", known.join(", "));
-        let near = || nearest(text, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let near = || did_you_mean(text, known.iter().copied());
         return (!known.contains(&text))
             .then(|| (format!("{found} is not a valid `{option}` of {module}"), near().unwrap_or_else(hint)));
     }

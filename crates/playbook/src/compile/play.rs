@@ -7,9 +7,9 @@ use super::{Compiler, Context, ELSEWHERE, assets, include_vars, module_specs};
 use crate::plan::{Play, VarsFile};
 use crate::schedule::{PlayKeys, Schedule};
 use crate::scope::ExprScope;
-use crate::suggestions::nearest;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::{expr, var_map};
+use remoor_yaml::did_you_mean;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl Compiler<'_> {
             self.fault_hint(file, at, format!("`{}` is not part of the language", key.text), ELSEWHERE);
         } else {
             let fault = self.fault(file, at, format!("unknown {what} keyword `{}`", key.text));
-            fault.hint = nearest(&key.text, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
+            fault.hint = did_you_mean(&key.text, known.iter().copied());
         }
         false
     }

@@ -3,9 +3,9 @@
 
 use super::{Compiler, Context, ELSEWHERE, assets, lookup};
 use crate::plan::{Repeat, RepeatKind, Task};
-use crate::suggestions::nearest;
 use crate::var_map::{self, SharedVar};
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
+use remoor_yaml::did_you_mean;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -167,8 +167,7 @@ impl Compiler<'_> {
                 _ => {
                     let known =
                         ["loop_var", "index_var", "label", "pause", "extended", "extended_allitems", "break_when"];
-                    let hint = nearest(&key.text, known)
-                        .map_or_else(|| ELSEWHERE.to_owned(), |n| format!("did you mean `{n}`?"));
+                    let hint = did_you_mean(&key.text, known).unwrap_or_else(|| ELSEWHERE.to_owned());
                     self.fault_hint(file, at, format!("unknown option `{}` of loop_control", key.text), hint);
                 }
             }

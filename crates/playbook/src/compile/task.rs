@@ -4,9 +4,9 @@
 use super::{Compiler, Context, ELSEWHERE, include, module_specs, repeat};
 use crate::elevation;
 use crate::plan::{Block, PlanStep, SourcePlace, Task, TaskCondition};
-use crate::suggestions::nearest;
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
+use remoor_yaml::did_you_mean;
 use serde_json::Value;
 
 /// Maximum number of tasks of one plan.
@@ -260,14 +260,11 @@ impl Compiler<'_> {
                 self.fault_hint(file, place, format!("`{named}` is not part of the language"), ELSEWHERE);
             } else {
                 let modules = module_specs::MODULES.iter().map(|m| m.name);
-                let near = nearest(
+                let near = did_you_mean(
                     short,
                     modules.chain(module_specs::TASK_KEYS.iter().copied()).chain(["block", "rescue", "always"]),
                 );
-                let hint = near.map_or_else(
-                    || format!("if it is a module of Ansible, {ELSEWHERE}"),
-                    |n| format!("did you mean `{n}`?"),
-                );
+                let hint = near.unwrap_or_else(|| format!("if it is a module of Ansible, {ELSEWHERE}"));
                 self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
             }
         }

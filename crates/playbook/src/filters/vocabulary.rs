@@ -4,8 +4,8 @@
 use super::methods::{KNOWN, MUTATING};
 use super::{REFUSED, all_filters, all_tests};
 use crate::lint::{self, NameKind};
-use crate::suggestions::nearest;
 use minijinja::{Error, ErrorKind};
+use remoor_yaml::nearest;
 
 /// Tests of minijinja that behave as in Jinja2.
 pub const BUILTIN_TESTS: &[&str] = &[

@@ -4,10 +4,10 @@
 use super::{LOOP_VAR, Walk, find, may_fail};
 use crate::plan::{Plan, Play, SourcePlace, Task, TaskCondition};
 use crate::scope::{ExprScope, with_trace};
-use crate::suggestions::nearest;
 use crate::var_map::has_markup;
 use crate::{expr, facts, lint, variable_scope};
 use remoor_model::{Fault, FileSet};
+use remoor_yaml::nearest;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
