@@ -31,7 +31,7 @@ use remoor_cluster::rpc::renew::RenewReply;
 use remoor_cluster::rpc::server::Served;
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Json};
 use remoor_host::disk::{DataDir, DiskError, Identity};
-use remoor_model::{ClusterRole, Epoch, Inventory, NodeId, RaftId};
+use remoor_model::{ClusterRole, Epoch, Inventory, NodeId, RaftId, error_with_causes};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -258,7 +258,10 @@ impl ManagerLifecycle {
                             manage.retire(&mut now, end).await;
                             break;
                         }
-                        None => tracing::warn!(error = chain(&error), "the manager service does not run; will retry"),
+                        None => tracing::warn!(
+                            error = error_with_causes(&error),
+                            "the manager service does not run; will retry"
+                        ),
                     },
                 }
             }
@@ -336,7 +339,9 @@ impl ManagerLifecycle {
         let Some(id) = managed else {
             match stored {
                 Ok(()) => tracing::info!(%epoch, "the cluster was rebuilt; this node has joined the new epoch"),
-                Err(error) => tracing::error!(%epoch, error = chain(&error), "the new epoch could not be stored"),
+                Err(error) => {
+                    tracing::error!(%epoch, error = error_with_causes(&error), "the new epoch could not be stored")
+                }
             }
             return;
         };
@@ -353,7 +358,7 @@ impl ManagerLifecycle {
                  keys, and it continues as a worker; next: remoor promote {name} on a manager"
             ),
             Err(error) => tracing::error!(
-                %epoch, raft = %id, error = chain(&error),
+                %epoch, raft = %id, error = error_with_causes(&error),
                 "wrong-epoch: the cluster was rebuilt without this manager; its log could not be archived, which is \
                  retried at the next start; it continues as a worker"
             ),
@@ -423,7 +428,7 @@ impl ManagerLifecycle {
             return Err(ApiFailure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
         }
         let failed = |error: &dyn std::error::Error| {
-            let why = chain(error);
+            let why = error_with_causes(error);
             tracing::warn!(raft = %id, error = why, "the manager service does not run");
             ApiFailure::new(Code::Unavailable, format!("the manager service does not run: {why}"))
         };
@@ -584,9 +589,4 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, DiskError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|e| Err(DiskError::io(what, &layout.0)(std::io::Error::other(e))))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

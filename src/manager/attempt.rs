@@ -1,7 +1,7 @@
 //! Running attempts: one task each, with one SSH session from the fence to the verification.
 
 use super::ansible::{self, AnsibleRun, EndOnDrop, PlayError};
-use super::attempt_error::{chain, plan, session_lost, ssh, step, too_long, unexpected_reply};
+use super::attempt_error::{plan, session_lost, ssh, step, too_long, unexpected_reply};
 use super::cleanup_verification::{CleanupExpectation, taken_down};
 use super::examine::{self, PreparedExam, Sent};
 use super::shared::known_in;
@@ -14,7 +14,7 @@ use remoor_exec::ssh::Session;
 use remoor_exec::wire::{self, ExecutorOrder, Reply, RunOrder};
 use remoor_model::{
     AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase, Record, ServiceName,
-    Sha256,
+    Sha256, error_with_causes,
 };
 use remoor_playbook::{CancelToken, Secrets};
 use std::collections::BTreeMap;
@@ -373,7 +373,7 @@ impl Work {
         let _guard = EndOnDrop(cancel.clone());
         let runs = self.shared.runs.clone();
         let asked = tokio::task::spawn_blocking(move || ansible::check_ready(&play, syntax, &runs, &cancel)).await;
-        asked.map_err(|_| "a task of this manager ended early".to_owned())?.map_err(|error| chain(&error))
+        asked.map_err(|_| "a task of this manager ended early".to_owned())?.map_err(|error| error_with_causes(&error))
     }
 
     /// Runs Ansible while the executor's session holds the fence; ends it if the session is lost.
@@ -409,7 +409,7 @@ impl Work {
         match ended.map_err(|_| plan(phase, "the run ended early"))? {
             Ok(()) => Ok(PhaseResult::Ok),
             Err(PlayError::Failed { why, rc, tail }) => Err(step(phase, rc, why, tail)),
-            Err(error @ PlayError::Files(_)) => Err(step(phase, None, chain(&error), Vec::new())),
+            Err(error @ PlayError::Files(_)) => Err(step(phase, None, error_with_causes(&error), Vec::new())),
             Err(PlayError::Plan(text)) => Err(plan(phase, &text)),
         }
     }

@@ -5,14 +5,6 @@ use remoor_exec::wire::Reply;
 use remoor_model::{Failure, FailureClass, Phase};
 use std::time::Duration;
 
-/// An error with its causes, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
-    }
-}
-
 /// A step of the attempt failed; a retry may help.
 pub(super) fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })

@@ -2,7 +2,6 @@
 //! once a majority has it.
 
 use super::ManagerContext;
-use super::attempt_error::chain;
 use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::{AttemptId, RaftId, Sha256, count_noun};
 use std::io::Write;
@@ -28,7 +27,7 @@ impl BlobError {
     /// The error for an operator. A full disk is not reported as a lost majority.
     pub fn failure(&self) -> ApiFailure {
         match self {
-            BlobError::Own(_) => ApiFailure::new(Code::Unavailable, chain(self))
+            BlobError::Own(_) => ApiFailure::new(Code::Unavailable, remoor_model::error_with_causes(self))
                 .next("look at the disk of this manager; nothing was changed"),
             BlobError::Task => ApiFailure::new(Code::Internal, self.to_string()),
             BlobError::NoMajority { .. } => ApiFailure::new(Code::NoQuorum, self.to_string())

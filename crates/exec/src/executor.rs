@@ -13,10 +13,11 @@ use super::runs::{self, RunEventLog, RunPaths};
 use super::serve::Tuning;
 use super::wire::{ExecutorOrder, PlayOrder, Reply, RunOrder};
 use super::work::ExecutorWork;
-use remoor_model::{AttemptId, DigestTrees, Exam, Fence, NodeManifest, NodeName, ServiceName, Sha256};
+use remoor_model::{
+    AttemptId, DigestTrees, Exam, Fence, NodeManifest, NodeName, ServiceName, Sha256, error_with_causes,
+};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,13 +196,17 @@ impl<'a> Executor<'a> {
         let taken = RunLock::take_for_attempt(&self.state_dir, &fence, self.tuning.grace, deadline, &mut pause);
         let (lock, ended) = match taken {
             Ok(taken) => taken,
-            Err(e @ (LockError::Io(_) | LockError::Undying(_))) => return Reply::Error { message: chain(&e) },
+            Err(e @ (LockError::Io(_) | LockError::Undying(_))) => {
+                return Reply::Error { message: error_with_causes(&e) };
+            }
             Err(e) => return refusal_reply(None, &e.to_string()),
         };
         let marked = match ansible_processes::kill_older(&self.state_dir, node, &fence, self.tuning.grace) {
             Ok(marked) => marked,
             Err(left) => {
-                return Reply::Error { message: chain(&LockError::Undying(left.iter().map(|id| id.pid).collect())) };
+                return Reply::Error {
+                    message: error_with_causes(&LockError::Undying(left.iter().map(|id| id.pid).collect())),
+                };
             }
         };
         let ended = ended.into_iter().chain(marked).reduce(|lock, marked| format!("{lock}; {marked}"));
@@ -226,7 +231,7 @@ impl<'a> Executor<'a> {
                 self.outcome = SessionOutcome::Fenced;
                 refusal_reply(Some(seen.clone()), &error.to_string())
             }
-            FenceError::Damaged(..) | FenceError::Io(..) => Reply::Error { message: chain(&error) },
+            FenceError::Damaged(..) | FenceError::Io(..) => Reply::Error { message: error_with_causes(&error) },
         }
     }
 
@@ -374,15 +379,4 @@ pub(super) fn catch_panic<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T,
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-}
-
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -2,13 +2,13 @@
 //! its audit line and its pending handlers on the node.
 
 use super::cancel::SessionCancel;
-use super::executor::{SessionOutcome, catch_panic, chain, outcome_of, refusal_reply};
+use super::executor::{SessionOutcome, catch_panic, outcome_of, refusal_reply};
 use super::lock::{LockError, RunLock};
 use super::reply_queue::ReplyQueue;
 use super::wire::{PlayOrder, Reply};
 use super::work::ExecutorWork;
 use super::{FenceStore, runs};
-use remoor_model::Sha256;
+use remoor_model::{Sha256, error_with_causes};
 use std::path::{Path, PathBuf};
 
 /// The socket of a node's daemon. For a user other than root it is the only visible sign of a
@@ -38,7 +38,7 @@ pub(super) fn play(
             let why = format!("{e}; nothing was run, try again after it has ended");
             return (refusal_reply(None, &why), SessionOutcome::Fenced);
         }
-        Err(e) => return (Reply::Error { message: chain(&e) }, SessionOutcome::PlanRefused),
+        Err(e) => return (Reply::Error { message: error_with_causes(&e) }, SessionOutcome::PlanRefused),
     };
     let audit = |what: &str| runs::audit_play(state_dir, &order.run_id, order.check, &order.tags, what);
     if let Err(e) = audit("started") {

@@ -5,7 +5,6 @@ use super::expr;
 use super::scope::{ExprScope, with_trace};
 use super::template_fault::TemplateFault;
 use std::collections::BTreeSet;
-use std::error::Error as _;
 use tera::{Context, Kwargs, State, Tera};
 
 /// The output of a template so far. Writing fails when it becomes too long, which also ends an
@@ -42,12 +41,7 @@ pub fn check(text: &str) -> Result<(), (u32, u32, String)> {
 }
 
 fn describe(error: &tera::Error) -> (u32, u32, String) {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        message = format!("{message}: {inner}");
-        source = inner.source();
-    }
+    let message = remoor_model::error_with_causes(error);
     let place = message.lines().find_map(|line| {
         let at = line.split_once("-->")?.1.trim().trim_start_matches('[').trim_end_matches(']');
         let mut numbers = at.rsplit(':').filter_map(|n| n.trim().parse::<u32>().ok());

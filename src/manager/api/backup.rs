@@ -1,8 +1,8 @@
 //! Backups made by this manager on its own disk. Only its local socket accepts these requests,
 //! because a backup contains keys.
 
+use super::super::ManagerContext;
 use super::super::backup::{BackupError, BackupSchedule, Keeper};
-use super::super::{ManagerContext, attempt_error};
 use super::operator;
 use axum::Router;
 use axum::extract::State;
@@ -71,7 +71,7 @@ async fn take(
 }
 
 fn refusal(error: &BackupError) -> ApiFailure {
-    let text = attempt_error::chain(error);
+    let text = remoor_model::error_with_causes(error);
     match error {
         BackupError::Exists(_) => ApiFailure::new(Code::Refused, text).next("choose another file name"),
         BackupError::NoBlob(_) => ApiFailure::new(Code::Unavailable, text).next("run the command on another manager"),
@@ -102,6 +102,6 @@ async fn plan(
     }
     let stored = tokio::task::spawn_blocking(move || desk.keeper.plan(wanted)).await;
     let stored = stored.map_err(|_| ApiFailure::new(Code::Internal, "a task of this manager ended early"))?;
-    stored.map_err(|e| ApiFailure::new(Code::Unavailable, attempt_error::chain(&e)))?;
+    stored.map_err(|e| ApiFailure::new(Code::Unavailable, remoor_model::error_with_causes(&e)))?;
     Ok(axum::Json(Nothing {}))
 }

@@ -180,7 +180,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     not_before = now.plus_ms(RETRY_MS);
-                    let error = super::super::attempt_error::chain(&error);
+                    let error = remoor_model::error_with_causes(&error);
                     tracing::error!(error, "the scheduled backup failed");
                     let mut state = self.shared.backups.state();
                     // The schedule may have been ended or changed meanwhile.
@@ -212,7 +212,7 @@ impl Keeper {
                     tracing::warn!(%error, "the time of the backup could not be stored");
                 }
             }
-            Err(error) => state.error = Some(super::super::attempt_error::chain(error)),
+            Err(error) => state.error = Some(remoor_model::error_with_causes(error)),
         }
         taken
     }

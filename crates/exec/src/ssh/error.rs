@@ -82,16 +82,9 @@ fn classify_login_text(text: String, expected: &[String]) -> SshError {
     SshError::Unreachable(text)
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes, clipped.
 pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    clip(&text)
+    clip(&remoor_model::error_with_causes(error))
 }
 
 /// Makes foreign text safe for a message: without control characters, and only its end, because the
