@@ -12,6 +12,9 @@ mod load;
 #[path = "../../tests/it/local.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
 mod local;
+#[path = "../../tests/it/time_limit.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
+mod time_limit;
 
 use anyhow::{Context, Result, ensure};
 use figures::Figure;

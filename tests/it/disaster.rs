@@ -3,6 +3,7 @@
 //! managers archive their logs. Needs neither the lab nor root.
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
+use crate::time_limit::BoundedCommand;
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -78,7 +79,7 @@ impl Cluster {
 pub fn recover(dir: &Path, args: &[&str]) -> Output {
     let mut command = remoor();
     command.args(["recover", "--force-new-cluster", "--dir"]).arg(dir).args(args);
-    command.output().expect("remoor runs")
+    command.bounded_output()
 }
 
 pub fn text(out: &Output) -> String {
@@ -307,16 +308,16 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
         fs::write(&bad, content).expect("written");
         let mut restore = remoor();
         restore.arg("restore").arg(&bad).arg("--dir").arg(cluster.path("new"));
-        assert_rejected(&restore.output().expect("remoor runs"), &[said]);
-        assert_rejected(&remoor().args(["backup", "--verify"]).arg(&bad).output().expect("remoor runs"), &[said]);
+        assert_rejected(&restore.bounded_output(), &[said]);
+        assert_rejected(&remoor().args(["backup", "--verify"]).arg(&bad).bounded_output(), &[said]);
     }
     assert!(!cluster.path("new").join("identity.json").exists());
     let mut restore = remoor();
     restore.args(["restore", path, "--dir"]).arg(cluster.path("w1"));
-    assert_rejected(&restore.output().expect("remoor runs"), &["remoor runs on"]);
+    assert_rejected(&restore.bounded_output(), &["remoor runs on"]);
     restore = remoor();
     restore.args(["restore", path, "--dir"]).arg(cluster.manager(0));
-    assert_rejected(&restore.output().expect("remoor runs"), &["already belongs to node"]);
+    assert_rejected(&restore.bounded_output(), &["already belongs to node"]);
 }
 
 /// WipedState: all managers are lost, and a backup exists.

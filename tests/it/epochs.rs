@@ -6,6 +6,7 @@ use crate::disaster::{
     Cluster, archived_raft_dirs, assert_rejected, assert_success, identity, recover, state_of, text,
 };
 use crate::local::{Daemon, remoor, run_successfully, wait_until};
+use crate::time_limit::BoundedCommand;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -165,7 +166,7 @@ fn a_restore_while_managers_are_alive_leaves_one_cluster() {
     let (elsewhere, new) = ((cluster.host)(9), cluster.path("new"));
     let mut restore = remoor();
     restore.arg("restore").arg(&file).args(["--set-addr", &format!("m1={elsewhere}"), "--dir"]).arg(&new);
-    assert_rejected(&restore.output().expect("remoor runs"), &["follows a live leader", "--even-if-majority-alive"]);
+    assert_rejected(&restore.bounded_output(), &["follows a live leader", "--even-if-majority-alive"]);
     assert!(!new.join("node.key").exists() && !new.join("identity.json").exists(), "nothing is left");
     assert_success(&run_successfully(restore.arg("--even-if-majority-alive")));
     let after = identity(&new);

@@ -6,6 +6,7 @@ mod ca;
 mod renewal;
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
+use crate::time_limit::{BoundedChild, BoundedCommand};
 use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::dial_back;
@@ -119,7 +120,7 @@ impl Waiting {
     }
 
     fn end(mut self) -> Output {
-        self.0.take().expect("once").wait_with_output().expect("it ends")
+        self.0.take().expect("once").bounded_output()
     }
 }
 
@@ -220,7 +221,7 @@ fn a_replaced_token_is_rejected_and_distinguished_from_a_wrong_one() {
     let join = |name: &str, last: u8, token: &str| {
         let file = cluster.folder("given");
         fs::write(&file, token).expect("written");
-        cluster.join_command(name, name, last).arg("--token-file").arg(&file).output().expect("remoor runs")
+        cluster.join_command(name, name, last).arg("--token-file").arg(&file).bounded_output()
     };
     let rotate = |args: &[&str]| -> String {
         let out = cluster.m1.ask(&[&["token", "rotate", "-q"], args].concat());
@@ -278,7 +279,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     };
 
     // Nobody approves it in time. It prints the fingerprint to compare and is not a node.
-    let out = cluster.join_command("w1", "w1", 2).args(token).args(["--wait", "1s"]).output().expect("remoor runs");
+    let out = cluster.join_command("w1", "w1", 2).args(token).args(["--wait", "1s"]).bounded_output();
     let text = output_text(&out);
     let shown = waits("w1")["fingerprint"].as_str().expect("a fingerprint").to_owned();
     assert!(out.status.code() == Some(3) && text.contains(&shown) && text.contains("remoor accept w1"), "{text}");
@@ -289,7 +290,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     assert!(out.status.code() == Some(4) && output_text(&out).contains(&shown), "{}", output_text(&out));
     let again = Waiting::start(cluster.join_command("w1", "w1", 2).args(token));
     // Another machine with the same name is rejected and changes nothing.
-    let out = cluster.join_command("thief", "w1", 9).args(token).output().expect("remoor runs");
+    let out = cluster.join_command("thief", "w1", 9).args(token).bounded_output();
     assert!(out.status.code() == Some(4) && output_text(&out).contains("another key"), "{}", output_text(&out));
     assert_eq!(cluster.names(), ["m1"]);
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", &shown]);
@@ -433,7 +434,7 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
     {
         let mut join = cluster.join_command("w2", "w2", last);
         join.args(["--bind", &(cluster.at)(4).to_string()]).arg("--token-file").arg(cluster.folder("worker"));
-        let out = join.output().expect("remoor runs");
+        let out = join.bounded_output();
         let text = output_text(&out);
         let wanted = text.contains(why) && text.contains(&cluster.api(last)) && text.contains("next: set --advertise");
         assert!(out.status.code() == Some(4) && wanted, "{text}");
@@ -467,8 +468,8 @@ fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_d
         fs::copy(cluster.folder("w1/node.key"), cluster.folder(folder).join("node.key")).expect("copied");
     };
     copy("copy");
-    let out = cluster.join_command("copy", "w1", 9).arg("--token-file").arg(cluster.folder("worker")).output();
-    let (out, elsewhere) = (out.expect("remoor runs"), format!("w1 runs at {}:7946", (cluster.at)(2)));
+    let out = cluster.join_command("copy", "w1", 9).arg("--token-file").arg(cluster.folder("worker")).bounded_output();
+    let elsewhere = format!("w1 runs at {}:7946", (cluster.at)(2));
     let text = output_text(&out);
     let wanted = [elsewhere.as_str(), "not joined a second time", "next: on a copy of w1's disk: rm node.key"];
     assert!(out.status.code() == Some(4) && wanted.iter().all(|part| text.contains(part)), "{text}");
@@ -562,7 +563,7 @@ fn the_operator_may_supply_the_first_gossip_key() {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
         let mut init = remoor();
         init.args(["init", "--name", "m1", "--advertise", "127.0.0.1", "--gossip-key-file"]).arg(&file);
-        init.arg("--dir").arg(dir.path().join("m1")).output().expect("remoor runs")
+        init.arg("--dir").arg(dir.path().join("m1")).bounded_output()
     };
     for (text, mode, why) in [(key.as_str(), 0o644, "others may use it"), ("abc", 0o600, "not 64 hex digits")] {
         let out = init(text, mode);

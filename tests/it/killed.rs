@@ -5,6 +5,7 @@
 //! `SEED=n` selects the moments. With `REMOOR_LONG` the executor is killed at every event.
 
 use crate::local::{LONG, remoor};
+use crate::time_limit::TimeLimit;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,8 +103,8 @@ impl Ground {
         self.dir.path().join(name)
     }
 
-    /// Starts the run and returns its events line by line.
-    fn begin(&self) -> (Child, std::io::Lines<BufReader<ChildStdout>>) {
+    /// Starts the run and returns its events line by line, which end at the limit.
+    fn begin(&self) -> (Child, std::io::Lines<BufReader<ChildStdout>>, TimeLimit) {
         let vars = serde_json::json!({"remoor_state_dir": self.path("state"), "dir": self.dir.path()});
         let mut command: Command = remoor();
         command
@@ -114,14 +115,15 @@ impl Ground {
         fs::create_dir_all(self.path("tmp")).expect("a directory");
         let mut child = command.spawn().expect("remoor runs");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        (child, lines)
+        let limit = TimeLimit::start(&child, LONG);
+        (child, lines, limit)
     }
 
     /// A complete run. Returns the number of its events and the time from the first to the last.
     fn run_to_end(&self) -> (usize, Duration) {
         let deadline = Instant::now() + LONG;
         loop {
-            let (mut child, lines) = self.begin();
+            let (mut child, lines, _limit) = self.begin();
             let mut begun = None;
             let mut all = Vec::new();
             for line in lines {
@@ -141,7 +143,7 @@ impl Ground {
 
     /// A run whose executor is killed at this moment. Returns false if the run ended before that.
     fn run_and_kill(&self, at: &Moment) -> bool {
-        let (mut child, mut lines) = self.begin();
+        let (mut child, mut lines, _limit) = self.begin();
         let first = match at {
             Moment::Event(n) => *n,
             Moment::After(_) => 1,

@@ -2,6 +2,7 @@
 //! its manager is alive and after the manager was killed, and what the manager shows of the
 //! worker's agent. Needs neither the lab nor root.
 
+use crate::time_limit::BoundedCommand;
 use remoor_host::disk::{CLOSED, FENCE};
 use serde_json::Value;
 use std::fs;
@@ -43,7 +44,7 @@ impl Daemon {
 
     /// Sends a command to the socket of this daemon.
     pub fn ask(&self, args: &[&str]) -> Output {
-        remoor().args(args).arg("--socket").arg(self.dir.join("s")).output().expect("remoor runs")
+        remoor().args(args).arg("--socket").arg(self.dir.join("s")).bounded_output()
     }
 
     pub fn json(&self, verb: &str) -> Value {
@@ -75,7 +76,7 @@ pub fn program_command(program: &Path) -> Command {
 }
 
 pub fn run_successfully(command: &mut Command) -> Output {
-    let out = command.output().expect("remoor runs");
+    let out = command.bounded_output();
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     out
 }
@@ -151,6 +152,7 @@ pub fn three_managers_of(program: &Path, dir: &Path, host: impl Fn(u8) -> Ipv4Ad
 
 fn get(addr: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(addr).ok()?;
+    stream.set_read_timeout(Some(LONG)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
@@ -166,8 +168,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let mut manager = one_manager(dir.path(), at_m1);
     let operator = ["--manager".to_owned(), format!("{at_m1}:7947"), "--credentials".to_owned()];
     let as_operator = |args: &[&str]| -> (Option<i32>, Value) {
-        let out = remoor().args(args).arg("--json").args(&operator).arg(m1.join("operator.json")).output();
-        let out = out.expect("remoor runs");
+        let out = remoor().args(args).arg("--json").args(&operator).arg(m1.join("operator.json")).bounded_output();
         (out.status.code(), serde_json::from_slice(&out.stdout).unwrap_or_default())
     };
 
@@ -341,7 +342,7 @@ fn the_checks_of_a_node_are_listed_with_and_without_a_manager() {
     let json = m1.ask(&["check", "--list", "m1", "--json"]);
     let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!((&json["generation"], &json["files"][1]["checks"][0]["check"]), (&1.into(), &"port:tcp:8081".into()));
-    let wrong = remoor().args(["check", "--list", "m9", "--fleet", directory]).output().expect("remoor runs");
+    let wrong = remoor().args(["check", "--list", "m9", "--fleet", directory]).bounded_output();
     assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
 }
 

@@ -10,6 +10,7 @@
 use crate::lab::Lab;
 use crate::lab::five::built_program;
 use crate::lab::tool::{Output, command, find_program, run, run_tool, wait_for};
+use crate::time_limit::TimeLimit;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
@@ -207,6 +208,8 @@ fn check_story(output: &Output, text: &str, first_line: &str, stages: usize, par
 
 fn check_interrupt(stage: &Stage) -> Result<()> {
     let mut child = stage.demo().stdout(Stdio::piped()).spawn()?;
+    // A demo that hangs is killed, which ends its output.
+    let _limit = TimeLimit::start(&child, LIMIT);
     let mut lines = BufReader::new(child.stdout.take().context("the demo's output")?).lines();
     let third = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[3]")));
     ensure!(third.is_some(), "the demo ended before its third stage");

@@ -24,6 +24,7 @@ mod solo;
 mod stale;
 mod three;
 mod tidy;
+mod time_limit;
 mod versions;
 mod walk;
 mod wiped;

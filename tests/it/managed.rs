@@ -3,6 +3,7 @@
 //! agent is not affected. Needs neither the lab nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
+use crate::time_limit::BoundedCommand;
 use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
@@ -218,7 +219,7 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     // E13).
     fs::create_dir(at("again")).expect("made");
     fs::copy(m4.join("node.key"), at("again").join("node.key")).expect("copied");
-    let out = join_command(dir.path(), "m4", "manager", host(1), host(5), &at("again")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "m4", "manager", host(1), host(5), &at("again")).bounded_output();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
     assert_eq!(voters(), 4);

@@ -2,12 +2,12 @@
 //! executor.
 
 use crate::local::{LONG, remoor};
+use crate::time_limit::{BoundedChild, BoundedCommand, TimeLimit};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
 
 /// A directory with a playbook of these tasks, and the command that plays it with all of its state
 /// in this directory.
@@ -41,7 +41,7 @@ impl Ground {
     }
 
     fn play(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let Output { status, stdout, stderr } = self.command(args).output().expect("remoor runs");
+        let Output { status, stdout, stderr } = self.command(args).bounded_output();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&self.dir.path().display().to_string(), "DIR");
         (status.code(), text(&stdout), text(&stderr))
     }
@@ -53,12 +53,12 @@ impl Ground {
     }
 }
 
-/// Reads lines of a child until one contains `mark`. Returns all of them.
-fn read_until(lines: &mut impl BufRead, mark: &str) -> String {
+/// Reads lines of `child` until one contains `mark`. Returns all of them. After [`LONG`] the child
+/// is killed, which ends its lines.
+fn read_until(child: &Child, lines: &mut impl BufRead, mark: &str) -> String {
+    let _limit = TimeLimit::start(child, LONG);
     let mut all = String::new();
-    let begun = Instant::now();
     while !all.contains(mark) {
-        assert!(begun.elapsed() < LONG, "no {mark}: {all}");
         assert!(lines.read_line(&mut all).expect("a line") > 0, "no {mark}: {all}");
     }
     all
@@ -178,17 +178,17 @@ fn ctrl_c_lets_the_task_finish_and_a_second_ctrl_c_ends_it() {
     for (twice, wanted) in [(false, "1"), (true, "2")] {
         let mut child = ground.command(&["-v"]).spawn().expect("remoor runs");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        read_until(&mut lines, "begun");
+        read_until(&child, &mut lines, "begun");
         let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
         signal(&child, Signal::INT);
-        read_until(&mut talk, "running tasks finish");
+        read_until(&child, &mut talk, "running tasks finish");
         if twice {
             signal(&child, Signal::INT);
         } else {
             fs::write(ground.path("go"), "").expect("go");
         }
-        let text = read_until(&mut lines, "PLAY RECAP");
-        assert_eq!(child.wait().expect("an exit").code(), Some(130), "{wanted}: {text}");
+        let text = read_until(&child, &mut lines, "PLAY RECAP");
+        assert_eq!(child.bounded_wait().code(), Some(130), "{wanted}: {text}");
         assert_eq!(ground.path("done").exists(), !twice, "{text}");
         let _ = fs::remove_file(ground.path("go"));
         let _ = fs::remove_file(ground.path("done"));
@@ -204,12 +204,12 @@ fn a_locked_node_is_4_and_the_holder_is_named() {
         Ground::new("    - {name: long, shell: 'echo begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done'}\n");
     let mut first = ground.command(&["-v"]).spawn().expect("remoor runs");
     let mut lines = BufReader::new(first.stdout.take().expect("a pipe"));
-    read_until(&mut lines, "begun");
+    read_until(&first, &mut lines, "begun");
     let (code, text, _) = ground.play(&[]);
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("refused: remoor play, process ") && text.contains("holds the node"), "{text}");
     fs::write(ground.path("go"), "").expect("go");
-    assert!(first.wait().expect("an exit").success());
+    assert!(first.bounded_wait().success());
     fs::write(ground.path("state/identity.json"), "{}").expect("a mark");
     let (code, text, _) = ground.play(&[]);
     assert!(code == Some(4) && text.contains("--force"), "{text}");
@@ -231,7 +231,7 @@ impl Ground {
         let dir = format!("dir={}", self.dir.path().display());
         let mut command = remoor();
         command.current_dir(self.dir.path()).args(["play", "site.yml", "-i", "hosts", "-c", "local", "-e", &dir]);
-        let Output { status, stdout, stderr } = command.args(args).output().expect("remoor runs");
+        let Output { status, stdout, stderr } = command.args(args).bounded_output();
         let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
         (status.code(), fs::read_to_string(self.path("log")).unwrap_or_default().replace('\n', " "), text)
     }

@@ -4,6 +4,7 @@
 //! same identity or not. Needs neither the lab nor root.
 
 use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, wait_until};
+use crate::time_limit::BoundedCommand;
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
 use remoor_cluster::rpc::tls::ClientTls;
@@ -213,7 +214,7 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     // Its key is rejected under any name. A machine with the same name and another key is admitted.
     fs::create_dir(at("copy")).expect("made");
     fs::copy(at("w1").join("node.key"), at("copy").join("node.key")).expect("copied");
-    let out = join_command(dir.path(), "w9", host(1), host(2), &at("copy")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w9", host(1), host(2), &at("copy")).bounded_output();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("was permanently removed"), "{said}");
     run_successfully(&mut join_command(dir.path(), "w1", host(1), host(2), &at("again")));
@@ -375,17 +376,17 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     // It is not an absence, and no other node can take its name.
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("left the cluster by its own word") && !history.contains("away since"), "{history}");
-    let out = join_command(dir.path(), "w1", host(1), host(9), &at("other")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w1", host(1), host(9), &at("other")).bounded_output();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("which left") && said.contains("remoor remove w1"), "{said}");
 
     // The daemon runs and must be stopped first. Then the same directory, at another address, is
     // the same node.
-    let out = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).bounded_output();
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("remoor runs on"), "{out:?}");
     workers[0].kill();
     run_successfully(&mut join_command(dir.path(), "w1", host(1), host(8), &at("w1")));
-    let again = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
+    let again = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).bounded_output();
     assert!(
         !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("the node has joined already"),
         "{again:?}"
@@ -421,12 +422,12 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
         join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &at, "--dir"]).arg(&home);
         join
     };
-    let out = bare().output().expect("remoor runs");
+    let out = bare().bounded_output();
     assert!(out.status.code() == Some(2) && String::from_utf8_lossy(&out.stderr).contains("REMOOR_TOKEN"), "{out:?}");
     let token = fs::read_to_string(dir.path().join("worker")).expect("a token");
     let public = token.trim().rsplit_once('-').expect("a secret").0;
     for (said, warned) in [(format!("{public}-{}", "0".repeat(32)), true), (public.to_owned(), false)] {
-        let out = bare().args(["--token", &said, "--wait", "1s"]).output().expect("remoor runs");
+        let out = bare().args(["--token", &said, "--wait", "1s"]).bounded_output();
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!((out.status.success(), text.contains("is in the command line")), (false, warned), "{text}");
     }
@@ -443,7 +444,7 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     assert_eq!(names(&m1), ["m1"]);
     // It comes back too late: its key is rejected, and the error says how to join.
     w1.kill();
-    let out = join_command(dir.path(), "w1", host(1), host(2), &home).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w1", host(1), host(2), &home).bounded_output();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("was permanently removed") && said.contains("away"), "{said}");
 }

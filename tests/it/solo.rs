@@ -1,6 +1,7 @@
 //! `remoor check --file` as a process: standard input, exit codes, and what remains after Ctrl-C.
 
 use crate::local::{LONG, remoor};
+use crate::time_limit::{BoundedChild, BoundedCommand};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
@@ -27,7 +28,7 @@ fn start_without_input(args: &[&str]) -> Child {
 }
 
 fn run_to_end(text: &str, args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, .. } = start_with_input(text, args).wait_with_output().expect("an exit");
+    let Output { status, stdout, .. } = start_with_input(text, args).bounded_output();
     (status.code(), String::from_utf8_lossy(&stdout).into_owned())
 }
 
@@ -57,7 +58,7 @@ fn standard_input_and_exit_codes() {
     assert_eq!(run_to_end(bad, &["-o", "nagios"]).0, Some(2));
     assert_eq!(run_to_end("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
     for wrong in [&["check", "--fiel", "x", "-onagios"][..], &["check", "w1", "--output=nagios"]] {
-        let Output { status, stdout, .. } = remoor().args(wrong).output().expect("an exit");
+        let Output { status, stdout, .. } = remoor().args(wrong).bounded_output();
         let first = String::from_utf8_lossy(&stdout).into_owned();
         assert!(status.code() == Some(3) && first.starts_with("REMOOR UNKNOWN - "), "{wrong:?}: {first}");
     }
@@ -81,7 +82,7 @@ fn a_closed_output_does_not_change_the_verdict() {
             drop(child.stdout.take());
             let text = format!("file: {{{path}: {{exists: true}}}}\n");
             child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the child reads");
-            let Output { status, stderr, .. } = child.wait_with_output().expect("an exit");
+            let Output { status, stderr, .. } = child.bounded_output();
             assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(code), ""), "{form}");
         }
     }
@@ -103,7 +104,7 @@ fn output_that_nobody_read_is_printed_again() {
     assert_eq!(unread.stdout(writer).status().expect("an exit").code(), Some(1));
     assert!(!dir.path().join("remoor").exists(), "nothing is kept");
     for told in [true, false] {
-        let Output { stdout, .. } = asked().output().expect("an exit");
+        let Output { stdout, .. } = asked().bounded_output();
         let text = String::from_utf8_lossy(&stdout).into_owned();
         assert_eq!(text.contains("/no/such/file"), told, "{text}");
     }
@@ -117,6 +118,6 @@ fn an_interrupted_run_leaves_no_process() {
     let mut child = start_with_input(&text, &["--retry-timeout", "1h"]);
     wait_until("the check runs", || exists(&mark));
     kill_process(Pid::from_child(&child), Signal::INT).expect("the process exists");
-    assert_eq!(child.wait().expect("an exit").code(), Some(130));
+    assert_eq!(child.bounded_wait().code(), Some(130));
     wait_until("the processes of the check are gone", || !exists(&mark));
 }

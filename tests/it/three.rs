@@ -4,6 +4,7 @@
 //! lab; root only for the small disk.
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
+use crate::time_limit::BoundedCommand;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -147,7 +148,7 @@ fn an_occupied_port_is_named() {
     let taken = std::net::TcpListener::bind((at, 7947)).expect("the port is free");
     let mut agent = remoor();
     agent.args(["agent", "--dir"]).arg(dir.path().join("m1")).arg("--socket").arg(dir.path().join("s"));
-    let out = agent.output().expect("remoor runs");
+    let out = agent.bounded_output();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains(&format!("{at}:7947 can't be listened on")), "{said}");
     drop(taken);

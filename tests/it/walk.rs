@@ -4,6 +4,7 @@
 //! any lines. `REMOOR_WALK=write` writes the actual outputs into the guide instead.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully};
+use crate::time_limit::{BoundedChild, BoundedCommand};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ impl Machines {
                 let id =
                     i32::try_from(daemon.child.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a process");
                 rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
-                daemon.child.wait().expect("it ends");
+                daemon.child.bounded_wait();
                 (0, Vec::new())
             }
             ["poweroff", "-f"] => {
@@ -121,7 +122,7 @@ impl Machines {
                 let here = |arg: &&str| arg.replace("/root", &self.dir.path().display().to_string());
                 let mut command = remoor();
                 command.args(args.iter().map(here)).env("REMOOR_DIR", &home).env("REMOOR_SOCKET", home.join("s"));
-                let out = command.output().expect("remoor runs");
+                let out = command.bounded_output();
                 let mut text = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
                 for (is, told) in &self.names {
                     text = text.replace(is.as_str(), told);

@@ -92,6 +92,7 @@ impl Drop for BaseProcess {
 /// Sends one line to this user's running base process and checks the answer.
 pub fn order(line: &str) -> Result<()> {
     let mut stream = UnixStream::connect(Place::ground()).context("no loopback hosts are up")?;
+    stream.set_read_timeout(Some(END))?;
     stream.write_all(format!("{line}\n").as_bytes())?;
     let mut said = String::new();
     stream.read_to_string(&mut said)?;
@@ -172,6 +173,8 @@ fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<(
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut line = String::new();
+            // A caller that sends nothing does not keep others waiting.
+            let _no_limit = stream.set_read_timeout(Some(END));
             let _short = BufReader::new(&stream).take(ORDER_MAX).read_line(&mut line);
             let said = handle_order(line.trim(), &relay, &end, &kept);
             let _the_caller_is_gone = stream.write_all(said.as_bytes());

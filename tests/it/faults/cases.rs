@@ -3,6 +3,7 @@
 
 use super::cluster::{Cluster, name};
 use super::{Rng, namespaces_missing, one_at_a_time};
+use crate::time_limit::BoundedCommand;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -54,12 +55,12 @@ fn join_twice() {
     let again = cluster.home(1).with_file_name("again");
     fs::create_dir(&again).expect("made");
     fs::copy(key, again.join("node.key")).expect("copied");
-    let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&again).output().expect("remoor runs");
+    let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&again).bounded_output();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
     // Another machine of that name with another key.
     let other = again.with_file_name("other");
-    let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&other).output().expect("remoor runs");
+    let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&other).bounded_output();
     assert!(!out.status.success(), "{out:?}");
     cluster.wait_until_voters(&[0, 1, 2]);
     let ids = |view: remoor_cluster::rpc::view::RaftView| view.members.into_iter().map(|m| m.id).collect::<Vec<_>>();

@@ -4,6 +4,7 @@
 use crate::lab::net::Net;
 use crate::lab::tool::{attempt, run_tool, run_tool_with};
 use crate::local::{remoor, run_successfully};
+use crate::time_limit::BoundedCommand;
 use anyhow::Result;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::view::{RaftMemberView, RaftStateView, RaftView};
@@ -282,7 +283,7 @@ impl Cluster {
     // ---- questions ----
 
     pub fn ask(&self, at: usize, args: &[&str]) -> Output {
-        remoor().args(args).arg("--socket").arg(self.socket(at)).output().expect("remoor runs")
+        remoor().args(args).arg("--socket").arg(self.socket(at)).bounded_output()
     }
 
     /// An order that must be accepted by the current leader.

@@ -4,12 +4,16 @@
 //! which the story of a worker leaves out.
 
 use super::inverse::TREE;
+use crate::lab::tool::run;
 use crate::lab::{Lab, five};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
+/// The maximum time of one play, which may install packages.
+const PLAY_LIMIT: Duration = Duration::from_secs(900);
 const HOSTS: [&str; 2] = ["p1", "p2"];
 const STANDINS: [&str; 2] = ["/usr/local/bin/netplugin", "/usr/local/bin/netmaster"];
 const SITE: &str = "- hosts: all
@@ -86,10 +90,10 @@ impl Stage {
         let base = ["play", "-i", "hosts", "--ssh-config", config.to_str().context("UTF-8")?];
         let argv = [&[remoor.to_str().context("UTF-8")?], &base[..], args].concat();
         let mut command = self.lab.op_command(&argv);
-        command.current_dir(self.dir.path()).env("HOME", self.dir.path()).stdin(std::process::Stdio::null());
-        let out = command.output()?;
+        command.current_dir(self.dir.path()).env("HOME", self.dir.path());
+        let out = run(command, None, PLAY_LIMIT)?;
         let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        Ok((out.status.code().context("a code")?, said))
+        Ok((out.code, said))
     }
 
     /// Host and name of what changed or would change, including handlers.

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::local::three_managers;
+use crate::time_limit::BoundedCommand;
 use remoor_cluster::rpc::token;
 
 fn credentials(dir: &std::path::Path, name: &str) -> Credentials {
@@ -83,7 +84,7 @@ fn all_vote(of: &Daemon, wanted: usize) {
 fn join_worker(dir: &std::path::Path, name: &str, own: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
     let mut join = remoor();
     join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &own.to_string(), "--dir"]);
-    join.arg(dir.join(name)).arg("--token-file").arg(dir.join(token)).output().expect("remoor runs")
+    join.arg(dir.join(name)).arg("--token-file").arg(dir.join(token)).bounded_output()
 }
 
 #[track_caller]
@@ -299,7 +300,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let operator = |file: &std::path::Path| {
         let mut status = remoor();
         status.args(["status", "--manager", &cluster.api(1), "--credentials"]).arg(file);
-        status.output().expect("remoor runs")
+        status.bounded_output()
     };
     // A connection that is open at that moment is closed.
     wait_until("copies are rejected with a reason", || {

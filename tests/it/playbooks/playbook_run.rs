@@ -2,6 +2,7 @@
 //! afterwards, without what differs between runs (times, owners, names of backups).
 
 use crate::local::remoor;
+use crate::time_limit::BoundedCommand;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -73,7 +74,7 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
     command.arg("-i").arg(ground.join("hosts.ini")).args(["--connection", "local", "-o", "json", "-e"]);
     command.arg(serde_json::json!({"dir": top, "web": super::web::address()}).to_string());
     command.env("LC_ALL", "C.UTF-8").env("HOME", ground).stdin(Stdio::null());
-    let out = command.output().expect("remoor runs");
+    let out = command.bounded_output();
     let code = out.status.code().unwrap_or(-1);
     let talk = String::from_utf8_lossy(&out.stderr).into_owned();
     let mut run = Run { options, code, ..Run::default() };
