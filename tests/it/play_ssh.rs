@@ -2,77 +2,51 @@
 //! keys, and what remains of a run whose connection or caller is gone.
 
 use crate::local::{LONG, remoor};
+use crate::time_limit::{BoundedChild, BoundedCommand};
+use remoor_exec::ssh::testing::TestSshd;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const SSHD: &str = "/usr/sbin/sshd";
 
 /// An sshd with the hosts `h1` to `h3`, which are all this machine with separate state.
 struct Server {
-    dir: tempfile::TempDir,
-    sshd: Child,
+    sshd: TestSshd,
 }
 
 impl Server {
     /// Returns None if no sshd can run, with the reason on stderr.
     fn start() -> Option<Self> {
-        if !Path::new(SSHD).exists() {
-            eprintln!("SKIPPED: {SSHD} is missing, so nothing was tried over SSH (Debian: openssh-server)");
-            return None;
-        }
-        if rustix::process::geteuid().is_root() && fs::create_dir_all("/run/sshd").is_err() {
-            eprintln!("SKIPPED: /run/sshd can't be made, which sshd needs as root");
-            return None;
-        }
-        let dir = tempfile::tempdir().expect("a directory");
-        let at = |name: &str| dir.path().join(name);
-        for key in ["host", "user"] {
-            let mut keygen = Command::new("ssh-keygen");
-            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key));
-            assert!(keygen.status().expect("ssh-keygen").success());
-        }
-        fs::copy(at("user.pub"), at("authorized")).expect("a copy");
-        fs::create_dir(at("bin")).expect("a directory");
-        // Another process may take the port between the search and its use; then the next port is
-        // tried.
-        for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-            let mut sshd = spawn(dir.path(), port);
-            let deadline = Instant::now() + LONG;
-            while Instant::now() < deadline && sshd.try_wait().expect("a state").is_none() {
-                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                    let server = Self { dir, sshd };
-                    server.configure(port);
-                    return Some(server);
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let _ended = sshd.kill();
-            let _reaped = sshd.wait();
-        }
-        panic!("sshd does not start: {}", fs::read_to_string(at("log")).unwrap_or_default());
+        let own_programs = |dir: &Path| format!("SetEnv PATH={}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n", dir.display());
+        let server = Self { sshd: TestSshd::start_with(own_programs)? };
+        fs::create_dir(server.path("bin")).expect("a directory");
+        server.configure();
+        Some(server)
     }
 
-    fn configure(&self, port: u16) {
-        let (dir, me) = (self.dir.path().display(), whoami());
+    fn configure(&self) {
+        let (dir, port, me) = (self.dir(), self.sshd.port(), self.sshd.user());
+        let dir = dir.display();
         let text = format!(
             "Host *\n  HostName 127.0.0.1\n  Port {port}\n  User {me}\n  IdentityFile {dir}/user\n  IdentitiesOnly yes\n  \
              UserKnownHostsFile {dir}/known\n"
         );
         self.write("ssh_config", &text);
-        let key = fs::read_to_string(self.path("host.pub")).expect("a key");
+        let key = self.sshd.read("host.pub");
         self.write("known", &format!("[127.0.0.1]:{port} {key}"));
         let hosts: String = (1..=3).map(|i| format!("h{i} remoor_state_dir={dir}/s{i}\n")).collect();
         self.write("hosts", &hosts);
     }
 
+    fn dir(&self) -> &Path {
+        self.sshd.dir()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.sshd.path(name)
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -93,8 +67,8 @@ impl Server {
     fn command_for(&self, playbook: &str, args: &[&str]) -> Command {
         self.write("site.yml", playbook);
         let mut command = remoor();
-        command.current_dir(self.dir.path()).args(["play", "site.yml", "-i", "hosts", "--ssh-config", "ssh_config"]);
-        command.args(["-e", &format!("dir={}", self.dir.path().display())]).args(args);
+        command.current_dir(self.dir()).args(["play", "site.yml", "-i", "hosts", "--ssh-config", "ssh_config"]);
+        command.args(["-e", &format!("dir={}", self.dir().display())]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -128,8 +102,7 @@ impl Server {
 
     /// The number of logins and of commands so far.
     fn counts(&self) -> (usize, usize) {
-        let log = fs::read_to_string(self.path("log")).expect("a log");
-        (log.matches("Accepted publickey").count(), log.matches("Starting session: command").count())
+        (self.sshd.logins(), self.sshd.commands())
     }
 
     fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
@@ -150,35 +123,9 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ended = self.sshd.kill();
-        let _reaped = self.sshd.wait();
-    }
-}
-
 fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = command.output().expect("remoor runs");
+    let Output { status, stdout, stderr } = command.bounded_output();
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
-}
-
-fn spawn(dir: &Path, port: u16) -> Child {
-    let path = dir.display();
-    let config = format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\nUsePAM no\n\
-         StrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-         PermitRootLogin prohibit-password\nLogLevel VERBOSE\nSetEnv PATH={path}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-    );
-    fs::write(dir.join("sshd_config"), config).expect("a configuration");
-    let log = fs::File::create(dir.join("log")).expect("a log");
-    let mut command = Command::new(SSHD);
-    command.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd")
-}
-
-fn whoami() -> String {
-    let out = Command::new("id").arg("-un").output().expect("id");
-    String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
 /// The processes that `pid` started and that are still running.
@@ -220,13 +167,11 @@ fn an_unreachable_host_is_3_and_the_others_continue() {
     assert!(code == Some(3) && text.contains("h1  UNREACHABLE: its host key is not in known_hosts"), "{text}");
     assert!(text.contains("unreachable=1"), "{text}");
     assert_eq!(server.counts().0, 0, "no login");
-    let stranger = fs::read_to_string(server.path("user.pub")).expect("a key");
-    let port = fs::read_to_string(server.path("sshd_config")).expect("a configuration");
-    let port = port.lines().find_map(|line| line.strip_prefix("Port ")).expect("a port").to_owned();
+    let (port, stranger) = (server.sshd.port(), server.sshd.read("user.pub"));
     server.write("known", &format!("[127.0.0.1]:{port} {stranger}"));
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
     assert!(code == Some(3) && text.contains(") differs from the one in known_hosts"), "{text}");
-    let key = fs::read_to_string(server.path("host.pub")).expect("a key");
+    let key = server.sshd.read("host.pub");
     server.write("known", &format!("[127.0.0.1]:{port} {key}"));
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let hosts = fs::read_to_string(server.path("hosts")).expect("hosts");
@@ -272,7 +217,7 @@ fn with_ignore_unreachable_an_unreachable_host_is_not_an_error() {
 fn sudo_is_tried_once_and_a_password_prompt_is_reported() {
     let Some(server) = Server::start() else { return };
     server.program("id", "echo 1000");
-    server.program("sudo", &format!("echo \"$1 $2\" >> {}/asked; shift 2; exec \"$@\"", server.dir.path().display()));
+    server.program("sudo", &format!("echo \"$1 $2\" >> {}/asked; shift 2; exec \"$@\"", server.dir().display()));
     let (code, text) = server.play(TOUCH, &["-l", "h1", "--become"]);
     assert_eq!(code, Some(0), "{text}");
     fs::remove_file(server.path("asked")).expect("sudo was asked");
@@ -299,10 +244,10 @@ fn a_host_lost_during_a_task_is_unknown_and_finishes_only_that_task() {
     let Some(server) = Server::start() else { return };
     let child = server.command(LONG_TASK, &["-l", "h1"]).spawn().expect("remoor runs");
     server.wait_until("the task", || server.path("begun").exists());
-    for pid in children(server.sshd.id()) {
+    for pid in children(server.sshd.pid()) {
         kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("the connection");
     }
-    let Output { status, stdout, .. } = child.wait_with_output().expect("an exit");
+    let Output { status, stdout, .. } = child.bounded_output();
     let text = String::from_utf8_lossy(&stdout);
     assert!(status.code() == Some(5) && text.contains("h1  UNKNOWN: "), "{text}");
     assert!(text.contains("the connection to the host ended; the run there ends after its task"), "{text}");

@@ -1,81 +1,24 @@
 //! Tests against a real sshd on loopback with its own host key and without PAM. A shell script with
 //! prepared frames replaces the executor: these tests cover login, upload, streams and errors.
 
+use super::testing::TestSshd;
 use super::*;
 use crate::wire::frame::{PREFACE, encode};
 use crate::wire::{ExecutorOrder, Hello, PROTO, Reply, sample_fence};
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-const SSHD: &str = "/usr/sbin/sshd";
 const LONG: Duration = Duration::from_secs(180);
 
-struct TestSshd {
-    dir: TempDir,
-    port: u16,
-    sshd: Child,
-}
-
 impl TestSshd {
-    /// None if sshd cannot run here; the reason is printed to stderr.
-    async fn start() -> Option<Self> {
-        if !Path::new(SSHD).exists() {
-            eprintln!("SKIPPED: {SSHD} is missing, so the SSH tests are skipped (Debian: openssh-server)");
-            return None;
-        }
-        if rustix::process::geteuid().is_root() && fs::create_dir_all("/run/sshd").is_err() {
-            eprintln!("SKIPPED: /run/sshd could not be made; sshd needs it as root");
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        for key in ["host", "user", "stranger"] {
-            generate_key(&dir.path().join(key));
-        }
-        fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).unwrap();
-        // Another process may take the port in between. Then sshd reports it and another port is
-        // tried.
-        for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let mut sshd = Self::spawn(dir.path(), port);
-            let deadline = Instant::now() + LONG;
-            while Instant::now() < deadline && sshd.try_wait().unwrap().is_none() {
-                if let Probe::Answers { .. } = probe("127.0.0.1", port, Duration::from_secs(5)).await {
-                    return Some(Self { dir, port, sshd });
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            let _ended = sshd.kill();
-            let _reaped = sshd.wait();
-        }
-        panic!("sshd does not start: {}", fs::read_to_string(dir.path().join("log")).unwrap_or_default());
-    }
-
-    fn spawn(dir: &Path, port: u16) -> Child {
-        let path = dir.display();
-        let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\n\
-             UsePAM no\nStrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin prohibit-password\nLogLevel VERBOSE\n"
-        );
-        fs::write(dir.join("config"), config).unwrap();
-        let log = fs::File::create(dir.join("log")).unwrap();
-        let mut command = Command::new(SSHD);
-        command.args(["-D", "-e", "-f"]).arg(dir.join("config"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
-    }
-
     fn target(&self) -> LoginTarget {
-        let out = Command::new("id").arg("-un").output().unwrap();
         LoginTarget {
-            port: self.port,
-            user: String::from_utf8(out.stdout).unwrap().trim().to_owned(),
+            port: self.port(),
+            user: self.user(),
             identity: Some(self.path("user")),
-            host_keys: vec![fs::read_to_string(self.path("host.pub")).unwrap()],
+            host_keys: vec![self.read("host.pub")],
             ..super::target::sample("127.0.0.1")
         }
     }
@@ -98,7 +41,7 @@ impl TestSshd {
         let order = encode(&fence()).unwrap();
         let text = format!(
             "#!/bin/sh\ncd '{}'\necho \"$*\" >>ran\ncat hello\nhead -c {} >order\ncat answer\ncat >rest\necho end >>ran\n",
-            self.dir.path().display(),
+            self.dir().display(),
             order.len()
         );
         fs::write(self.path("script"), text).unwrap();
@@ -111,33 +54,9 @@ impl TestSshd {
         build
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
     fn log_of_runs(&self) -> String {
         fs::read_to_string(self.path("ran")).unwrap_or_default()
     }
-
-    fn logins(&self) -> usize {
-        fs::read_to_string(self.path("log")).unwrap().matches("Accepted publickey").count()
-    }
-
-    fn commands(&self) -> usize {
-        fs::read_to_string(self.path("log")).unwrap().matches("Starting session: command").count()
-    }
-}
-
-impl Drop for TestSshd {
-    fn drop(&mut self) {
-        let _ended = self.sshd.kill();
-        let _reaped = self.sshd.wait();
-    }
-}
-
-fn generate_key(path: &Path) {
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
-    assert!(made.success());
 }
 
 fn fence() -> ExecutorOrder {
@@ -154,7 +73,7 @@ async fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn one_login_uploads_runs_and_closes() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let build = server.script();
     let remote = server.remote(build.clone());
     let target = server.target();
@@ -190,7 +109,7 @@ async fn one_login_uploads_runs_and_closes() {
 
 #[tokio::test]
 async fn a_damaged_build_on_the_node_is_uploaded_again() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let build = server.script();
     let uploaded = server.path("state/bin").join(format!("remoor-{}", build.sha256));
     fs::create_dir_all(server.path("state/bin")).unwrap();
@@ -222,7 +141,7 @@ async fn a_damaged_build_on_the_node_is_uploaded_again() {
 
 #[tokio::test]
 async fn the_two_newest_builds_stay() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let bin = server.path("state/bin");
     fs::create_dir_all(&bin).unwrap();
     for (name, age) in [("remoor-0a", 300), ("remoor-0b", 200), ("remoor-0c", 100), ("other", 400)] {
@@ -241,7 +160,7 @@ async fn the_two_newest_builds_stay() {
 
 #[tokio::test]
 async fn an_upload_with_another_hash_is_not_installed() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let build = server.script();
     fs::write(&build.path, b"#!/bin/sh\necho changed meanwhile\n").unwrap();
     let error = server.remote(build).open(&server.target()).await.err().unwrap();
@@ -251,7 +170,7 @@ async fn an_upload_with_another_hash_is_not_installed() {
 
 #[tokio::test]
 async fn another_architecture_is_unsupported() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let build = Build { arch: "pdp11".to_owned(), ..server.script() };
     let error = server.remote(build).open(&server.target()).await.err().unwrap();
     assert!(matches!(&error, SshError::Unsupported(system) if system.starts_with("Linux ")), "{error:?}");
@@ -259,11 +178,11 @@ async fn another_architecture_is_unsupported() {
 
 #[tokio::test]
 async fn a_changed_host_key_stops_everything() {
-    let Some(server) = TestSshd::start().await else { return };
-    let recorded = fs::read_to_string(server.path("stranger.pub")).unwrap();
+    let Some(server) = TestSshd::start() else { return };
+    let recorded = server.read("stranger.pub");
     let target = LoginTarget { host_keys: vec![recorded.clone()], ..server.target() };
     let error = server.remote(server.script()).open(&target).await.err().unwrap();
-    let offered = fingerprint(&fs::read_to_string(server.path("host.pub")).unwrap());
+    let offered = fingerprint(&server.read("host.pub"));
     let expected = vec![fingerprint(&recorded).unwrap()];
     assert_eq!(error, SshError::HostKeyChanged { expected, offered });
     assert_eq!(server.log_of_runs(), "");
@@ -273,7 +192,7 @@ async fn a_changed_host_key_stops_everything() {
 
 #[tokio::test]
 async fn an_unknown_key_is_refused() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let target = LoginTarget { identity: Some(server.path("stranger")), ..server.target() };
     let error = server.remote(server.script()).open(&target).await.err().unwrap();
     assert!(matches!(error, SshError::Auth(_)), "{error:?}");
@@ -282,7 +201,7 @@ async fn an_unknown_key_is_refused() {
 
 #[tokio::test]
 async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let remote = server.remote(server.script());
     let key = ClusterKey::create(&"c1".into()).unwrap();
     key.save(&server.path("ssh.key")).unwrap();
@@ -305,9 +224,9 @@ async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys()
     fs::write(server.path("authorized"), &lines).unwrap();
     remote.open(&by_cluster).await.unwrap().close().await;
     // The key permits only a session without terminal and forwarding.
-    let login = ["-p", &server.port.to_string(), "-l", &by_cluster.user, "-oBatchMode=yes"].map(str::to_owned);
+    let login = ["-p", &server.port().to_string(), "-l", &by_cluster.user, "-oBatchMode=yes"].map(str::to_owned);
     let known = format!("-oUserKnownHostsFile={}", server.path("known").display());
-    fs::write(server.path("known"), format!("[127.0.0.1]:{} {}", server.port, by_cluster.host_keys[0])).unwrap();
+    fs::write(server.path("known"), format!("[127.0.0.1]:{} {}", server.port(), by_cluster.host_keys[0])).unwrap();
     let mut ssh = Command::new("ssh");
     ssh.args(["-F", "/dev/null", "-tt", &known]).args(login).arg("-i").arg(server.path("ssh.key"));
     let tty = ssh.args(["127.0.0.1", "tty"]).stdin(Stdio::null()).output().unwrap();
@@ -328,17 +247,16 @@ async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys()
 
 #[tokio::test]
 async fn a_refused_port_is_unreachable() {
-    let Some(mut server) = TestSshd::start().await else { return };
+    let Some(mut server) = TestSshd::start() else { return };
     let (remote, target) = (server.remote(server.script()), server.target());
-    server.sshd.kill().unwrap();
-    server.sshd.wait().unwrap();
+    server.stop();
     let error = remote.open(&target).await.err().unwrap();
     assert!(matches!(error, SshError::Unreachable(_)), "{error:?}");
 }
 
 #[tokio::test]
 async fn the_end_of_an_executor_and_of_a_connection_are_distinguished() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let mut errors = Vec::new();
     // The last script kills the whole connection: the sshd process that started its shell.
     for then in ["echo no room left >&2\nexit 3", "kill -9 $$", "kill -9 $PPID\nsleep 5"] {
@@ -362,7 +280,7 @@ async fn the_end_of_an_executor_and_of_a_connection_are_distinguished() {
 
 #[tokio::test]
 async fn a_shell_runs_single_commands_over_one_login() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let shell = server.remote(server.script()).shell(&server.target()).await.unwrap();
     let input = vec![b'x'; 1 << 20];
     let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
@@ -382,22 +300,22 @@ async fn a_shell_runs_single_commands_over_one_login() {
 
 #[tokio::test]
 async fn host_keys_can_be_scanned() {
-    let Some(server) = TestSshd::start().await else { return };
-    let keys = scan_host_keys("127.0.0.1", server.port, LONG).await.unwrap();
-    let own = fs::read_to_string(server.path("host.pub")).unwrap();
+    let Some(server) = TestSshd::start() else { return };
+    let keys = scan_host_keys("127.0.0.1", server.port(), LONG).await.unwrap();
+    let own = server.read("host.pub");
     assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
 }
 
 #[tokio::test]
 async fn host_keys_are_scanned_by_the_route_of_a_login() {
-    let Some(server) = TestSshd::start().await else { return };
+    let Some(server) = TestSshd::start() else { return };
     let remote = server.remote(server.script());
-    let own = fs::read_to_string(server.path("host.pub")).unwrap();
+    let own = server.read("host.pub");
     let there = LoginTarget { host: "behind.invalid".to_owned(), port: 22, ..server.target() };
     let straight = remote.host_keys(&there, Duration::from_secs(10)).await;
     assert!(matches!(straight, Err(SshError::Unreachable(_) | SshError::Timeout(_))), "{straight:?}");
 
-    let way = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; cat <&3 & cat >&3'", server.port);
+    let way = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; cat <&3 & cat >&3'", server.port());
     let behind =
         LoginTarget { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
     let begun = Instant::now();

@@ -21,6 +21,9 @@ mod personal_login;
 mod probe;
 mod shell;
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
 pub use agent_binary::{keep_binary, own_binary};
 pub use authorize::{authorize, authorize_here};
 pub use channel::Canceller;
