@@ -5,7 +5,7 @@
 //! The rules read tokens and lines of code that rustfmt has formatted, not the language.
 
 use super::source::Source;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Words that are not allowed as a whole function name: prepositions, adverbs, pronouns,
@@ -35,7 +35,7 @@ const FUNCTION_LINES_MAX: usize = 100;
 /// Fields of the largest struct.
 const FIELDS_MAX: usize = 20;
 /// Structs that are still larger. Each is to be split; the list may only become shorter.
-const LARGE_STRUCTS: &str = "ManagerContext Inventory Node Job World Host Task NodeView";
+pub const LARGE_STRUCTS: &str = "ManagerContext Inventory Node Job World Host Task NodeView";
 
 fn is_bare(name: &str) -> bool {
     let among = |list: &str| list.split_whitespace().any(|word| word == name);
@@ -85,9 +85,12 @@ pub fn repeated_types(sources: &[Source]) -> Vec<String> {
     repeated.map(|(name, files)| format!("public type {name}: in {}", files.join(", "))).collect()
 }
 
-/// Functions over [`FUNCTION_LINES_MAX`] lines and structs of more than [`FIELDS_MAX`] fields.
-pub fn oversized_items(sources: &[Source]) -> Vec<String> {
+/// Functions over [`FUNCTION_LINES_MAX`] lines and structs of more than [`FIELDS_MAX`] fields. The
+/// structs that `large` names are allowed; a name there is a fault if no struct needs it.
+pub fn oversized_items(sources: &[Source], large: &str) -> Vec<String> {
     let mut faults = Vec::new();
+    let mut unneeded: BTreeSet<&str> = large.split_whitespace().collect();
+    let allowed = unneeded.clone();
     for source in sources {
         let lines: Vec<&str> = source.text.lines().collect();
         for (start, line) in lines.iter().enumerate() {
@@ -117,11 +120,17 @@ pub fn oversized_items(sources: &[Source]) -> Vec<String> {
                 l.split_once(": ").is_some_and(|(n, _)| n.chars().all(|c| c.is_alphanumeric() || c == '_'))
             };
             let fields = body.iter().filter(field).count();
-            if kind == "struct" && fields > FIELDS_MAX && !LARGE_STRUCTS.split(' ').any(|large| large == name) {
+            if kind != "struct" || fields <= FIELDS_MAX {
+                continue;
+            }
+            unneeded.remove(name);
+            if !allowed.contains(name) {
                 faults.push(format!("{}: struct {name}: {fields} fields, the maximum is {FIELDS_MAX}", source.path));
             }
         }
     }
+    let is_small = |name| format!("LARGE_STRUCTS: no struct {name} of more than {FIELDS_MAX} fields; remove the name");
+    faults.extend(unneeded.into_iter().map(is_small));
     faults
 }
 
@@ -182,10 +191,14 @@ mod tests {
             format!("    pub async fn long(\n    ) {{\n{}    }}\n", "        step();\n".repeat(FUNCTION_LINES_MAX));
         let large =
             format!("pub struct Large {{\n{}}}\n", "    /// Why: so.\n    pub field: u8,\n".repeat(FIELDS_MAX + 1));
-        let faults = oversized_items(&[Source::new("a.rs", &(long + &large))]);
+        let source = Source::new("a.rs", &(long + &large));
+        let faults = oversized_items(std::slice::from_ref(&source), "");
         assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[0].contains("fn long") && faults[1].contains("struct Large"), "{faults:?}");
+        let faults = oversized_items(&[source], "Large Small");
+        assert!(faults.len() == 2 && faults[0].contains("fn long") && faults[1].contains("Small"), "{faults:?}");
         let fine = format!("fn short() {{\n}}\n{}", "step();\n".repeat(FUNCTION_LINES_MAX));
-        assert_eq!(oversized_items(&[Source::new("a.rs", &fine)]), [""; 0]);
+        assert_eq!(oversized_items(&[Source::new("a.rs", &fine)], ""), [""; 0]);
     }
 
     #[test]
