@@ -23,6 +23,7 @@ SIM = $(CARGO) test --package remoor-engine --test sim --
 test: test-tools fmt deny-if-installed
 	$(CARGO) build --quiet --bins --examples --tests
 	$(CARGO) test --lib -- --test-threads $(THREADS)
+	$(CARGO) test --doc
 	$(SIM)
 	$(IT) --skip hosts:: --skip the_lab --skip loopback:: --skip faults:: --skip versions:: --test-threads $(THREADS)
 	$(IT) versions:: --nocapture
