@@ -91,8 +91,8 @@ fn main() -> Result<()> {
 }
 
 fn times(lab: &Lab, command: &str) -> Result<Times> {
-    let told = lab.shell(HOST, &format!("python3 /srv/bench.py {ROUNDS} {command}"))?;
-    let ms: [u64; 3] = serde_json::from_str(&told).with_context(|| format!("{command}: {told}"))?;
+    let printed_times = lab.shell(HOST, &format!("python3 /srv/bench.py {ROUNDS} {command}"))?;
+    let ms: [u64; 3] = serde_json::from_str(&printed_times).with_context(|| format!("{command}: {printed_times}"))?;
     let kb = lab.shell(HOST, &format!("cd /srv && python3 -I -S peak.py {ROUNDS} {command}"))?;
     let kb: f64 = kb.trim().parse().with_context(|| format!("{command}: {kb}"))?;
     Ok(Times { median: ms[0], least: ms[1], most: ms[2], mb: kb / 1024.0 })

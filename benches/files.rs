@@ -122,8 +122,8 @@ fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Opt
             let mut all = Command::new("xargs");
             let all = all.args(["-0", program]).args(arguments).stdin(Stdio::piped());
             worked &= all.stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok_and(|mut child| {
-                let told = child.stdin.take().is_some_and(|mut input| input.write_all(&list).is_ok());
-                told && child.wait().is_ok_and(|status| status.success())
+                let is_written = child.stdin.take().is_some_and(|mut input| input.write_all(&list).is_ok());
+                is_written && child.wait().is_ok_and(|status| status.success())
             });
         },
     );

@@ -32,8 +32,8 @@ pub struct Cost {
 /// Runs this program again as a process that watches `dir` and all below it.
 pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
     let this = std::env::current_exe().ok()?;
-    let told = Command::new(this).args([WATCH, dir, &entries.to_string()]).output().ok()?;
-    let text = String::from_utf8_lossy(&told.stdout);
+    let output = Command::new(this).args([WATCH, dir, &entries.to_string()]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
     Some(Cost { percent: numbers.next()?, rest: numbers.next()?, most: numbers.next()? })
 }

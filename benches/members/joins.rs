@@ -30,8 +30,8 @@ pub fn measure_thousandth_join(runtime: &Runtime) -> Result<Figure> {
         for number in 1..NODES {
             let key = NodeKey::generate()?;
             let request = request(number, &key)?;
-            let own: SocketAddr = request.advertise.parse()?;
-            let _answering = dial_back::start_answering(own, &request.advertise, key.signing_key()).await?;
+            let advertised: SocketAddr = request.advertise.parse()?;
+            let _answering = dial_back::start_answering(advertised, &request.advertise, key.signing_key()).await?;
             let begun = Instant::now();
             join(&through, &token, request).await.with_context(|| format!("node {number}"))?;
             let took = begun.elapsed();

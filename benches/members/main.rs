@@ -279,8 +279,8 @@ fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
         }
         let found = middle(found);
         let others: Vec<Load> = others.into_iter().map(middle).collect();
-        let told = beside.puts.iter().zip(&others).map(|((name, _), load)| format!("; {name} {load}"));
-        let against = if others.is_empty() { "; etcd is NOT INSTALLED HERE".to_owned() } else { told.collect() };
+        let load_notes = beside.puts.iter().zip(&others).map(|((name, _), load)| format!("; {name} {load}"));
+        let against = if others.is_empty() { "; etcd is NOT INSTALLED HERE".to_owned() } else { load_notes.collect() };
         // Compared with the better of etcd's two APIs, even if that one is not enabled by default.
         let best = others.into_iter().max_by(|a, b| a.per_second.total_cmp(&b.per_second));
         let met = best.is_some_and(|best| found.per_second >= times * best.per_second && found.p99 <= best.p99);

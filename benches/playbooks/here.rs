@@ -68,8 +68,8 @@ fn peak(node: &Node, command: &Command) -> Result<f64> {
     let mut small = node.command("python3");
     small.args(["-I", "-S", "-c", PEAK, "1"]).arg(command.get_program()).args(command.get_args());
     small.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let said = run_tool(&mut small)?;
-    Ok(said.trim().parse::<f64>().with_context(|| format!("not a number: {said}"))? / 1024.0)
+    let text = run_tool(&mut small)?;
+    Ok(text.trim().parse::<f64>().with_context(|| format!("not a number: {text}"))? / 1024.0)
 }
 
 /// The directory of a package with all its dependencies, without installation.
@@ -100,9 +100,9 @@ fn program_of(node: &Node, package: &str, program: &str) -> Command {
 }
 
 fn make_cfengine(node: &Node) -> Result<()> {
-    let own = node.path("top/n1").display().to_string();
+    let target_dir = node.path("top/n1").display().to_string();
     let (policy, work) = (node.path("policy.cf"), node.path("cfengine"));
-    fs::write(&policy, POLICY.replace("OWN", &own))?;
+    fs::write(&policy, POLICY.replace("OWN", &target_dir))?;
     fs::set_permissions(&policy, fs::Permissions::from_mode(0o600))?;
     // It runs a program in this directory to check its policies. No other program is there, so that
     // no permanent process starts.
@@ -121,9 +121,9 @@ fn cfengine(node: &Node) -> Command {
 }
 
 fn make_puppet(node: &Node) -> Result<()> {
-    let own = node.path("top/n1").display().to_string();
+    let target_dir = node.path("top/n1").display().to_string();
     fs::create_dir_all(node.path("puppet"))?;
-    Ok(fs::write(node.path("site.pp"), MANIFEST.replace("OWN", &own))?)
+    Ok(fs::write(node.path("site.pp"), MANIFEST.replace("OWN", &target_dir))?)
 }
 
 fn puppet(node: &Node) -> Command {

@@ -199,8 +199,8 @@ fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
     for tool in tools.iter().filter(|tool| tool.checks) {
         let mut runs = Runs { name: tool.name, kind: tool.kind, first: Vec::new(), again: Vec::new() };
         for _ in 0..repetitions(tool.kind, Case { hosts: 5, ..case }, rounds) {
-            let (cost, said) = node.measure(&mut (tool.command)(node, case)).context(tool.name)?;
-            ensure!(said.contains("-port 0"), "{} shows no difference: {said}", tool.name);
+            let (cost, text) = node.measure(&mut (tool.command)(node, case)).context(tool.name)?;
+            ensure!(text.contains("-port 0"), "{} shows no difference: {text}", tool.name);
             node.check_spoilt(1).context(tool.name)?;
             runs.first.push(cost);
         }
@@ -213,11 +213,11 @@ fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
 /// Runs a command that must succeed. The error contains its output.
 pub fn run_tool(command: &mut std::process::Command) -> Result<String> {
     let out = command.output().with_context(|| format!("{command:?}"))?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
     if !out.status.success() {
-        let all = format!("{said}{}", String::from_utf8_lossy(&out.stderr));
+        let all = format!("{text}{}", String::from_utf8_lossy(&out.stderr));
         let tail: Vec<&str> = all.lines().rev().take(8).collect();
         bail!("{}: {}", out.status, tail.into_iter().rev().collect::<Vec<_>>().join(" | "));
     }
-    Ok(said)
+    Ok(text)
 }

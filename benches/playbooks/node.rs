@@ -188,11 +188,11 @@ impl Node {
     pub fn measure(&self, command: &mut Command) -> Result<(Cost, String)> {
         let (local, node) = (children("self")?, self.cpu()?);
         let begun = Instant::now();
-        let said = run_tool(command)?;
+        let text = run_tool(command)?;
         let wall = begun.elapsed().as_secs_f64();
         let local = children("self")? - local;
         self.end_connections()?;
-        Ok((Cost { wall, local, node: self.cpu()? - node }, said))
+        Ok((Cost { wall, local, node: self.cpu()? - node }, text))
     }
 
     /// Ends persistent connections, and waits until sshd has accounted for all of them.
@@ -205,8 +205,8 @@ impl Node {
         }
         let begun = Instant::now();
         for sshd in &self.sshds {
-            let own = format!("/proc/{0}/task/{0}/children", sshd.id());
-            while !fs::read_to_string(&own)?.trim().is_empty() {
+            let children_file = format!("/proc/{0}/task/{0}/children", sshd.id());
+            while !fs::read_to_string(&children_file)?.trim().is_empty() {
                 ensure!(begun.elapsed() < LONG, "sessions do not end");
                 std::thread::sleep(Duration::from_millis(10));
             }

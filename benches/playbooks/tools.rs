@@ -231,10 +231,10 @@ fn pyinfra(node: &Node, case: Case) -> Command {
 /// The maximum resident memory of the executor during such a run, in MB.
 pub fn peak(node: &Node) -> Result<f64> {
     node.empty()?;
-    let said = run_tool(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;
-    let kb = said.lines().filter(|line| line.contains("VmHWM")).find_map(|line| {
+    let text = run_tool(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;
+    let kb = text.lines().filter(|line| line.contains("VmHWM")).find_map(|line| {
         let (_, rest) = line.split_once("VmHWM:")?;
         rest.trim_start_matches([' ', '\\', 't']).split(' ').next()?.parse::<f64>().ok()
     });
-    Ok(kb.with_context(|| format!("no VmHWM: {said}"))? / 1024.0)
+    Ok(kb.with_context(|| format!("no VmHWM: {text}"))? / 1024.0)
 }

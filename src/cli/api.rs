@@ -1,4 +1,5 @@
-//! The managers that a command asks: the daemon of this machine, or those of `--manager`, one after the other.
+//! The managers that a command asks: the daemon of this machine, or those of `--manager`, one after
+//! the other.
 
 use super::args::ConnectionOptions;
 use super::error::CommandError;
@@ -14,11 +15,12 @@ use std::time::Duration;
 
 /// Timeout of read requests.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
-/// Timeout of write requests. They may examine a node over SSH first, so it is longer than the manager's own timeout.
+/// Timeout of write requests. They may examine a node over SSH first, so it is longer than the
+/// manager's own timeout.
 const EXAMINE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Asks one manager after the other. The next one is asked only if nothing was sent to the one before. If all fail, the
-/// first failure is returned.
+/// Asks one manager after the other. The next one is asked only if nothing was sent to the one
+/// before. If all fail, the first failure is returned.
 macro_rules! ask {
     ($api:expr, $client:ident => $ask:expr) => {{
         let mut first = None;
@@ -97,7 +99,8 @@ fn lean(mut body: Value) -> Value {
     body
 }
 
-/// Adds "nothing was changed" to the error of an order that no manager accepted, for instance during a failover.
+/// Adds "nothing was changed" to the error of an order that no manager accepted, for instance
+/// during a failover.
 pub fn not_begun(mut error: ApiError) -> ApiError {
     let text = match &mut error {
         ApiError::Unreachable { reason, .. } | ApiError::Identity { reason, .. } => reason,
@@ -155,13 +158,13 @@ mod tests {
             http: 503,
         };
         let (addr, reason) = ("m1:7947".to_owned(), "refused".to_owned());
-        let said = |error: ApiError| not_begun(error).to_string().matches("nothing was changed").count();
-        assert_eq!(said(ApiError::Unreachable { addr: addr.clone(), reason: reason.clone() }), 1);
-        assert_eq!(said(status("retry", "another manager leads now; ask again")), 1);
-        assert_eq!(said(status("no-quorum", "no majority; nothing was changed")), 1, "once is enough");
-        assert_eq!(said(status("outcome-unknown", "m1 did not answer")), 0);
-        assert_eq!(said(ApiError::Protocol { addr: addr.clone(), reason }), 0);
-        assert_eq!(said(ApiError::Timeout { addr, waited: ASK_WITHIN }), 0);
+        let count_notes = |error: ApiError| not_begun(error).to_string().matches("nothing was changed").count();
+        assert_eq!(count_notes(ApiError::Unreachable { addr: addr.clone(), reason: reason.clone() }), 1);
+        assert_eq!(count_notes(status("retry", "another manager leads now; ask again")), 1);
+        assert_eq!(count_notes(status("no-quorum", "no majority; nothing was changed")), 1, "once is enough");
+        assert_eq!(count_notes(status("outcome-unknown", "m1 did not answer")), 0);
+        assert_eq!(count_notes(ApiError::Protocol { addr: addr.clone(), reason }), 0);
+        assert_eq!(count_notes(ApiError::Timeout { addr, waited: ASK_WITHIN }), 0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The command line as clap reads it: all commands, flags and help texts. `docs/reference/cli.md` documents them in
-//! full; a test requires that no command and no flag is missing there.
+//! The command line as clap reads it: all commands, flags and help texts. `docs/reference/cli.md`
+//! documents them in full; a test requires that no command and no flag is missing there.
 
 mod ask;
 mod check;
@@ -416,7 +416,8 @@ pub struct WaitOptions {
     pub timeout: Span,
 }
 
-/// The top command, with the commands under headings, and the exit codes at the end of every help text.
+/// The top command, with the commands under headings, and the exit codes at the end of every help
+/// text.
 pub fn command() -> clap::Command {
     fn add_exit_codes(command: clap::Command) -> clap::Command {
         let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
@@ -426,7 +427,8 @@ pub fn command() -> clap::Command {
     headings::add_to(add_exit_codes(Cli::command()))
 }
 
-/// Parses arguments; the first one is the program's name. `--help` and `--version` are errors too; their text is the answer.
+/// Parses arguments; the first one is the program's name. `--help` and `--version` are errors too;
+/// their text is the answer.
 pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(args)?;

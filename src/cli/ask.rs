@@ -8,8 +8,9 @@ use std::io::{BufRead, IsTerminal};
 #[derive(Debug)]
 pub struct UserConfirmation(pub ());
 
-/// The trusted ones of the host keys (fingerprint, key) that a machine offers: the key with the fingerprint `given`, or all
-/// of them if a person accepts them at the terminal. Without either it is an error.
+/// The trusted ones of the host keys (fingerprint, key) that a machine offers: the key with the
+/// fingerprint `given`, or all of them if a person accepts them at the terminal. Without either it
+/// is an error.
 pub fn confirm_host_keys(
     out: &Out,
     host: &str,
@@ -38,7 +39,8 @@ pub fn confirm_host_keys(
     }
 }
 
-/// Confirmed by `--yes`, or by typing yes at a terminal after reading `effect`. Anything else is a refusal.
+/// Confirmed by `--yes`, or by typing yes at a terminal after reading `effect`. Anything else is a
+/// refusal.
 pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<UserConfirmation> {
     if yes {
         return Ok(UserConfirmation(()));

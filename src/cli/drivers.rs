@@ -1,4 +1,5 @@
-//! The only place where the command line calls code that runs on this machine: the daemon, the executor, checks, playbooks.
+//! The only place where the command line calls code that runs on this machine: the daemon, the
+//! executor, checks, playbooks.
 
 use crate::cli::args::LocalNodeArgs;
 use crate::cli::error::{self, CommandError};
@@ -126,7 +127,8 @@ fn admin_error(error: daemon::AdminError) -> anyhow::Error {
     stop.into()
 }
 
-/// Authorizes the managers' SSH login. If this fails, the machine is a node already and only the login is missing.
+/// Authorizes the managers' SSH login. If this fails, the machine is a node already and only the
+/// login is missing.
 fn authorize_managers(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
     ssh::authorize_here(user, line).map(drop).map_err(|error| {
         let text = format!("this machine is a node now, but the managers can't log in as {user} yet");
@@ -134,12 +136,14 @@ fn authorize_managers(user: &str, line: &str, next: &str) -> anyhow::Result<()> 
     })
 }
 
-/// Records that the tokens of `init` in `dir` were printed: from then on, another `init` there is refused.
+/// Records that the tokens of `init` in `dir` were printed: from then on, another `init` there is
+/// refused.
 pub fn record_tokens_printed(dir: &Path) -> anyhow::Result<()> {
     Ok(daemon::mark_tokens_printed(dir)?)
 }
 
-/// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the operator meanwhile.
+/// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the
+/// operator meanwhile.
 pub fn join(options: JoinCommand, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
         let stop = CommandError::usage_error("the token can't be read").cause(&error);
@@ -313,7 +317,8 @@ pub fn hosts_to_add(socket: &Path, group: Option<&str>) -> anyhow::Result<(Vec<T
     Ok(runtime()?.block_on(daemon::to_add(socket, group))?)
 }
 
-/// Like [`node_add`] for several machines; results are in their order. `tell` gets each message with the name of its node.
+/// Like [`node_add`] for several machines; results are in their order. `tell` gets each message
+/// with the name of its node.
 pub fn node_add_many(
     all: &[AddOptions],
     tell: &mut dyn FnMut(&str, &str),
@@ -344,7 +349,8 @@ pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     Ok((name.to_owned(), remoor_config::parse_value(value)?))
 }
 
-/// The check files of a fleet directory for `host`, rendered with the inventory's addresses and without facts.
+/// The check files of a fleet directory for `host`, rendered with the inventory's addresses and
+/// without facts.
 pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
     fleet::list_check_files(&loaded, host, &fleet::ClusterContext::default(), &serde_json::Map::new())
@@ -374,7 +380,8 @@ fn digest_error(error: digest::DigestError) -> anyhow::Error {
     CommandError { exit: Exit::Usage, ..CommandError::from_error(&error.into()) }.into()
 }
 
-/// All faults and warnings of a fleet directory; without `remoor.yml`, those of the playbooks in it.
+/// All faults and warnings of a fleet directory; without `remoor.yml`, those of the playbooks in
+/// it.
 pub fn lint(dir: &Path) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
@@ -396,8 +403,8 @@ pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
 
 /// Loads check files with the files that they include, or returns all their faults.
 ///
-/// Memory is released before and after, because most of it is the program itself: parsing arguments, loading files and
-/// running checks each use another part of it.
+/// Memory is released before and after, because most of it is the program itself: parsing
+/// arguments, loading files and running checks each use another part of it.
 pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     files::trim_memory();
     let suite = solo::load(options)?;
@@ -427,20 +434,20 @@ pub enum PlayEvent {
     Ending(PlayEnding),
 }
 
-/// Runs a play on all its hosts. `tell` is called on this thread for each event. The first Ctrl-C lets running tasks finish,
-/// the second one ends them.
+/// Runs a play on all its hosts. `tell` is called on this thread for each event. The first Ctrl-C
+/// lets running tasks finish, the second one ends them.
 pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayEvent)) -> anyhow::Result<PlaySummary> {
     let runtime = runtime()?;
     let summary = runtime.block_on(async {
         let control = solo::play::Control::default();
         let (mut interrupt, mut term, mut hangup) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-        let (sender, mut told) = mpsc::channel(PLAY_QUEUE);
+        let (sender, mut events) = mpsc::channel(PLAY_QUEUE);
         let inner = control.clone();
         let run = tokio::spawn(async move { solo::play::run(prepared, &inner, sender).await });
         loop {
             tokio::select! {
-                news = told.recv() => match news {
+                news = events.recv() => match news {
                     Some(news) => tell(PlayEvent::Event(news)),
                     None => break,
                 },

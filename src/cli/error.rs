@@ -1,5 +1,5 @@
-//! Errors of commands, printed as `error:`, `caused by:`, `next:`. The texts of the command line's own refusals are
-//! together here, so that they can be read and tested together.
+//! Errors of commands, printed as `error:`, `caused by:`, `next:`. The texts of the command line's
+//! own refusals are together here, so that they can be read and tested together.
 
 use super::drivers::AdditionError;
 use super::exit::Exit;
@@ -12,7 +12,8 @@ use remoor_model::{Fault, count_noun};
 use std::error::Error;
 use std::path::Path;
 
-/// An error with its exit code and the command to try next. Nothing was changed unless the text says so.
+/// An error with its exit code and the command to try next. Nothing was changed unless the text
+/// says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
@@ -56,24 +57,24 @@ impl CommandError {
         }
     }
 
-    /// Converts any error of a command: a [`CommandError`] in its chain stays, else an API error decides the exit code, else it is a
-    /// failure.
+    /// Converts any error of a command: a [`CommandError`] in its chain stays, else an API error
+    /// decides the exit code, else it is a failure.
     pub fn from_error(error: &anyhow::Error) -> Self {
         let stop = error.chain().find_map(|e| e.downcast_ref::<CommandError>());
         let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
-        let mut told = match (stop, api) {
+        let mut result = match (stop, api) {
             (Some(stop), _) => stop.clone(),
             (None, Some(api)) => from_api_error(api),
             (None, None) => Self::new(Exit::Failed, ""),
         };
         let mut chain = error.chain().map(ToString::to_string);
         let first = chain.next().unwrap_or_default();
-        let inner = std::mem::replace(&mut told.message, first);
-        let own = std::mem::take(&mut told.causes);
-        for cause in chain.chain([inner]).chain(own).filter(|c| !c.is_empty()) {
-            told.add_cause(cause);
+        let inner = std::mem::replace(&mut result.message, first);
+        let own_causes = std::mem::take(&mut result.causes);
+        for cause in chain.chain([inner]).chain(own_causes).filter(|c| !c.is_empty()) {
+            result.add_cause(cause);
         }
-        told
+        result
     }
 
     /// The text for standard error.
@@ -138,7 +139,8 @@ fn default_next(code: &str) -> Option<&'static str> {
     }
 }
 
-/// The error of a failed join with a next step for a machine that is not a node yet; those of operators would not help.
+/// The error of a failed join with a next step for a machine that is not a node yet; those of
+/// operators would not help.
 pub fn join_error(error: anyhow::Error) -> anyhow::Error {
     let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
     let next = match api {

@@ -39,7 +39,8 @@ impl Exit {
         self as u8
     }
 
-    /// The exit code for an error code of the API. A code that is unknown here comes from a newer daemon.
+    /// The exit code for an error code of the API. A code that is unknown here comes from a newer
+    /// daemon.
     pub fn from_api_code(code: &str) -> Exit {
         match code {
             "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
@@ -50,8 +51,8 @@ impl Exit {
         }
     }
 
-    /// The more serious of two exit codes, for commands about several nodes. A missing answer, a refusal and a failure are
-    /// more serious than a no.
+    /// The more serious of two exit codes, for commands about several nodes. A missing answer, a
+    /// refusal and a failure are more serious than a no.
     pub fn more_serious(self, other: Exit) -> Exit {
         let weight = |exit: Exit| match exit {
             Exit::Done => 0,

@@ -1,11 +1,13 @@
-//! Folds long lines for a terminal, between words. The folded part is indented, so that a column stays a column.
+//! Folds long lines for a terminal, between words. The folded part is indented, so that a column
+//! stays a column.
 
 /// Minimum width; nothing is folded on a narrower terminal.
 const NARROWEST: usize = 40;
 
-/// Folds each line of `text` that is longer than `width` characters. The folded part is indented to the last cell that begins
-/// in the first half of the line; cells are separated by two or more spaces. A word that is too long for a line is not
-/// split, so that paths and hashes can be copied. Line ends are kept.
+/// Folds each line of `text` that is longer than `width` characters. The folded part is indented to
+/// the last cell that begins in the first half of the line; cells are separated by two or more
+/// spaces. A word that is too long for a line is not split, so that paths and hashes can be copied.
+/// Line ends are kept.
 pub fn fold(text: &str, width: usize) -> String {
     text.split_inclusive('\n').map(|line| fold_line(line, width)).collect()
 }
@@ -59,12 +61,12 @@ mod tests {
     #[test]
     fn a_long_cell_is_folded_under_itself() {
         let text = "12:01  w1    back after 92 s: network, and so on — drifted: /etc/default/netplugin\nshort\n";
-        let told = fold(text, 40);
+        let folded = fold(text, 40);
         assert_eq!(
-            told,
+            folded,
             "12:01  w1    back after 92 s: network,\n             and so on — drifted:\n             /etc/default/netplugin\nshort\n"
         );
-        assert_eq!(told.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(folded.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
     }
 
     #[test]

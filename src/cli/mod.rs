@@ -1,5 +1,6 @@
-//! The command line: it parses arguments, asks a daemon through `rpc::client`, shows the answer, and maps it to an exit
-//! code. Code that runs on this machine is called in `drivers` only. Makes no decisions about nodes.
+//! The command line: it parses arguments, asks a daemon through `rpc::client`, shows the answer,
+//! and maps it to an exit code. Code that runs on this machine is called in `drivers` only. Makes
+//! no decisions about nodes.
 
 pub mod args;
 pub mod drivers;
@@ -35,7 +36,8 @@ use out::Out;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs one command. A closed standard output is no error and no panic: the reader has what it wanted.
+/// Runs one command. A closed standard output is no error and no panic: the reader has what it
+/// wanted.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let plugin = args::asks_for_a_plugin(&args);

@@ -1,4 +1,5 @@
-//! Timestamps for people: `12:01:09` for today, RFC 3339 otherwise. Always UTC, so that all readers see the same time.
+//! Timestamps for people: `12:01:09` for today, RFC 3339 otherwise. Always UTC, so that all readers
+//! see the same time.
 
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_model::Wall;

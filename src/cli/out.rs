@@ -1,4 +1,5 @@
-//! The outputs of a command: answers go to standard output, messages to standard error. Colour only on a terminal.
+//! The outputs of a command: answers go to standard output, messages to standard error. Colour only
+//! on a terminal.
 
 use super::args::Output;
 use super::duration;
@@ -97,7 +98,8 @@ impl Out {
         self
     }
 
-    /// Whether the reader closed the pipe before all was written. Only known after [`Out::judging`].
+    /// Whether the reader closed the pipe before all was written. Only known after
+    /// [`Out::judging`].
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
@@ -121,7 +123,8 @@ impl Out {
         }
     }
 
-    /// Text without sanitizing: it is harmless already, meant for the terminal, or read by a program.
+    /// Text without sanitizing: it is harmless already, meant for the terminal, or read by a
+    /// program.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {
@@ -168,7 +171,8 @@ impl Out {
         }
     }
 
-    /// Prints the view in a format for programs. False: the format is for people, nothing was printed.
+    /// Prints the view in a format for programs. False: the format is for people, nothing was
+    /// printed.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
         self.print_machine(self.format.machine(view)?)
     }
@@ -194,7 +198,8 @@ impl Out {
         self.text(&names.into_iter().map(|name| format!("{}\n", sanitize::cell(name))).collect::<String>())
     }
 
-    /// The last line of an answer: the manager that gave it, and when. A stale answer is marked, and has its own exit code.
+    /// The last line of an answer: the manager that gave it, and when. A stale answer is marked,
+    /// and has its own exit code.
     pub fn source(&self, as_of: &AsOf) -> Exit {
         if as_of.stale {
             let age = match as_of.age_ms {

@@ -1,5 +1,6 @@
-//! The reasons of a verdict as people read them: one line for each thing that differs, the difference first, checksums
-//! last. Works on the texts that the journal stores; a text of an unknown form is shown as it is.
+//! The reasons of a verdict as people read them: one line for each thing that differs, the
+//! difference first, checksums last. Works on the texts that the journal stores; a text of an
+//! unknown form is shown as it is.
 
 use super::moment::Today;
 use remoor_model::{Reason, Wall, Witness};
@@ -7,7 +8,8 @@ use remoor_model::{Reason, Wall, Witness};
 /// Maximum number of reasons in a sentence, or below an event.
 const SHOWN_MAX: usize = 3;
 
-/// One thing that differs: a file, or a check. Several stored reasons about the same file are merged into one line.
+/// One thing that differs: a file, or a check. Several stored reasons about the same file are
+/// merged into one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasonLine {
     service: String,
@@ -129,8 +131,8 @@ fn file_change(reason: &Reason) -> Option<(String, Change)> {
     Some((path.to_owned(), change))
 }
 
-/// Path and change of a failed `contents` check of a file. The reason names the patterns that were not met; the content
-/// itself is never stored, because it may be secret.
+/// Path and change of a failed `contents` check of a file. The reason names the patterns that were
+/// not met; the content itself is never stored, because it may be secret.
 fn contents_change(reason: &Reason) -> Option<(String, Change)> {
     let path = reason.about.strip_prefix("file:")?.strip_suffix(" contents")?;
     let unmet = unmet_patterns(&reason.text)?;
@@ -141,14 +143,16 @@ fn contents_change(reason: &Reason) -> Option<(String, Change)> {
 fn unmet_patterns(text: &str) -> Option<String> {
     let (_, unmet) = text.strip_suffix(')')?.rsplit_once(" (not met: ")?;
     let unmet = unmet.trim();
-    // `!pattern` is a line that must not be there. The list is not split, since patterns may contain commas.
+    // `!pattern` is a line that must not be there. The list is not split, since patterns may
+    // contain commas.
     Some(match unmet.starts_with('!') || unmet.contains(", !") || unmet.contains("; not asked for: ") {
         true => format!("content not as expected: {unmet}"),
         false => format!("not found in it: {unmet}"),
     })
 }
 
-/// A failed check's text without the list of all that was expected, if it names the part that was not met.
+/// A failed check's text without the list of all that was expected, if it names the part that was
+/// not met.
 fn shorten_check(text: &str) -> String {
     match (text.split_once(": expected "), unmet_patterns(text)) {
         (Some((check, _)), Some(unmet)) => format!("{check}: {unmet}"),
@@ -156,8 +160,8 @@ fn shorten_check(text: &str) -> String {
     }
 }
 
-/// `items` separated by `; `, as lines of at most `width` columns where possible. The first line begins with `label`, the
-/// others are indented by its length. An item is never split.
+/// `items` separated by `; `, as lines of at most `width` columns where possible. The first line
+/// begins with `label`, the others are indented by its length. An item is never split.
 pub fn pack_lines(label: &str, items: &[String], width: usize) -> Vec<String> {
     let indent = " ".repeat(label.chars().count());
     let mut lines: Vec<String> = Vec::new();

@@ -1,4 +1,5 @@
-//! Replaces control characters with visible ones, so that text from remote machines can't control the terminal.
+//! Replaces control characters with visible ones, so that text from remote machines can't control
+//! the terminal.
 
 use std::borrow::Cow;
 
@@ -17,7 +18,8 @@ pub fn block(text: &str) -> Cow<'_, str> {
     filter(text, |c| c == '\n' || c == '\t')
 }
 
-/// For a cell of a row, or a name on its own line: only characters that would begin a new line are replaced.
+/// For a cell of a row, or a name on its own line: only characters that would begin a new line are
+/// replaced.
 pub fn cell(text: &str) -> Cow<'_, str> {
     filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }

@@ -1,4 +1,5 @@
-//! The state of a node in a few words, and whether it is as desired. Pure. All commands use the same words.
+//! The state of a node in a few words, and whether it is as desired. Pure. All commands use the
+//! same words.
 
 use super::duration;
 use super::moment::{self, Today};
@@ -65,8 +66,8 @@ pub fn presence(node: &NodeView, today: Today) -> String {
     }
 }
 
-/// Whether the configuration is as desired, as far as the managers know: `ok`, `outdated`, the word of a verdict, or `none` if
-/// the node was never provisioned or adopted.
+/// Whether the configuration is as desired, as far as the managers know: `ok`, `outdated`, the word
+/// of a verdict, or `none` if the node was never provisioned or adopted.
 pub fn config(node: &NodeView) -> &str {
     let Some(baseline) = &node.baseline else { return "none" };
     let newer = node.finding.as_ref().filter(|f| f.at > baseline.at);
@@ -119,7 +120,8 @@ pub fn activity(node: &NodeView) -> String {
     parts.join("; ")
 }
 
-/// Why the node is not as desired; None: it is. A decommissioned node is always as desired, even if it is away.
+/// Why the node is not as desired; None: it is. A decommissioned node is always as desired, even if
+/// it is away.
 pub fn why_not_desired(node: &NodeView) -> Option<String> {
     let out = match node.availability {
         Availability::Drain => matches!(node.lifecycle.as_str(), "accepted" | "decommissioned"),

@@ -1,5 +1,5 @@
-//! Journal events as text. Some texts need earlier events: a verdict tells how long the node was away, and a job tells
-//! its reasons only if the verdict before it did not.
+//! Journal events as text. Some texts need earlier events: a verdict tells how long the node was
+//! away, and a job tells its reasons only if the verdict before it did not.
 
 use super::duration::age;
 use super::moment::Today;
@@ -70,7 +70,8 @@ impl Story {
         text
     }
 
-    /// The reasons of a verdict and its evidence; of a job only the reasons that its verdict did not have.
+    /// The reasons of a verdict and its evidence; of a job only the reasons that its verdict did
+    /// not have.
     fn details(&self, item: &HistoryItem, node: u64) -> Vec<String> {
         match &item.what {
             JournalEvent::Concluded { finding } => {
@@ -215,7 +216,8 @@ fn remedy_words(remedy: &PlannedAction) -> String {
     }
 }
 
-/// `92 s before`. Less than a second is not shown as a number, because nobody measured it that precisely.
+/// `92 s before`. Less than a second is not shown as a number, because nobody measured it that
+/// precisely.
 fn time_before(at: Wall, earlier: Wall) -> String {
     match at.ms_since(earlier) {
         ..1_000 => "just before".to_owned(),

@@ -1,8 +1,10 @@
-//! Aligned columns without borders, with a header in capitals. Line ends in cells are escaped, so that no cell can fake a row.
+//! Aligned columns without borders, with a header in capitals. Line ends in cells are escaped, so
+//! that no cell can fake a row.
 
 use super::sanitize;
 
-/// Maximum length of a cell on a terminal, in characters; longer cells are cut unless the format is wide.
+/// Maximum length of a cell on a terminal, in characters; longer cells are cut unless the format is
+/// wide.
 const CELL_MAX: usize = 60;
 
 #[derive(Debug, Clone, Default)]

@@ -35,7 +35,7 @@ impl Guard {
 
 /// The main function of the guard process.
 pub fn watch(lab: &str) -> Result<()> {
-    let mut told = Vec::new();
-    std::io::stdin().read_to_end(&mut told)?;
-    if told.is_empty() { Lab::remove(lab) } else { Ok(()) }
+    let mut message = Vec::new();
+    std::io::stdin().read_to_end(&mut message)?;
+    if message.is_empty() { Lab::remove(lab) } else { Ok(()) }
 }

@@ -60,8 +60,8 @@ fn may_sudo() -> bool {
 
 /// Runs the same command as root; returns only if that fails.
 fn as_root(words: &[&str]) -> anyhow::Error {
-    let own = std::env::current_exe().unwrap_or_default();
-    anyhow::Error::from(Command::new("sudo").arg("-n").arg(own).args(words).exec()).context("starting sudo")
+    let program = std::env::current_exe().unwrap_or_default();
+    anyhow::Error::from(Command::new("sudo").arg("-n").arg(program).args(words).exec()).context("starting sudo")
 }
 
 fn remove_hosts() -> Result<()> {

@@ -74,13 +74,13 @@ pub fn wait<T>(world: &dyn World, what: &str, mut ask: impl FnMut(&Value) -> Opt
 
 /// Waits for the verdict on absence `no` of a node.
 pub fn verdict(world: &dyn World, node: &str, no: u64) -> Result<()> {
-    let mut said = String::new();
+    let mut message = String::new();
     wait_for(&format!("the verdict on absence {no} of {node}"), PATIENCE, || {
-        said = world.remoor("m1", &["history", node, "-o", "json"]).ok()?.text();
-        let view: Value = serde_json::from_str(&said).ok()?;
+        message = world.remoor("m1", &["history", node, "-o", "json"]).ok()?.text();
+        let view: Value = serde_json::from_str(&message).ok()?;
         view["items"].as_array()?.iter().find(|i| i["what"] == "concluded" && i["finding"]["absence"] == no).map(drop)
     })
-    .with_context(|| format!("the history: {said}"))
+    .with_context(|| format!("the history: {message}"))
 }
 
 /// Sets all five up, and waits until each is as desired.

@@ -27,8 +27,8 @@ impl Cluster {
         let managers: Vec<Daemon> = three_managers(dir.path(), host).into();
         let mut workers = Vec::new();
         for (name, last) in [("w1", 4), ("w2", 5)] {
-            let (mut join, own) = (remoor(), host(last).to_string());
-            join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &own, "--dir"]);
+            let (mut join, address) = (remoor(), host(last).to_string());
+            join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &address, "--dir"]);
             run_successfully(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
             workers.push(Daemon::start(&dir.path().join(name)));
         }
@@ -94,9 +94,9 @@ pub fn assert_success(out: &Output) -> String {
 
 #[track_caller]
 pub fn assert_rejected(out: &Output, words: &[&str]) {
-    let said = text(out);
-    assert_eq!(out.status.code(), Some(4), "{said}");
-    assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    let message = text(out);
+    assert_eq!(out.status.code(), Some(4), "{message}");
+    assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
 }
 
 pub fn identity(dir: &Path) -> Value {
@@ -154,8 +154,8 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert!(dry.contains("m2") && dry.contains("does not answer") && dry.contains("nothing was changed"), "{dry}");
     assert_rejected(&recover(&cluster.manager(0), &[]), &["was not confirmed", "--yes"]);
     assert_eq!(identity(&cluster.manager(0)), before);
-    let told = assert_success(&recover(&cluster.manager(0), &["--yes"]));
-    assert!(told.contains("only manager"), "{told}");
+    let output = assert_success(&recover(&cluster.manager(0), &["--yes"]));
+    assert!(output.contains("only manager"), "{output}");
     let after = identity(&cluster.manager(0));
     assert!(after["epoch"].as_u64() > before["epoch"].as_u64() && after["raft"].as_u64() > before["raft"].as_u64());
     assert!(archived_raft_dirs(&cluster.manager(0))[0].join("log.redb").exists(), "nothing is deleted");
@@ -245,8 +245,8 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     fs::rename(home.join("older"), home.join("raft")).expect("moved");
     cluster.managers[victim] = Daemon::start(&home);
     let ended = wait_until("the start is rejected", || cluster.managers[victim].child.try_wait().expect("a status"));
-    let said = fs::read_to_string(home.join("log")).expect("a log");
-    assert!(!ended.success() && said.contains("was put back from an older copy"), "{said}");
+    let text = fs::read_to_string(home.join("log")).expect("a log");
+    assert!(!ended.success() && text.contains("was put back from an older copy"), "{text}");
     assert_success(&cluster.managers[leader].ask(&["pause", "w2"]));
     // The cluster is not rebuilt from it either, unless the operator asks for that explicitly.
     let all_but = ["--dry-run", "--even-if-majority-alive", "--even-if-behind"];
@@ -299,7 +299,7 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     flipped[bytes.len() / 2] ^= 4;
     let newer = [&b"remoor backup 9"[..], &bytes[15..]].concat();
     let bad = cluster.path("bad");
-    for (content, said) in [
+    for (content, expected) in [
         (&flipped[..], "its checksum differs"),
         (&bytes[..bytes.len() - 7], "its checksum differs"),
         (b"remoor snapshot 1\nx", "its first line is not that of a backup"),
@@ -308,8 +308,8 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
         fs::write(&bad, content).expect("written");
         let mut restore = remoor();
         restore.arg("restore").arg(&bad).arg("--dir").arg(cluster.path("new"));
-        assert_rejected(&restore.bounded_output(), &[said]);
-        assert_rejected(&remoor().args(["backup", "--verify"]).arg(&bad).bounded_output(), &[said]);
+        assert_rejected(&restore.bounded_output(), &[expected]);
+        assert_rejected(&remoor().args(["backup", "--verify"]).arg(&bad).bounded_output(), &[expected]);
     }
     assert!(!cluster.path("new").join("identity.json").exists());
     let mut restore = remoor();
@@ -326,8 +326,8 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     let mut cluster = Cluster::start();
     let file = cluster.path("b");
     let path = file.to_str().expect("UTF-8");
-    let told = assert_success(&cluster.managers[1].ask(&["backup", path]));
-    assert!(told.contains("read back and verified") && told.contains("contains the keys"), "{told}");
+    let output = assert_success(&cluster.managers[1].ask(&["backup", path]));
+    assert!(output.contains("read back and verified") && output.contains("contains the keys"), "{output}");
     assert_rejected(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
     let whole = assert_success(&run_successfully(remoor().args(["backup", "--verify", path])));
     assert!(whole.contains("is complete") && whole.contains("generation 1"), "{whole}");
@@ -336,8 +336,8 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     assert_scheduled_backup_is_made(&cluster);
 
     // A node that is in no backup.
-    let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
-    join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
+    let (mut join, address) = (remoor(), (cluster.host)(6).to_string());
+    join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &address, "--dir"]);
     run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
     let later = Daemon::start(&cluster.path("w3"));
     wait_until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
@@ -352,8 +352,8 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     let new = cluster.path("new");
     let mut restore = remoor();
     restore.args(["restore", path, "--set-addr", &format!("m2={elsewhere}"), "--dir"]).arg(&new);
-    let told = assert_success(&run_successfully(&mut restore));
-    assert!(told.contains("lost managers: m1, m3") && told.contains(&format!("{elsewhere}:7947")), "{told}");
+    let output = assert_success(&run_successfully(&mut restore));
+    assert!(output.contains("lost managers: m1, m3") && output.contains(&format!("{elsewhere}:7947")), "{output}");
     let epoch = identity(&new)["epoch"].clone();
     let manager = Daemon::start(&new);
     let status = wait_until("the manager leads alone", || {
@@ -371,8 +371,8 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
         });
     }
     wait_until("the node that joined after the backup learns that it is unknown", || {
-        let said = text(&later.ask(&["status"]));
-        (said.contains("REMOVED") && said.contains("restored from before")).then_some(())
+        let message = text(&later.ask(&["status"]));
+        (message.contains("REMOVED") && message.contains("restored from before")).then_some(())
     });
     // A worker of the backup becomes a manager: keys, CA and log are unchanged.
     assert_success(&manager.ask(&["promote", "w2", "--timeout", "4m"]));

@@ -20,8 +20,8 @@ fn log(dir: &Path) -> String {
 fn wait_until_archived(home: &Path, after: &Value) {
     wait_until("the log is archived", || {
         let (now, kept) = (identity(home), archived_raft_dirs(home));
-        let said = log(home).contains("wrong-epoch");
-        (now["raft"].is_null() && now["epoch"] == after["epoch"] && !kept.is_empty() && said).then_some(())
+        let text = log(home).contains("wrong-epoch");
+        (now["raft"].is_null() && now["epoch"] == after["epoch"] && !kept.is_empty() && text).then_some(())
     });
 }
 
@@ -105,8 +105,8 @@ fn workers_find_the_new_manager_by_its_certificate() {
             (cluster.workers[at].json("status")["manager"]["name"] == "m2").then_some(name)
         });
     }
-    let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
-    join.args(["join", &format!("{}:7947", (cluster.host)(2)), "--name", "w3", "--advertise", &own, "--dir"]);
+    let (mut join, address) = (remoor(), (cluster.host)(6).to_string());
+    join.args(["join", &format!("{}:7947", (cluster.host)(2)), "--name", "w3", "--advertise", &address, "--dir"]);
     run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
     let _later = Daemon::start(&cluster.path("w3"));
     wait_until("m2 has w3", || {
@@ -137,8 +137,8 @@ fn a_survivor_at_a_new_address_is_found_by_workers_and_by_lost_managers() {
         cluster.managers[lost].kill();
     }
     let (first, elsewhere) = (cluster.manager(0), (cluster.host)(9));
-    let told = assert_success(&recover(&first, &["--yes", "--set-addr", &format!("m1={elsewhere}")]));
-    assert!(told.contains("only manager"), "{told}");
+    let output = assert_success(&recover(&first, &["--yes", "--set-addr", &format!("m1={elsewhere}")]));
+    assert!(output.contains("only manager"), "{output}");
     let after = identity(&first);
     cluster.managers[0] = Daemon::start(&first);
     let status = wait_for_leadership(&cluster.managers[0]);
@@ -178,8 +178,11 @@ fn a_restore_while_managers_are_alive_leaves_one_cluster() {
         assert_ne!(out.status.code(), Some(0), "m{} decides: {}", at + 1, text(&out));
     }
     let ended = wait_until("the first m1 ends", || cluster.managers[0].child.try_wait().expect("a status"));
-    let said = log(&cluster.manager(0));
-    assert!(!ended.success() && said.contains(&format!("another daemon of this node, at {elsewhere}:7946")), "{said}");
+    let message = log(&cluster.manager(0));
+    assert!(
+        !ended.success() && message.contains(&format!("another daemon of this node, at {elsewhere}:7946")),
+        "{message}"
+    );
     for name in ["w1", "w2"] {
         wait_until("a worker is in the new epoch", || {
             (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(())

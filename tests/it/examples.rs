@@ -1,5 +1,5 @@
-//! The fleets in `examples/` are for users to copy, so each of them must pass `remoor lint` as it stands, without a
-//! warning. Does not apply them.
+//! The fleets in `examples/` are for users to copy, so each of them must pass `remoor lint` as it
+//! stands, without a warning. Does not apply them.
 
 use remoor_config::Fleet;
 use std::fs;

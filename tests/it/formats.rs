@@ -81,9 +81,9 @@ fn a_data_directory_of_a_newer_format_is_rejected_and_left_unchanged() {
     let before = files();
     for verb in [&["agent", "--dir"][..], &["recover", "--force-new-cluster", "--yes", "--dir"]] {
         let out = run(remoor().args(verb).arg(&home), None, LONG).expect("it ends");
-        let said = String::from_utf8_lossy(&out.stderr);
+        let text = String::from_utf8_lossy(&out.stderr);
         let wanted = format!("has format {}, this program knows up to {DATA_FORMAT}", DATA_FORMAT + 1);
-        assert!(out.code != 0 && said.contains(&wanted) && said.contains("install the newer program"), "{said}");
+        assert!(out.code != 0 && text.contains(&wanted) && text.contains("install the newer program"), "{text}");
     }
     assert_eq!(files(), before);
 }

@@ -337,8 +337,8 @@ fn wrong_clocks_and_copied_disks_are_rejected_without_changes() {
     let key = NodeKey::generate().expect("a key");
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let own = cluster.api(3);
-    let answering = dial_back::start_answering(own.parse().expect("an address"), &own, key.signing_key());
+    let address = cluster.api(3);
+    let answering = dial_back::start_answering(address.parse().expect("an address"), &address, key.signing_key());
     let _answering = runtime.block_on(answering).expect("it listens");
     let machine_id = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
     let request = JoinRequest {
@@ -401,9 +401,17 @@ fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
     assert_eq!((code.as_str(), &details["managers"]), ("not-leader", &serde_json::json!([cluster.api(1)])));
     assert!(message == format!("w1 is not a manager: ask {}", cluster.api(1)) && next.is_some(), "{message}");
 
-    let through = |last, name: &str, own: u8| {
+    let through = |last, name: &str, advertised: u8| {
         let mut join = remoor();
-        join.args(["join", &cluster.api(last), "--name", name, "--advertise", &(cluster.at)(own).to_string(), "--dir"]);
+        join.args([
+            "join",
+            &cluster.api(last),
+            "--name",
+            name,
+            "--advertise",
+            &(cluster.at)(advertised).to_string(),
+            "--dir",
+        ]);
         run_successfully(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
     };
     through(2, "w2", 3);

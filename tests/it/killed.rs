@@ -269,15 +269,15 @@ fn a_run_that_is_killed_at_any_moment_and_restarted_ends_in_the_same_tree() {
             ground.run_and_kill(&Moment::After(took.mul_f64((n % 11) as f64 / 11.0)));
         }
         ground.run_to_end();
-        let told = format!("SEED={seed}, killed {at:?}");
+        let context = format!("SEED={seed}, killed {at:?}");
         let now = ground.tree();
         let differs: Vec<_> = tree.keys().chain(now.keys()).filter(|path| tree.get(*path) != now.get(*path)).collect();
         assert!(
             differs.is_empty(),
-            "{told}: {:#?}",
+            "{context}: {:#?}",
             differs.iter().map(|p| (p, tree.get(*p), now.get(*p))).collect::<Vec<_>>()
         );
-        assert_eq!(ground.leftover_files(), Vec::<PathBuf>::new(), "{told}");
+        assert_eq!(ground.leftover_files(), Vec::<PathBuf>::new(), "{context}");
     }
     assert!(hit > all.len() / 3, "only {hit} of {} runs were killed before they were over", all.len());
 }

@@ -110,9 +110,9 @@ fn one_manager_of(program: &Path, dir: &Path, at: Ipv4Addr) -> Daemon {
     let home = dir.join("m1");
     let mut init = program_command(program);
     init.args(["init", "--json", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
-    let told: Value = serde_json::from_slice(&run_successfully(&mut init).stdout).expect("JSON");
+    let output: Value = serde_json::from_slice(&run_successfully(&mut init).stdout).expect("JSON");
     for role in ["manager", "worker"] {
-        let token = told[format!("{role}_token")].as_str().expect("a token");
+        let token = output[format!("{role}_token")].as_str().expect("a token");
         fs::write(dir.join(role), token).expect("written");
     }
     let manager = Daemon::start_program(program, &home);
@@ -193,9 +193,12 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(String::from_utf8_lossy(&out.stdout).starts_with("not the cluster's view: w1 is no manager"), "{out:?}");
     for order in [&["resetup", "w1"][..], &["pause", "w1"], &["history"], &["why", "w1", "--replay"]] {
         let out = worker.ask(order);
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert_eq!(out.status.code(), Some(3), "{order:?}: {said}");
-        assert!(said.contains("w1 is not a manager") && said.contains(&format!("--manager {at_m1}:7947")), "{said}");
+        let message = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{order:?}: {message}");
+        assert!(
+            message.contains("w1 is not a manager") && message.contains(&format!("--manager {at_m1}:7947")),
+            "{message}"
+        );
     }
     let text = get(metrics, "/metrics").expect("metrics");
     assert!(text.contains("\nremoor_agent_peers 1\n") && text.contains("remoor_agent_info{version="), "{text}");
@@ -321,12 +324,12 @@ fn the_checks_of_a_node_are_listed_with_and_without_a_manager() {
     fs::write(checks.join("api.yml"), text.replace("web", "api")).expect("written");
     let m1 = one_manager(dir.path(), net()(1));
     let early = m1.ask(&["check", "--list", "m1"]);
-    let said = String::from_utf8_lossy(&early.stderr);
-    assert!(early.status.code() != Some(0) && said.contains("remoor apply DIR"), "{said}");
+    let message = String::from_utf8_lossy(&early.stderr);
+    assert!(early.status.code() != Some(0) && message.contains("remoor apply DIR"), "{message}");
     let config = "version: 1\ninventory: inventory.yml\ngroups: {api: {services: [app]}, web: {services: [app]}}\nservices: {app: {files: [/etc/app]}}\n";
     apply_small(&m1, dir.path(), config, "web: {hosts: {m1: {port: 8081}}}\n");
 
-    let told = |out: &Output| String::from_utf8_lossy(&out.stdout).into_owned();
+    let stdout_of = |out: &Output| String::from_utf8_lossy(&out.stdout).into_owned();
     let directory = fleet.to_str().expect("UTF-8");
     for (how, has, hasnt) in [
         ("--list", "its roles are api; the node's are web and", "8081"),
@@ -335,7 +338,7 @@ fn the_checks_of_a_node_are_listed_with_and_without_a_manager() {
         let asked = m1.ask(&["check", how, "m1"]);
         let read = run_successfully(remoor().args(["check", how, "m1", "--fleet", directory]));
         for out in [asked, read] {
-            let text = told(&out);
+            let text = stdout_of(&out);
             assert!(out.status.code() == Some(0) && text.contains(has) && !text.contains(hasnt), "{out:?}");
         }
     }
@@ -357,13 +360,13 @@ fn variables_are_shown_with_their_origin_and_some_may_not_be_set_by_an_order() {
     let has = |start: &str, end: &str| shown.lines().any(|l| l.starts_with(start) && l.contains(end));
     assert!(has("colour", "remoor.yml: vars") && has("zone", "groups.web.vars"), "{shown}");
     assert!(has("workers", "inventory.yml"), "{shown}");
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (&["resetup", "m1", "-e", "ansible_host=elsewhere"][..], "an order can't set the variable ansible_host"),
         (&["commission", "m1", "-e", "peers=[]"], "an order can't set the variable peers"),
         (&["update", "m1", "-e", "a-b=1"], "not a variable name"),
     ] {
         let out = m1.ask(wrong);
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
+        assert!(out.status.code() == Some(2) && text.contains(expected), "{wrong:?}: {text}");
     }
 }

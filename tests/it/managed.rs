@@ -220,8 +220,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     fs::create_dir(at("again")).expect("made");
     fs::copy(m4.join("node.key"), at("again").join("node.key")).expect("copied");
     let out = join_command(dir.path(), "m4", "manager", host(1), host(5), &at("again")).bounded_output();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("it is not joined a second time"), "{text}");
     assert_eq!(voters(), 4);
 
     // After the demotion its id is unused. After the next promotion it has another id.

@@ -71,14 +71,14 @@ impl Cluster {
 
     fn order(&self, at: usize, args: &[&str]) -> (Option<i32>, String) {
         let out = self.daemons[at].ask(args);
-        let said = [out.stdout, out.stderr].concat();
-        (out.status.code(), String::from_utf8_lossy(&said).into_owned())
+        let text = [out.stdout, out.stderr].concat();
+        (out.status.code(), String::from_utf8_lossy(&text).into_owned())
     }
 
     fn order_successfully(&self, at: usize, args: &[&str]) -> String {
-        let (code, said) = self.order(at, args);
-        assert_eq!(code, Some(0), "{args:?}: {said}");
-        said
+        let (code, text) = self.order(at, args);
+        assert_eq!(code, Some(0), "{args:?}: {text}");
+        text
     }
 
     /// The Raft id in the node's identity. None: the node is a worker.
@@ -121,9 +121,9 @@ fn worker(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr) -> Daemon {
 #[test]
 fn managers_come_and_go_without_an_absence() {
     let cluster = Cluster::of_one();
-    let (code, said) = cluster.order(0, &["demote", "m1"]);
-    assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("the only manager"), "{said}");
+    let (code, text) = cluster.order(0, &["demote", "m1"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("the only manager"), "{text}");
 
     cluster.order_successfully(0, &["promote", "w1", "w2"]);
     for at in 0..3 {
@@ -145,8 +145,8 @@ fn managers_come_and_go_without_an_absence() {
 
     // DemoteToSingleManager, in one order. In another order all three are too many, and no part of
     // that order is executed.
-    let (code, said) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
-    assert_eq!(code, Some(4), "{said}");
+    let (code, text) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
+    assert_eq!(code, Some(4), "{text}");
     cluster.votes(0, &["m1", "w1", "w2"]);
     cluster.order_successfully(0, &["demote", "w1", "w2"]);
     cluster.votes(0, &["m1"]);
@@ -205,8 +205,8 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let same = cluster.raft_id(other);
     cluster.order_successfully(leader, &["demote", lives, "--no-wait"]);
     wait_until("the output says what it waits for", || {
-        let (_, said) = cluster.order(leader, &["nodes"]);
-        said.contains("waiting for quorum").then_some(())
+        let (_, text) = cluster.order(leader, &["nodes"]);
+        text.contains("waiting for quorum").then_some(())
     });
     cluster.order_successfully(leader, &["promote", lives]);
     assert_eq!(cluster.raft_id(other), same, "docs/design/scenarios.md, E3");
@@ -226,8 +226,8 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     assert!(cluster.raft_id(dead) > Some(id));
     cluster.daemons[leader].kill();
     let history = wait_until("the others have a leader", || {
-        let (code, said) = cluster.order(dead, &["history", gone]);
-        (code == Some(0)).then_some(said)
+        let (code, text) = cluster.order(dead, &["history", gone]);
+        (code == Some(0)).then_some(text)
     });
     assert!(history.contains("maintenance"), "{history}");
 }

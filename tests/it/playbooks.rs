@@ -162,8 +162,8 @@ fn each_recording_has_its_playbook_and_names_its_ansible_version() {
 /// recording.
 #[test]
 fn ansible_still_matches_the_recording() {
-    let said = Command::new("ansible-playbook").arg("--version").output();
-    let version = said.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+    let text = Command::new("ansible-playbook").arg("--version").output();
+    let version = text.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
     if !version.contains("[core 2.19.") {
         eprintln!(
             "SKIPPED: no ansible-playbook of ansible-core 2.19 is on PATH, so the recordings were not compared with it"

@@ -30,8 +30,8 @@ fn order(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String) {
 
 #[track_caller]
 fn assert_rejected(daemon: &Daemon, args: &[&str], why: &str) {
-    let (code, said) = order(daemon, args);
-    assert!(code == Some(4) && said.contains(why), "{args:?}: {code:?} {said}");
+    let (code, text) = order(daemon, args);
+    assert!(code == Some(4) && text.contains(why), "{args:?}: {code:?} {text}");
 }
 
 /// Names and ids of the nodes that this manager has.
@@ -51,8 +51,8 @@ fn wait_until_removed(daemon: &Daemon, name: &str) {
         daemon.json("status")["node"]["removed"].as_str().map(str::to_owned)
     });
     assert!(why.starts_with(&format!("{name} was removed from the cluster at 20")), "{why}");
-    let (code, said) = order(daemon, &["status"]);
-    assert!(code == Some(3) && said.contains("REMOVED") && said.contains("empty data directory"), "{said}");
+    let (code, text) = order(daemon, &["status"]);
+    assert!(code == Some(3) && text.contains("REMOVED") && text.contains("empty data directory"), "{text}");
 }
 
 /// Waits until `name` is not among the live peers of this agent.
@@ -186,16 +186,16 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     assert_eq!(nodes(&m1).as_ref(), Some(&before), "one order: all or none");
 
     workers[0].kill();
-    let said = wait_until("w1 was away long enough", || {
-        let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
+    let text = wait_until("w1 was away long enough", || {
+        let (code, text) = order(&m1, &["remove", "w1", "--yes"]);
         let early = ["is up", "has been away for less", "gossip does not see"];
-        assert!(code == Some(0) || early.iter().any(|why| said.contains(why)), "{said}");
-        (code == Some(0)).then_some(said)
+        assert!(code == Some(0) || early.iter().any(|why| text.contains(why)), "{text}");
+        (code == Some(0)).then_some(text)
     });
-    assert!(said.contains("its name is free"), "{said}");
+    assert!(text.contains("its name is free"), "{text}");
     assert_eq!(names(&m1), ["m1", "w2", "w3"]);
-    let (code, said) = order(&m1, &["nodes", "--removed"]);
-    assert!(code == Some(0) && said.contains("w1") && said.contains("REMEMBERED UNTIL"), "{said}");
+    let (code, text) = order(&m1, &["nodes", "--removed"]);
+    assert!(code == Some(0) && text.contains("w1") && text.contains("REMEMBERED UNTIL"), "{text}");
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("unknown: removed") && history.contains("removed for good"), "{history}");
 
@@ -215,8 +215,8 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     fs::create_dir(at("copy")).expect("made");
     fs::copy(at("w1").join("node.key"), at("copy").join("node.key")).expect("copied");
     let out = join_command(dir.path(), "w9", host(1), host(2), &at("copy")).bounded_output();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("was permanently removed"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("was permanently removed"), "{text}");
     run_successfully(&mut join_command(dir.path(), "w1", host(1), host(2), &at("again")));
     let again = Daemon::start(&at("again"));
     wait_until("the new w1 is alive", || {
@@ -228,8 +228,8 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     assert_eq!(again.json("status")["node"]["removed"], Value::Null);
 
     // A node that is up learns of its removal at once.
-    let (code, said) = order(&m1, &["remove", "w2", "--force", "--yes"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, text) = order(&m1, &["remove", "w2", "--force", "--yes"]);
+    assert_eq!(code, Some(0), "{text}");
     wait_until_removed(&workers[1], "w2");
     wait_until_unseen(&workers[2], "w2");
     let log = fs::read_to_string(at("w2").join("log")).expect("a log");
@@ -270,8 +270,8 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
     // A dead manager is removed through a follower and comes back with all of its data. It knows
     // only the follower.
     daemons[victim].kill();
-    let (code, said) = order(&daemons[other], &["remove", &name(victim), "--force", "--yes"]);
-    assert!(code == Some(0) && said.contains("it leaves Raft first"), "{said}");
+    let (code, text) = order(&daemons[other], &["remove", &name(victim), "--force", "--yes"]);
+    assert!(code == Some(0) && text.contains("it leaves Raft first"), "{text}");
     voted(&daemons[leader], &[leader, other]);
     let left = BTreeSet::from([name(leader), name(other)]);
     assert_eq!(names(&daemons[leader]).into_iter().collect::<BTreeSet<_>>(), left);
@@ -300,13 +300,13 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
 
     // The leader is removed at its own request: first another manager takes over the leadership,
     // then that one completes the removal.
-    let (code, said) = order(&daemons[leader], &["remove", &name(leader), "--force", "--yes"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, text) = order(&daemons[leader], &["remove", &name(leader), "--force", "--yes"]);
+    assert_eq!(code, Some(0), "{text}");
     voted(&daemons[other], &[other]);
     assert_eq!(names(&daemons[other]), [name(other)]);
     wait_until_removed(&daemons[leader], &name(leader));
-    let (_, said) = order(&daemons[other], &["nodes", "--removed"]);
-    assert!(said.contains(&name(leader)) && said.contains(&name(victim)), "{said}");
+    let (_, text) = order(&daemons[other], &["nodes", "--removed"]);
+    assert!(text.contains(&name(leader)) && text.contains(&name(victim)), "{text}");
 }
 
 /// The nodes that left, as listed by the manager.
@@ -346,14 +346,14 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     assert_rejected(&workers[0], &["leave"], "was not confirmed; nothing was changed");
     assert_eq!(nodes(&m1).as_ref(), Some(&before));
 
-    let (code, said) = order(&workers[0], &["leave", "--yes"]);
-    assert!(code == Some(0) && said.contains("w1 has left the cluster"), "{code:?} {said}");
-    assert!(said.contains("nothing was cleaned up here") && said.contains("systemctl disable"), "{said}");
+    let (code, text) = order(&workers[0], &["leave", "--yes"]);
+    assert!(code == Some(0) && text.contains("w1 has left the cluster"), "{code:?} {text}");
+    assert!(text.contains("nothing was cleaned up here") && text.contains("systemctl disable"), "{text}");
     assert_eq!((names(&m1), nodes_that_left(&m1)), (vec!["m1".to_owned(), "w2".to_owned()], vec!["w1".to_owned()]));
-    let (code, said) = order(&workers[0], &["status"]);
-    assert!(code == Some(3) && said.contains("LEFT") && said.contains("unchanged"), "{said}");
-    let (code, said) = order(&workers[0], &["leave", "--yes"]);
-    assert!(code == Some(0) && said.contains("nothing to do"), "{said}");
+    let (code, text) = order(&workers[0], &["status"]);
+    assert!(code == Some(3) && text.contains("LEFT") && text.contains("unchanged"), "{text}");
+    let (code, text) = order(&workers[0], &["leave", "--yes"]);
+    assert!(code == Some(0) && text.contains("nothing to do"), "{text}");
     wait_until_unseen(&workers[1], "w1");
     let (_, listed) = order(&m1, &["nodes"]);
     assert!(listed.lines().any(|l| l.starts_with("w1") && l.contains("left")), "{listed}");
@@ -377,8 +377,8 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("left the cluster by its own word") && !history.contains("away since"), "{history}");
     let out = join_command(dir.path(), "w1", host(1), host(9), &at("other")).bounded_output();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("which left") && said.contains("remoor remove w1"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("which left") && text.contains("remoor remove w1"), "{text}");
 
     // The daemon runs and must be stopped first. Then the same directory, at another address, is
     // the same node.
@@ -402,10 +402,10 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     });
 
     // After it left once more, it is removed at once, and its name is free.
-    let (code, said) = order(&workers[0], &["leave", "--yes", "--no-wait"]);
-    assert_eq!(code, Some(0), "{said}");
-    let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
-    assert!(code == Some(0) && said.contains("which had left, is removed"), "{said}");
+    let (code, text) = order(&workers[0], &["leave", "--yes", "--no-wait"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = order(&m1, &["remove", "w1", "--yes"]);
+    assert!(code == Some(0) && text.contains("which had left, is removed"), "{text}");
     assert!(nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1"));
     run_successfully(&mut join_command(dir.path(), "w1", host(1), host(9), &at("other")));
 }
@@ -426,8 +426,8 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     assert!(out.status.code() == Some(2) && String::from_utf8_lossy(&out.stderr).contains("REMOOR_TOKEN"), "{out:?}");
     let token = fs::read_to_string(dir.path().join("worker")).expect("a token");
     let public = token.trim().rsplit_once('-').expect("a secret").0;
-    for (said, warned) in [(format!("{public}-{}", "0".repeat(32)), true), (public.to_owned(), false)] {
-        let out = bare().args(["--token", &said, "--wait", "1s"]).bounded_output();
+    for (given, warned) in [(format!("{public}-{}", "0".repeat(32)), true), (public.to_owned(), false)] {
+        let out = bare().args(["--token", &given, "--wait", "1s"]).bounded_output();
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!((out.status.success(), text.contains("is in the command line")), (false, warned), "{text}");
     }
@@ -436,8 +436,8 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     alive(&m1, &["m1", "w1"]);
     let config = "version: 1\ninventory: inventory.yml\ngroups:\n  web: {services: []}\nlimits: {remove-left: 2s}\n";
     apply_small(&m1, dir.path(), config, "web: {hosts: {w1: {}}}\n");
-    let (code, said) = order(&w1, &["leave", "--yes"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, text) = order(&w1, &["leave", "--yes"]);
+    assert_eq!(code, Some(0), "{text}");
     wait_until("the node is removed", || {
         (nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
     });
@@ -445,6 +445,6 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     // It comes back too late: its key is rejected, and the error says how to join.
     w1.kill();
     let out = join_command(dir.path(), "w1", host(1), host(2), &home).bounded_output();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("was permanently removed") && said.contains("away"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("was permanently removed") && text.contains("away"), "{text}");
 }

@@ -70,8 +70,8 @@ fn standard_input_and_exit_codes() {
 #[test]
 fn output_to_a_pipe_is_unchanged() {
     let text = "command: {say: {exec: \"printf 'a\\\\033[2Jb'\", exit-status: 0, stdout: {have-prefix: b}}}\n";
-    let (code, told) = run_to_end(text, &["-o", "template={{ results[1]['matcher-result'].actual }}"]);
-    assert_eq!((code, told.as_str()), (Some(1), "a\u{1b}[2Jb\n"));
+    let (code, output) = run_to_end(text, &["-o", "template={{ results[1]['matcher-result'].actual }}"]);
+    assert_eq!((code, output.as_str()), (Some(1), "a\u{1b}[2Jb\n"));
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn output_that_nobody_read_is_printed_again() {
     let mut unread = asked();
     assert_eq!(unread.stdout(writer).status().expect("an exit").code(), Some(1));
     assert!(!dir.path().join("remoor").exists(), "nothing is kept");
-    for told in [true, false] {
+    for is_printed in [true, false] {
         let Output { stdout, .. } = asked().bounded_output();
         let text = String::from_utf8_lossy(&stdout).into_owned();
-        assert_eq!(text.contains("/no/such/file"), told, "{text}");
+        assert_eq!(text.contains("/no/such/file"), is_printed, "{text}");
     }
 }
 

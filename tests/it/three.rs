@@ -111,14 +111,14 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     assert_ne!(stale.1["managers_up"], 0, "who answers is up: {}", stale.1);
     assert!(stale.1["warnings"].to_string().contains("2 of 3 are needed"), "{}", stale.1);
     let out = three.daemons[left].ask(&["raft-members"]);
-    let (listed, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert_eq!((out.status.code(), listed.matches(":7947").count()), (Some(3), 3), "{listed}{said}");
-    assert!(said.contains(&format!("STALE: no quorum; this is what m{} last knew", left + 1)), "{said}");
+    let (listed, text) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!((out.status.code(), listed.matches(":7947").count()), (Some(3), 3), "{listed}{text}");
+    assert!(text.contains(&format!("STALE: no quorum; this is what m{} last knew", left + 1)), "{text}");
     let had = blobs(&three.folder(left));
     wait_until("a rejection", || {
-        let (code, said) = three.apply(left, "three");
-        assert_eq!(code, Some(3), "{said}");
-        said.contains("nothing was changed").then_some(())
+        let (code, text) = three.apply(left, "three");
+        assert_eq!(code, Some(3), "{text}");
+        text.contains("nothing was changed").then_some(())
     });
     assert_eq!(blobs(&three.folder(left)), had, "what was refused is not kept");
     let out = three.daemons[left].ask(&["demote", &format!("m{}", second + 1)]);
@@ -131,8 +131,8 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     let leads = three.leader(&[left, second]);
     assert_eq!(generation(&three, leads), Some(2));
     wait_until("an apply of the current generation", || {
-        let (code, said) = three.apply(leads, "two");
-        (code == Some(0)).then_some(()).or_else(|| (code == Some(2)).then(|| panic!("{said}")))
+        let (code, text) = three.apply(leads, "two");
+        (code == Some(0)).then_some(()).or_else(|| (code == Some(2)).then(|| panic!("{text}")))
     });
     let out = three.daemons[leads].ask(&["inventory", "--host", "m2"]);
     assert!(String::from_utf8_lossy(&out.stdout).contains("\"two\""), "{out:?}");
@@ -149,8 +149,8 @@ fn an_occupied_port_is_named() {
     let mut agent = remoor();
     agent.args(["agent", "--dir"]).arg(dir.path().join("m1")).arg("--socket").arg(dir.path().join("s"));
     let out = agent.bounded_output();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains(&format!("{at}:7947 can't be listened on")), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains(&format!("{at}:7947 can't be listened on")), "{text}");
     drop(taken);
     let again = Daemon::start(&dir.path().join("m1"));
     wait_until("the manager leads, with nothing lost", || {
@@ -185,8 +185,8 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     let mut file = fs::File::create(&ballast).expect("made");
     while std::io::Write::write_all(&mut file, &[0; 65536]).is_ok() {}
     let out = apply();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("No space left on device"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("No space left on device"), "{text}");
     drop(file);
     fs::remove_file(&ballast).expect("removed");
     wait_until("an apply after there is space", || (apply().status.code() == Some(0)).then_some(()));

@@ -76,11 +76,11 @@ impl Machines {
         let mut daemons = BTreeMap::from([("m1".to_owned(), one_manager(dir.path(), host(1)))]);
         let mut names = vec![(format!("{}:", host(1)), "10.0.0.11:".to_owned())];
         for (name, last) in [("w1", 4), ("w2", 5), ("w3", 6)] {
-            let (mut join, own) = (remoor(), host(last).to_string());
-            join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &own, "--dir"]);
+            let (mut join, address) = (remoor(), host(last).to_string());
+            join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &address, "--dir"]);
             run_successfully(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
             daemons.insert(name.to_owned(), Daemon::start(&dir.path().join(name)));
-            names.push((format!("{own}:"), format!("10.0.0.1{last}:")));
+            names.push((format!("{address}:"), format!("10.0.0.1{last}:")));
         }
         for name in ["m1", "w1", "w2", "w3"] {
             names.push((dir.path().join(name).display().to_string(), "/var/lib/remoor".to_owned()));
@@ -124,8 +124,8 @@ impl Machines {
                 command.args(args.iter().map(here)).env("REMOOR_DIR", &home).env("REMOOR_SOCKET", home.join("s"));
                 let out = command.bounded_output();
                 let mut text = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-                for (is, told) in &self.names {
-                    text = text.replace(is.as_str(), told);
+                for (is, placeholder) in &self.names {
+                    text = text.replace(is.as_str(), placeholder);
                 }
                 let lines = text.lines().filter(|l| !l.starts_with("waiting: ")).map(|l| l.trim_end().to_owned());
                 (out.status.code().unwrap_or(-1), lines.collect())

@@ -75,16 +75,16 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         let (dir, name) = (cluster.path(&format!("m{}", victim + 1)), format!("m{}", victim + 1));
         let (file, before) = (dir.join("raft/log.redb"), identity(&dir));
         let key = || fs::read(dir.join("node.key")).expect("a key");
-        let own = key();
+        let key_before = key();
         let works = |cluster: &Cluster| {
             wait_until("the node is a worker", || {
                 (cluster.managers[victim].json("status")["kind"] == "agent").then_some(())
             });
         };
         works(&cluster);
-        let said = fs::read_to_string(dir.join("log")).expect("a log");
-        assert!(said.contains(&format!("{} is gone", file.display())), "{said}");
-        assert!(said.contains(&format!("remoor demote {name} on another manager")), "{said}");
+        let text = fs::read_to_string(dir.join("log")).expect("a log");
+        assert!(text.contains(&format!("{} is gone", file.display())), "{text}");
+        assert!(text.contains(&format!("remoor demote {name} on another manager")), "{text}");
         // The other two know that only two of them work although gossip has three, and say what to
         // do about it.
         let other = (0..3).find(|at| *at != victim).expect("another");
@@ -126,7 +126,7 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
             (&after["node"], &after["name"], &after["cluster"]),
             (&before["node"], &before["name"], &before["cluster"])
         );
-        assert_eq!(key(), own);
+        assert_eq!(key(), key_before);
         let history = wait_until("the manager has all decisions", || {
             let out = cluster.managers[victim].ask(&["history"]);
             (out.status.code() == Some(0)).then(|| String::from_utf8_lossy(&out.stdout).into_owned())
@@ -181,8 +181,8 @@ fn managers_give_the_clusters_ssh_key_only_to_each_other() {
 
     wait_until("a leader", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
     let mut join = remoor();
-    let [first, own] = [1, 4].map(|last| (cluster.host)(last).to_string());
-    join.args(["join", &format!("{first}:7947"), "--name", "w1", "--advertise", &own, "--dir"]);
+    let [first, address] = [1, 4].map(|last| (cluster.host)(last).to_string());
+    join.args(["join", &format!("{first}:7947"), "--name", "w1", "--advertise", &address, "--dir"]);
     run_successfully(join.arg(cluster.path("w1")).arg("--token-file").arg(cluster.path("worker")));
     let worker = Daemon::start(&cluster.path("w1"));
     wait_until("the worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
@@ -212,10 +212,10 @@ fn init(dir: &Path, at: &str) -> std::process::Command {
 
 fn assert_rejected(command: &mut std::process::Command, code: i32, wanted: &[&str]) {
     let out = run(&mut *command, None, LONG).expect("it ends");
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.code, code, "{command:?}: {said}");
+    let message = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.code, code, "{command:?}: {message}");
     for text in wanted {
-        assert!(said.contains(text), "{command:?} does not say {text:?}: {said}");
+        assert!(message.contains(text), "{command:?} does not say {text:?}: {message}");
     }
 }
 
@@ -240,7 +240,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
     odd.args(["init", "--name", "web 1", "--advertise", &host(1), "--dir"]).arg(at("odd"));
     assert_rejected(&mut odd, 2, &["\"web 1\" can't be the name of a node (letters, digits", "next: --name"]);
     assert!(!at("odd").exists());
-    let told: Value = serde_json::from_slice(&run_successfully(&mut init(&m1, &host(1))).stdout).expect("JSON");
+    let output: Value = serde_json::from_slice(&run_successfully(&mut init(&m1, &host(1))).stdout).expect("JSON");
     assert!(!m1.join("unfinished").exists());
     assert_rejected(&mut init(&m1, &host(1)), 4, &["already belongs to node m1", "next: systemctl start remoor"]);
 
@@ -255,7 +255,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
         command.arg(at(name)).args(["--token", token]);
         command
     };
-    let token = |which: &str| told[which].as_str().expect("a token").to_owned();
+    let token = |which: &str| output[which].as_str().expect("a token").to_owned();
     let (worker, of_manager) = (token("worker_token"), token("manager_token"));
     assert_rejected(&mut join("w1", "remoor-1-cut"), 2, &["the token can't be read", "next: "]);
     let foreign = format!("remoor-1-{}-{}", "0".repeat(32), &worker[worker.len() - 32..]);

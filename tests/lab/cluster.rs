@@ -70,8 +70,8 @@ impl Cluster {
             let manager = five::MASTERS.contains(host);
             let token = made[if manager { "manager_token" } else { "worker_token" }].as_str().context("a token")?;
             cluster.lab.push(host, token.as_bytes(), "/root/token", 0o600)?;
-            let (addr, own) = (format!("{}:7947", ip("m1")), ip(host));
-            let mut argv = vec!["join", &addr, "--token-file", "/root/token", "--name", host, "--advertise", &own];
+            let (addr, address) = (format!("{}:7947", ip("m1")), ip(host));
+            let mut argv = vec!["join", &addr, "--token-file", "/root/token", "--name", host, "--advertise", &address];
             if manager {
                 argv.push("--manager");
             }
@@ -103,8 +103,8 @@ impl Cluster {
     /// repeated once after the election.
     pub fn run_with_retry(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let again = ["nothing was changed", "ask again", "STALE: no quorum"].iter().any(|word| said.contains(word));
+        let text = String::from_utf8_lossy(&output.stderr);
+        let again = ["nothing was changed", "ask again", "STALE: no quorum"].iter().any(|word| text.contains(word));
         if output.code != 3 || !again {
             return Ok(output);
         }
@@ -119,15 +119,15 @@ impl Cluster {
 
     /// The output of the first manager that answers with exit code 0.
     pub fn ask(&self, argv: &[&str]) -> Result<String> {
-        let mut said = String::new();
+        let mut message = String::new();
         for host in five::MASTERS {
             let output = self.run(host, argv)?;
             if output.ok() {
                 return Ok(output.text());
             }
-            said = String::from_utf8_lossy(&output.stderr).into_owned();
+            message = String::from_utf8_lossy(&output.stderr).into_owned();
         }
-        bail!("no manager answers: {said}")
+        bail!("no manager answers: {message}")
     }
 
     /// `remoor status -o json` of the first manager that answers with a leader.
@@ -203,19 +203,19 @@ impl Cluster {
     /// Everything that a reader without access to this machine needs to understand a failure:
     /// status, why, and the end of each daemon's log.
     pub fn describe(&self) -> String {
-        let said = |argv: &[&str]| self.ask(argv).unwrap_or_else(|e| format!("{e:#}"));
-        let mut told = format!("--- status\n{}\n", said(&["status"]));
+        let answer = |argv: &[&str]| self.ask(argv).unwrap_or_else(|e| format!("{e:#}"));
+        let mut description = format!("--- status\n{}\n", answer(&["status"]));
         for host in five::HOSTS {
-            told += &format!("--- why {host}\n{}\n", said(&["why", host]));
+            description += &format!("--- why {host}\n{}\n", answer(&["why", host]));
         }
         let lines = LINES_TOLD.to_string();
         for host in five::HOSTS {
             let log = self.lab.exec(host, &["journalctl", "-u", "remoor", "-n", &lines, "--no-pager", "-o", "cat"]);
             let log = log.map_or_else(|e| format!("{e:#}"), |o| o.text());
-            told += &format!("--- log of {host}\n");
-            log.lines().for_each(|line| told.extend(line.chars().take(CHARS_TOLD).chain(['\n'])));
+            description += &format!("--- log of {host}\n");
+            log.lines().for_each(|line| description.extend(line.chars().take(CHARS_TOLD).chain(['\n'])));
         }
-        told
+        description
     }
 
     /// A node's row of the status.

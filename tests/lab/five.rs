@@ -50,7 +50,7 @@ pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> S
 /// The shipped checks without a playbook: monitor-only services.
 pub const MONITORED: [&str; 3] = ["base", "chrony", "sshd"];
 
-/// The text of the fleet's `remoor.yml` with [`WATCHED`], for these groups.
+/// The text of the fleet's `remoor.yml` with [`MONITORED`], for these groups.
 pub fn with_monitored_services(config: &str, groups: &[&str]) -> String {
     let declared: String = MONITORED.iter().map(|name| format!("  {name}: {{provisioned: false}}\n")).collect();
     let mut config = config.replacen("\nservices:\n", &format!("\nservices:\n{declared}"), 1);
@@ -85,9 +85,9 @@ pub fn hosts(lab: &Lab) -> Vec<Host> {
 /// `REMOOR_PROFILE=release` selects the program that users run, independently of the profile of
 /// this one.
 pub fn built_program(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("where this program is")?;
+    let program = std::env::current_exe().context("where this program is")?;
     // A test is in target/PROFILE/deps, an example in target/PROFILE/examples.
-    let profile = own.parent().and_then(Path::parent).context("this program is in no target directory")?;
+    let profile = program.parent().and_then(Path::parent).context("this program is in no target directory")?;
     let profile = match std::env::var("REMOOR_PROFILE") {
         Ok(other) => profile.with_file_name(other),
         Err(_) => profile.to_owned(),
@@ -109,11 +109,11 @@ pub fn install(lab: &Lab, host: &str, program: &Path, dest: &str) -> Result<()> 
 
 fn runs_there(lab: &Lab, host: &str, program: &str) -> Result<()> {
     let libraries = lab.exec(host, &["ldd", program])?;
-    let said = format!("{}{}", libraries.text(), String::from_utf8_lossy(&libraries.stderr));
+    let message = format!("{}{}", libraries.text(), String::from_utf8_lossy(&libraries.stderr));
     ensure!(
-        !said.contains("not found"),
+        !message.contains("not found"),
         "{program} needs what the hosts' Debian does not have; link it with -C target-feature=+crt-static: {}",
-        said.trim()
+        message.trim()
     );
     Ok(())
 }

@@ -146,7 +146,7 @@ impl Lab {
         Ok(())
     }
 
-    // --- power --------------------------------------------------------------------------------------------------------
+    // --- power ---
 
     /// Switches the host on; returns before it has booted.
     pub(super) fn power_on(&self, host: &str) -> Result<()> {
@@ -175,22 +175,22 @@ impl Lab {
     fn power_script(&self, host: &str) -> String {
         let at = self.hosts.iter().position(|name| name == host).unwrap_or(0) as u8;
         let disk = self.disk(host);
-        let (own, machine) = (self.net.namespace(host), self.machine(host));
+        let (own_namespace, machine) = (self.net.namespace(host), self.machine(host));
         let clock = if has_time_namespaces() { "unshare --time --boottime=-$up --monotonic=-$up --" } else { "" };
         format!(
             "set -eu\ntrap '' HUP INT\ncd '{disk}'\n{enter_power}\
              while :; do\n\
-             ip netns del {own} 2>/dev/null || :\n\
-             ip netns add {own}\n\
+             ip netns del {own_namespace} 2>/dev/null || :\n\
+             ip netns add {own_namespace}\n\
              {plug}\
              up=$(cut -d. -f1 /proc/uptime)\nrc=0\necho \"-- boot of {host}\"\n\
              (\n{enter_host}\
              exec {clock} env SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --settings=no --keep-unit --register=no \
-             --boot --machine={machine} --hostname={host} --directory='{disk}/root' --network-namespace-path=/run/netns/{own} \
+             --boot --machine={machine} --hostname={host} --directory='{disk}/root' --network-namespace-path=/run/netns/{own_namespace} \
              --capability=CAP_NET_ADMIN --drop-capability=CAP_MKNOD,CAP_SYS_TIME --console=pipe --link-journal=no \
              --resolv-conf=off --timezone=off\n) || rc=$?\n\
              ip -n {bridge} link del p-{host} 2>/dev/null || :\n\
-             ip netns del {own} 2>/dev/null || :\n\
+             ip netns del {own_namespace} 2>/dev/null || :\n\
              rmdir /run/systemd/nspawn/propagate/{machine} 2>/dev/null || :\n\
              echo \"-- end of {host}: $rc\"\n\
              case $(cat order) in\n off) exit 0;;\n cycle) echo on > order;;\n *) [ $rc = 133 ] || exit 0;;\nesac\ndone\n",

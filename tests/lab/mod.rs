@@ -1,5 +1,6 @@
-//! Real hosts on one machine, for the tests and the demo: each has its own systemd as PID 1, sshd, disk, address, boot id
-//! and process tree (systemd-nspawn on an overlay of a small Debian). Needs root.
+//! Real hosts on one machine, for the tests and the demo: each has its own systemd as PID 1, sshd,
+//! disk, address, boot id and process tree (systemd-nspawn on an overlay of a small Debian). Needs
+//! root.
 //!
 //! ```text
 //!   operator ──┐                 one network namespace each
@@ -9,8 +10,8 @@
 //!
 //! The outer machine keeps its network, clock, devices and settings. Hosts have no CAP_SYS_TIME and
 //! none of its device nodes, and the lab kills only processes in its own control group. A lab has a
-//! name: `up` first removes what a crashed run of the same name left. Dropping the [`Lab`] removes
-//! everything but the image. This module knows nothing of remoor.
+//! name: `start` first removes what a crashed run of the same name left. Dropping the [`Lab`]
+//! removes everything but the image. This module knows nothing of remoor.
 
 #![allow(dead_code, reason = "the tests and the demo each use a part")]
 
@@ -197,7 +198,7 @@ impl Lab {
         &self.dir
     }
 
-    // --- the operator -----------------------------------------------------------------------------------------------
+    // --- the operator ---
 
     /// The operator's address on the lab's network.
     pub fn operator_ip(&self) -> Ipv4Addr {
@@ -281,7 +282,7 @@ impl Lab {
         })
     }
 
-    // --- faults of the network --------------------------------------------------------------------------------------
+    // --- faults of the network ---
 
     fn change(&self, change: impl FnOnce(&mut Faults)) -> Result<()> {
         let mut state = self.state();
@@ -341,10 +342,10 @@ impl Lab {
         self.change(|f| f.heal(host))
     }
 
-    // --- ending -----------------------------------------------------------------------------------------------------
+    // --- ending ---
 
-    /// Leaves the hosts running after this process. A later [`Lab::up`] or [`Lab::remove`] of the
-    /// name ends them.
+    /// Leaves the hosts running after this process. A later [`Lab::start`] or [`Lab::remove`] of
+    /// the name ends them.
     pub fn keep(mut self) -> String {
         self.keep = true;
         let enter = format!("nsenter --net=/run/netns/{}", self.net.namespace(OPERATOR));

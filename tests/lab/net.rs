@@ -61,14 +61,14 @@ impl Net {
     /// Shell text that connects the bridge with `end` (whose namespace exists) and gives it an
     /// address.
     pub fn plug(&self, end: &str, last: u8, address: &str) -> String {
-        let (bridge, own) = (self.bridge(), self.namespace(end));
+        let (bridge, namespace) = (self.bridge(), self.namespace(end));
         format!(
             "ip -n {bridge} link del p-{end} 2>/dev/null || :\n\
-             ip -n {bridge} link add p-{end} type veth peer name eth0 address 02:77:00:00:{:02x}:{last:02x} netns {own}\n\
+             ip -n {bridge} link add p-{end} type veth peer name eth0 address 02:77:00:00:{:02x}:{last:02x} netns {namespace}\n\
              ip -n {bridge} link set p-{end} master br0 up\n\
-             ip -n {own} addr add {address}/24 dev eth0\n\
-             ip -n {own} link set lo up\n\
-             ip -n {own} link set eth0 up\n",
+             ip -n {namespace} addr add {address}/24 dev eth0\n\
+             ip -n {namespace} link set lo up\n\
+             ip -n {namespace} link set eth0 up\n",
             self.number
         )
     }

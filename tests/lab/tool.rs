@@ -45,8 +45,8 @@ impl Output {
     /// The output of a command that must have succeeded.
     pub fn require_success(self, what: &str) -> Result<Output> {
         if !self.ok() {
-            let said = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
-            bail!("{what}: exit {}: {}", self.code, String::from_utf8_lossy(said).trim());
+            let text = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
+            bail!("{what}: exit {}: {}", self.code, String::from_utf8_lossy(text).trim());
         }
         Ok(self)
     }
@@ -119,7 +119,7 @@ pub fn run_tool(argv: &[&str]) -> Result<String> {
     run_tool_with(argv, None, Duration::from_secs(60))
 }
 
-/// Like [`must`], with input and its own limit.
+/// Like [`run_tool`], with input and its own limit.
 pub fn run_tool_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Result<String> {
     Ok(run(command(argv), stdin, limit)?.require_success(&argv.join(" "))?.text())
 }
@@ -142,7 +142,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 /// Repeats `ask` until it returns `Some`: at first every 30 ms, later three times a second, in
-/// order to limit the load. An error naming `what` after `limit` (see [`patient`]).
+/// order to limit the load. An error naming `what` after `limit` (see [`scaled_limit`]).
 pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
     let end = Instant::now() + scaled_limit(limit);
     let mut pause = Duration::from_millis(30);

@@ -1,4 +1,5 @@
-//! Arguments of the commands that only read: status, nodes, history, jobs; and of those that examine a node over SSH.
+//! Arguments of the commands that only read: status, nodes, history, jobs; and of those that
+//! examine a node over SSH.
 
 use super::{ConnectionOptions, NodeSelection, Output};
 use crate::cli::duration::Span;
@@ -70,7 +71,8 @@ pub struct WhyArgs {
     /// Name of a node
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// Show the events and actions of the leader step by step, and the rules behind the last verdict
+    /// Show the events and actions of the leader step by step, and the rules behind the last
+    /// verdict
     #[arg(long)]
     pub replay: bool,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! Arguments of `remoor check`: it examines nodes through a manager, or runs check files on this machine.
+//! Arguments of `remoor check`: it examines nodes through a manager, or runs check files on this
+//! machine.
 
 use super::{ConnectionOptions, NodeSelection, Output};
 use crate::cli::drivers::Form;
@@ -31,8 +32,8 @@ impl FromStr for CheckFormat {
     }
 }
 
-/// Whether the arguments ask for the output of a Nagios plugin. Works on arguments that clap rejects too, since a plugin
-/// must report usage errors in its own format.
+/// Whether the arguments ask for the output of a Nagios plugin. Works on arguments that clap
+/// rejects too, since a plugin must report usage errors in its own format.
 pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
     let words: Vec<&str> =
         args.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
@@ -47,7 +48,8 @@ pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
             || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
 }
 
-/// Arguments that are only for check files. All are listed because clap skips `requires` if the required argument is in conflict.
+/// Arguments that are only for check files. All are listed because clap skips `requires` if the
+/// required argument is in conflict.
 const HERE: [&str; 8] = ["file", "add", "vars", "vars_inline", "only", "retry_timeout", "sleep", "parallel"];
 
 #[derive(Debug, Args)]
@@ -72,8 +74,8 @@ pub struct CheckArgs {
     pub fleet: Option<PathBuf>,
     #[command(flatten)]
     pub here: LocalCheckArgs,
-    /// Format: table, wide, json, or template='...' (a Tera template over the JSON); with --file also documentation,
-    /// rspecish, structured, tap, junit, nagios, prometheus, silent
+    /// Format: table, wide, json, or template='...' (a Tera template over the JSON); with --file
+    /// also documentation, rspecish, structured, tap, junit, nagios, prometheus, silent
     #[arg(
         short,
         long,
@@ -103,8 +105,8 @@ pub struct LocalCheckArgs {
     /// Check files, directories with .yml, .yaml and .json files, or `-` for standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub file: Vec<PathBuf>,
-    /// Write a check for the present state of resources (a type, then ids) instead of running checks. The check goes to
-    /// standard output, or is added to the file of --file
+    /// Write a check for the present state of resources (a type, then ids) instead of running
+    /// checks. The check goes to standard output, or is added to the file of --file
     #[arg(long, value_names = ["TYPE", "ID"], num_args = 2..)]
     pub add: Vec<String>,
     /// YAML or JSON file with template variables (repeatable; later files win)
@@ -116,7 +118,8 @@ pub struct LocalCheckArgs {
     /// Only checks with this tag in `meta.tags` (repeatable)
     #[arg(long, value_name = "TAG", requires = "file", conflicts_with = "add")]
     pub only: Vec<String>,
-    /// Print only the results that changed since the last run with this option; the exit code covers all
+    /// Print only the results that changed since the last run with this option; the exit code
+    /// covers all
     #[arg(long, conflicts_with_all = ["add", "list", "render"])]
     pub changed_only: bool,
     /// Repeat the checks until all pass, for at most this time

@@ -18,7 +18,8 @@ pub struct DigestArgs {
     /// Key file for hashing files that only their owner may read; created if missing
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Compare with saved output of `-o json`, using its paths, globs and expressions; `-` is standard input
+    /// Compare with saved output of `-o json`, using its paths, globs and expressions; `-` is
+    /// standard input
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     #[command(flatten)]

@@ -1,5 +1,6 @@
-//! The help of the top command lists its commands under headings, which clap can't do by itself: the list is part of a
-//! help template that is generated from one table. A test requires that each command is in the table exactly once.
+//! The help of the top command lists its commands under headings, which clap can't do by itself:
+//! the list is part of a help template that is generated from one table. A test requires that each
+//! command is in the table exactly once.
 
 use clap::Command;
 

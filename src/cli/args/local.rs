@@ -1,4 +1,5 @@
-//! Arguments of the commands that run on this machine: init, join, leave, the daemon, node add, completions, manual pages.
+//! Arguments of the commands that run on this machine: init, join, leave, the daemon, node add,
+//! completions, manual pages.
 
 use super::{ConnectionOptions, Output, SOCKET, WaitOptions};
 use crate::cli::drivers;
@@ -52,7 +53,8 @@ pub struct LocalNodeArgs {
 pub struct InitArgs {
     #[command(flatten)]
     pub here: LocalNodeArgs,
-    /// File with the gossip key (64 hex digits, readable only by its owner), instead of a random key
+    /// File with the gossip key (64 hex digits, readable only by its owner), instead of a random
+    /// key
     #[arg(long, value_name = "FILE")]
     pub gossip_key_file: Option<PathBuf>,
     /// Archive an existing identity in the data directory and start over
@@ -68,8 +70,9 @@ pub struct JoinArgs {
     /// API address of a manager
     #[arg(value_name = "HOST:PORT")]
     pub addr: String,
-    /// Public token (without the secret); the machine then waits for `remoor accept`. Pass a full token in --token-file or in
-    /// the variable REMOOR_TOKEN, because other users of this machine can read the command line
+    /// Public token (without the secret); the machine then waits for `remoor accept`. Pass a full
+    /// token in --token-file or in the variable REMOOR_TOKEN, because other users of this machine
+    /// can read the command line
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// File with the token; `-` is standard input
@@ -140,7 +143,8 @@ pub struct NodeAddArgs {
     /// Name of the node, as in the inventory (default: HOST)
     #[arg(long, value_name = "NAME", requires = "host")]
     pub name: Option<String>,
-    /// Add the hosts of this inventory group that are not nodes yet. With HOST: the group that HOST must have in the inventory
+    /// Add the hosts of this inventory group that are not nodes yet. With HOST: the group that HOST
+    /// must have in the inventory
     #[arg(short, long, value_name = "GROUP")]
     pub group: Option<String>,
     /// Add all hosts of the inventory that are not nodes yet
@@ -167,7 +171,8 @@ pub struct NodeAddArgs {
     /// Expected fingerprint of the SSH host key
     #[arg(long, value_name = "FINGERPRINT", requires = "host", help_heading = "Safety")]
     pub fingerprint: Option<String>,
-    /// Trust the host keys in this file (ssh's format). A machine that is not in it is refused without a prompt
+    /// Trust the host keys in this file (ssh's format). A machine that is not in it is refused
+    /// without a prompt
     #[arg(long, value_name = "FILE", conflicts_with = "fingerprint", help_heading = "Safety")]
     pub known_hosts: Option<PathBuf>,
     /// Socket of the daemon on this machine

@@ -63,7 +63,8 @@ pub struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub struct LintArgs {
-    /// Fleet directory (contains remoor.yml), or a directory of playbooks with an optional inventory
+    /// Fleet directory (contains remoor.yml), or a directory of playbooks with an optional
+    /// inventory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     #[command(flatten)]

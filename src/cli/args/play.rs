@@ -1,4 +1,5 @@
-//! Arguments of `remoor play`. They have the names and letters of ansible-playbook, as far as remoor supports the feature.
+//! Arguments of `remoor play`. They have the names and letters of ansible-playbook, as far as
+//! remoor supports the feature.
 
 use super::Output;
 use crate::cli::format::Format;
@@ -11,20 +12,22 @@ pub struct PlayArgs {
     /// Playbook to run
     #[arg(value_name = "PLAYBOOK")]
     pub playbook: PathBuf,
-    /// Inventory: a file, a directory, a program, or a list of hosts that contains a comma (repeatable); default: only this
-    /// machine, as `localhost`
+    /// Inventory: a file, a directory, a program, or a list of hosts that contains a comma
+    /// (repeatable); default: only this machine, as `localhost`
     #[arg(short, long, value_name = "INVENTORY")]
     pub inventory: Vec<String>,
     /// Only these hosts: patterns as in `hosts:`, or @FILE with one pattern per line (repeatable)
     #[arg(short, long, value_name = "PATTERN")]
     pub limit: Vec<String>,
-    /// Only tasks with one of these tags, and tasks tagged `always` (repeatable, or separated by commas)
+    /// Only tasks with one of these tags, and tasks tagged `always` (repeatable, or separated by
+    /// commas)
     #[arg(short, long, value_name = "TAG", value_delimiter = ',')]
     pub tags: Vec<String>,
     /// Skip tasks with one of these tags
     #[arg(long, value_name = "TAG", value_delimiter = ',')]
     pub skip_tags: Vec<String>,
-    /// Variables that override all others: KEY=VALUE.., a YAML or JSON mapping, or @FILE (repeatable)
+    /// Variables that override all others: KEY=VALUE.., a YAML or JSON mapping, or @FILE
+    /// (repeatable)
     #[arg(short, long, value_name = "VARS")]
     pub extra_vars: Vec<String>,
     /// Change nothing; report what would change
@@ -39,8 +42,8 @@ pub struct PlayArgs {
     /// Number of hosts that run in parallel
     #[arg(short, long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub forks: u16,
-    /// Root directory of all files that the playbook uses (default: its own directory, or a parent with `roles`,
-    /// `ansible.cfg` or `remoor.yml`)
+    /// Root directory of all files that the playbook uses (default: its own directory, or a parent
+    /// with `roles`, `ansible.cfg` or `remoor.yml`)
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     #[command(flatten)]
@@ -63,7 +66,8 @@ pub struct PlayArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct PlayLogin {
-    /// `ssh` or `smart`: over SSH. `local`: every host is this machine. `ansible_connection` of a host wins
+    /// `ssh` or `smart`: over SSH. `local`: every host is this machine. `ansible_connection` of a
+    /// host wins
     #[arg(short, long, value_name = "KIND", default_value = "ssh")]
     pub connection: PlayConnection,
     /// User for the login; `ansible_user` of a host wins (default: from the SSH configuration)

@@ -1,4 +1,5 @@
-//! `remoor backup`: the manager of this machine writes a backup to its disk; or this command verifies one.
+//! `remoor backup`: the manager of this machine writes a backup to its disk; or this command
+//! verifies one.
 
 use crate::cli::api::Api;
 use crate::cli::args::BackupArgs;
@@ -27,11 +28,11 @@ pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit
             let request = BackupPlanRequest { dir: path.clone(), every_ms, keep };
             let _: Nothing = api.post("/v1/backup/plan", &request).await?;
             let every = duration::age(every_ms);
-            let said = format!(
+            let message = format!(
                 "scheduled: a backup every {every} in {path}; the last {keep} are kept; remoor status on this machine \
                  shows the last one\n"
             );
-            print_view(out, json!({"version": 1, "dir": path, "every_ms": every_ms, "keep": keep}), &said)
+            print_view(out, json!({"version": 1, "dir": path, "every_ms": every_ms, "keep": keep}), &message)
         }
         (None, true) => {
             let _: Nothing = api.post("/v1/backup/plan", &BackupPlanRequest::default()).await?;
@@ -40,9 +41,9 @@ pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit
     }
 }
 
-fn print_view(out: &Out, view: serde_json::Value, said: &str) -> anyhow::Result<Exit> {
+fn print_view(out: &Out, view: serde_json::Value, text: &str) -> anyhow::Result<Exit> {
     if !out.machine(&view)? {
-        out.text(said)?;
+        out.text(text)?;
     }
     Ok(Exit::Done)
 }
@@ -85,7 +86,7 @@ pub fn verify(out: &Out, file: &Path) -> anyhow::Result<Exit> {
         "generation": head.generation,
         "nodes": head.nodes,
     });
-    let said = format!(
+    let text = format!(
         "{} is complete: made by {} (remoor {}) of cluster {}, entry {} of epoch {}, generation {}, {} nodes\n",
         file.display(),
         head.name,
@@ -96,5 +97,5 @@ pub fn verify(out: &Out, file: &Path) -> anyhow::Result<Exit> {
         head.generation,
         head.nodes
     );
-    print_view(out, view, &said)
+    print_view(out, view, &text)
 }

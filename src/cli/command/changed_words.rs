@@ -1,11 +1,13 @@
-//! The difference of two texts in a few words: `-vlan-if eth0 -> eth9`. Reads the unified diff that a manager made.
+//! The difference of two texts in a few words: `-vlan-if eth0 -> eth9`. Reads the unified diff that
+//! a manager made.
 
 /// Maximum number of changed lines that are described.
 const LINES_MAX: usize = 3;
 /// Maximum number of characters of a changed part.
 const PART_MAX: usize = 40;
 
-/// One text for each changed line. Empty if lines were only added or removed, or if too much changed for a few words.
+/// One text for each changed line. Empty if lines were only added or removed, or if too much
+/// changed for a few words.
 pub fn changed_words(unified: &str) -> Vec<String> {
     let body = unified.lines().skip_while(|line| !line.starts_with("@@"));
     let (mut removed, mut added) = (Vec::new(), Vec::new());

@@ -28,8 +28,8 @@ pub fn suite_output(args: &CheckArgs) -> Out {
     Out::new(&args.common().unwrap_or(plain)).with_exit_as_answer()
 }
 
-/// An error in the format of a Nagios plugin: the first line has the status, and the exit code is 3, because 2 would mean a
-/// failed check.
+/// An error in the format of a Nagios plugin: the first line has the status, and the exit code is
+/// 3, because 2 would mean a failed check.
 pub fn report_unknown(out: &Out, stop: &CommandError) -> Exit {
     // If this can't be printed, the exit code still has the status.
     let first = stop.message.lines().next().unwrap_or_default();
@@ -105,14 +105,16 @@ fn last_run(out: &Out, suite: &Suite, state_home: Option<&Path>) -> anyhow::Resu
     Ok(last)
 }
 
-/// Runs the suite. None: Ctrl-C, SIGTERM or SIGHUP came first; the programs that the checks started are ended.
+/// Runs the suite. None: Ctrl-C, SIGTERM or SIGHUP came first; the programs that the checks started
+/// are ended.
 fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyhow::Result<Option<SuiteRun>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupt = Interrupt::new()?;
         let (done, mut run) = oneshot::channel();
         let talk = out.clone();
-        // A separate thread, because a check that blocks can't be cancelled. A result after an interrupt is dropped.
+        // A separate thread, because a check that blocks can't be cancelled. A result after an
+        // interrupt is dropped.
         thread::spawn(move || drop(done.send(drivers::run_suite(&suite, &options, &mut |text| talk.talk(text)))));
         let (mut term, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
         let stopped = async {

@@ -1,4 +1,5 @@
-//! `remoor check --list` and `--render`: the checks of a node, and why each applies. Contacts no node.
+//! `remoor check --list` and `--render`: the checks of a node, and why each applies. Contacts no
+//! node.
 
 use super::examine::severity_word;
 use super::selection;

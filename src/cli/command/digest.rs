@@ -23,7 +23,8 @@ pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// Exit code 0: everything was read. 1: a given path does not exist. 3: something could not be read.
+/// Exit code 0: everything was read. 1: a given path does not exist. 3: something could not be
+/// read.
 pub fn show(out: &Out, taken: &StoredDigest) -> anyhow::Result<Exit> {
     if !out.machine(taken)? {
         if out.quiet {
@@ -89,7 +90,8 @@ fn count_entries(taken: &StoredDigest) -> String {
     parts.join(", ")
 }
 
-/// Exit code 0: nothing changed. 1: something changed. 3: no change was found, but some paths could not be compared.
+/// Exit code 0: nothing changed. 1: something changed. 3: no change was found, but some paths could
+/// not be compared.
 pub fn show_changes(out: &Out, comparison: &DigestComparison) -> anyhow::Result<Exit> {
     if !out.machine(comparison)? {
         if out.quiet {

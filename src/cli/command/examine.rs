@@ -83,8 +83,8 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
         duration::age(view.took_ms)
     );
     view.reasons.iter().for_each(|reason| text.push_str(&format!("  reason: {reason}\n")));
-    let told = |d: &&Difference| !view.reasons.iter().any(|r| r.contains(&d.path));
-    view.differences.iter().filter(told).for_each(|d| text.push_str(&format!("  differs: {d}\n")));
+    let is_unmentioned = |d: &&Difference| !view.reasons.iter().any(|r| r.contains(&d.path));
+    view.differences.iter().filter(is_unmentioned).for_each(|d| text.push_str(&format!("  differs: {d}\n")));
     out.text(&text)?;
     let table = results_table(&view.checks, out.format == Format::Wide);
     if !table.is_empty() {

@@ -1,4 +1,5 @@
-//! `remoor lint`, `apply` and `inventory`: they validate and upload the fleet directory, and print the inventory.
+//! `remoor lint`, `apply` and `inventory`: they validate and upload the fleet directory, and print
+//! the inventory.
 
 use crate::cli::api::Api;
 use crate::cli::args::{ApplyArgs, InventoryArgs, LintArgs};

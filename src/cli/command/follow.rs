@@ -1,5 +1,5 @@
-//! Following jobs: a line for each phase with its time, and for each task that changed something or failed. The jobs are
-//! polled, which survives a change of the leader; their logs are an addition.
+//! Following jobs: a line for each phase with its time, and for each task that changed something or
+//! failed. The jobs are polled, which survives a change of the leader; their logs are an addition.
 
 use super::{job, watch};
 use crate::cli::api::{self, Api};
@@ -58,7 +58,8 @@ impl FollowedJob {
     }
 }
 
-/// The number of the newest job, and the names of the nodes by id. All later jobs have higher numbers.
+/// The number of the newest job, and the names of the nodes by id. All later jobs have higher
+/// numbers.
 pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiError> {
     let view: JobsView = api.get("/v1/jobs?limit=1").await?;
     Ok((view.jobs.iter().map(|j| j.id.0).max().unwrap_or(0), view.names))
@@ -222,7 +223,8 @@ async fn report_not_started(api: &Api, screen: &JobScreen<'_>, one: &mut Followe
     Ok(())
 }
 
-/// Sends the log of the job until it ends. If the stream breaks, it is not opened again, because the job itself is polled.
+/// Sends the log of the job until it ends. If the stream breaks, it is not opened again, because
+/// the job itself is polled.
 fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
     let api = api.clone();
     tokio::spawn(async move {

@@ -21,7 +21,8 @@ pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
         JobVerb::Show(JobShowArgs { job, .. }) => show(out, &api.get(&format!("/v1/jobs?job={job}")).await?, *job),
         JobVerb::Logs(args) => logs(api, out, args).await,
         JobVerb::Cancel(args) => {
-            // A number is always a job, so a node whose name is a number can only be cancelled through its job.
+            // A number is always a job, so a node whose name is a number can only be cancelled
+            // through its job.
             let path = match args.what.parse::<u64>() {
                 Ok(job) => format!("/v1/jobs/{job}/cancel"),
                 Err(_) => format!("/v1/nodes/{}/cancel", api::segment(&args.what)),

@@ -1,4 +1,5 @@
-//! `remoor token`, `remoor key` and `remoor accept`: join tokens, shared keys, operator credentials, waiting machines.
+//! `remoor token`, `remoor key` and `remoor accept`: join tokens, shared keys, operator
+//! credentials, waiting machines.
 
 use crate::cli::api::Api;
 use crate::cli::args::{

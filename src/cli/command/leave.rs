@@ -1,4 +1,5 @@
-//! `remoor leave`: asks for confirmation, orders the daemon of this machine to leave, and waits until its agent has stopped.
+//! `remoor leave`: asks for confirmation, orders the daemon of this machine to leave, and waits
+//! until its agent has stopped.
 
 use super::local_status;
 use super::poll::{PollResult, poll_until};
@@ -21,8 +22,8 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
     let UserConfirmation(()) = ask::confirm_yes(out, &format!("leaving of {name}"), &effect(&before), args.yes)?;
     let reply: LeaveReply = api.post("/v1/leave", &Nothing {}).await?;
     let view = json!({"version": 1, "node": name, "text": reply.text, "until": reply.until});
-    let told = out.machine(&view)? || out.quiet;
-    if !told {
+    let is_printed = out.machine(&view)? || out.quiet;
+    if !is_printed {
         out.text(&format!("{}\n", reply.text))?;
     }
     if args.waiting.no_wait {

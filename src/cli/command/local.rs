@@ -59,8 +59,8 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
 }
 
 pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
-    let told = std::env::var(TOKEN_VAR).ok().filter(|token| !token.is_empty());
-    let token = match (args.token, &args.token_file, told) {
+    let from_env = std::env::var(TOKEN_VAR).ok().filter(|token| !token.is_empty());
+    let token = match (args.token, &args.token_file, from_env) {
         (Some(token), ..) => {
             if drivers::is_secret_token(&token) {
                 out.talk(SEEN);
@@ -73,7 +73,9 @@ pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
     };
     let name = name_of(&args.here)?;
     let (here, addr, manager, wait) = (args.here, args.addr, args.manager, args.wait.0);
-    drivers::join(JoinCommand { here, name: name.clone(), addr, token, manager, wait }, &mut |said| out.talk(said))?;
+    drivers::join(JoinCommand { here, name: name.clone(), addr, token, manager, wait }, &mut |message| {
+        out.talk(message)
+    })?;
     out.text(&format!("{name} joined\n"))?;
     out.talk("next: systemctl start remoor");
     Ok(Exit::Done)

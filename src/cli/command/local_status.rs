@@ -1,5 +1,6 @@
-//! The answer to `status` and `nodes` on a machine that is not a manager: what its agent knows itself, with a heading that
-//! says so. It is not the view of the cluster, so the exit code is that of a missing answer.
+//! The answer to `status` and `nodes` on a machine that is not a manager: what its agent knows
+//! itself, with a heading that says so. It is not the view of the cluster, so the exit code is that
+//! of a missing answer.
 
 use super::nodes;
 use crate::cli::api::Api;
@@ -31,7 +32,8 @@ pub async fn ask_agent_instead(api: &Api, out: &Out, asked: AgentQuery<'_>, erro
     }
     match api.get::<AgentView>("/v1/agent").await {
         Ok(view) => show(out, &view, asked),
-        // The manager is starting, or the daemon has another version: the first error is the useful one.
+        // The manager is starting, or the daemon has another version: the first error is the useful
+        // one.
         Err(_) => Err(error.into()),
     }
 }

@@ -1,4 +1,5 @@
-//! `remoor raft-members`: the members of the Raft cluster, and how many failures a number of managers survives.
+//! `remoor raft-members`: the members of the Raft cluster, and how many failures a number of
+//! managers survives.
 
 use crate::cli::api::Api;
 use crate::cli::duration;

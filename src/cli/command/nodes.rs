@@ -1,4 +1,5 @@
-//! `remoor nodes [NODE]`: identity, addresses and roles of the nodes. Their state is in `remoor status`.
+//! `remoor nodes [NODE]`: identity, addresses and roles of the nodes. Their state is in `remoor
+//! status`.
 
 use super::keys;
 use super::local_status::{self, AgentQuery};

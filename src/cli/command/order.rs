@@ -99,16 +99,17 @@ fn affected_services(nodes: &[NodeView]) -> String {
     for node in nodes.iter().filter(|n| !out_of_service(n)) {
         node.services.iter().for_each(|service| by_service.entry(service).or_default().push(&node.name));
     }
-    let told = |(service, nodes): (&&str, &Vec<&str>)| {
+    let services = |(service, nodes): (&&str, &Vec<&str>)| {
         let (some, more) = (&nodes[..nodes.len().min(LOST_NAMED)], nodes.len().saturating_sub(LOST_NAMED));
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!("{service} (on {}{more})", some.join(", "))
     };
-    let told: Vec<String> = by_service.iter().map(told).collect();
-    if told.is_empty() { "no services".to_owned() } else { told.join(", ") }
+    let services: Vec<String> = by_service.iter().map(services).collect();
+    if services.is_empty() { "no services".to_owned() } else { services.join(", ") }
 }
 
-/// Updates the first node of each group, and the others only if that succeeds. With `--detach` the managers do the same.
+/// Updates the first node of each group, and the others only if that succeeds. With `--detach` the
+/// managers do the same.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest {
         now: args.now,
@@ -129,25 +130,26 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
             .next(format!("run the command without {}, or without --no-queue", node.name))
             .into());
     }
-    // An absent canary would delay everything; one that has the generation already would prove nothing.
+    // An absent canary would delay everything; one that has the generation already would prove
+    // nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (first, others) = first_of_each(nodes);
-    let mut told = place(api, out, &first, JobOrder::Update, &request, &args.following).await?;
+    let mut result = place(api, out, &first, JobOrder::Update, &request, &args.following).await?;
     if others.is_empty() {
-        return told.finish(out);
+        return result.finish(out);
     }
-    if told.exit == Exit::Done && told.ordered.iter().all(|o| !o.order.queued) {
+    if result.exit == Exit::Done && result.ordered.iter().all(|o| !o.order.queued) {
         // The canary succeeded.
         let request = OrderRequest { no_canary: true, ..request };
         let rest = place(api, out, &others, JobOrder::Update, &request, &args.following).await?;
-        told.ordered.extend(rest.ordered);
-        told.exit = told.exit.more_serious(rest.exit);
+        result.ordered.extend(rest.ordered);
+        result.exit = result.exit.more_serious(rest.exit);
     } else {
         let names = |nodes: &[NodeView]| nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
         out.talk(&format!("the canary did not succeed: {}; not ordered: {}", names(&first), names(&others)));
-        told.exit = told.exit.more_serious(Exit::No);
+        result.exit = result.exit.more_serious(Exit::No);
     }
-    told.finish(out)
+    result.finish(out)
 }
 
 /// The first node of each group, and the others.
@@ -217,7 +219,8 @@ async fn follow_jobs(api: &Api, out: &Out, pending: &mut [FollowedJob], detach: 
     follow::follow_to_end(api, out, pending).await
 }
 
-/// One order for all nodes; it is accepted or refused as a whole. The answers are in the order of `nodes`.
+/// One order for all nodes; it is accepted or refused as a whole. The answers are in the order of
+/// `nodes`.
 async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Vec<OrderView>> {
     if let [node] = nodes {
         return Ok(vec![api.post(&format!("/v1/nodes/{}/{verb}", api::segment(&node.name)), request).await?]);
@@ -225,17 +228,18 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     let names = nodes.iter().map(|n| n.name.clone()).collect();
     let batch = OrdersRequest { order: verb.to_owned(), nodes: names, request: request.clone() };
     let mut view: OrdersView = api.post("/v1/orders", &batch).await?;
-    let told = nodes.iter().map(|node| {
+    let answers = nodes.iter().map(|node| {
         let at = view.orders.iter().position(|o| o.node == node.name)?;
         Some(view.orders.swap_remove(at).order)
     });
-    let told: Option<Vec<OrderView>> = told.collect();
-    told.ok_or_else(|| {
+    let answers: Option<Vec<OrderView>> = answers.collect();
+    answers.ok_or_else(|| {
         CommandError::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into()
     })
 }
 
-/// The nodes that an order applies to: of a group or the fleet only those in service; named nodes always.
+/// The nodes that an order applies to: of a group or the fleet only those in service; named nodes
+/// always.
 fn nodes_in_service(out: &Out, nodes: Vec<NodeView>, which: &NodeSelection) -> Vec<NodeView> {
     if !which.nodes.is_empty() {
         return nodes;

@@ -1,4 +1,5 @@
-//! `remoor resetup --check`: what would be done, and what prevents it. Asks for one node after the other.
+//! `remoor resetup --check`: what would be done, and what prevents it. Asks for one node after the
+//! other.
 
 use crate::cli::api::{self, Api};
 use crate::cli::error::CommandError;
@@ -9,7 +10,8 @@ use remoor_cluster::rpc::view::{NodeView, OrderRequest, PlanView};
 use remoor_model::count_noun;
 use serde_json::json;
 
-/// Exit code 3: a node could not be examined. 1: a re-setup would be ordered. 0: nothing would be done.
+/// Exit code 3: a node could not be examined. 1: a re-setup would be ordered. 0: nothing would be
+/// done.
 pub async fn run(api: &Api, out: &Out, nodes: &[NodeView], request: &OrderRequest) -> anyhow::Result<Exit> {
     let mut plans: Vec<PlanView> = Vec::new();
     let mut exit = Exit::Done;

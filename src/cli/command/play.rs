@@ -1,4 +1,5 @@
-//! `remoor play`: runs a playbook without a cluster. Shows events as they happen, and the recap at the end.
+//! `remoor play`: runs a playbook without a cluster. Shows events as they happen, and the recap at
+//! the end.
 
 use crate::cli::args::{PlayArgs, PlayConnection};
 use crate::cli::drivers::{
@@ -28,12 +29,12 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
     let screen = PlayScreen { width, verbose: args.verbose };
     let mut live = LiveTasks::new(out);
     let summary = drivers::play(prepared, &mut |news| match news {
-        PlayEvent::Event(told) => {
-            live.note(&told);
+        PlayEvent::Event(event) => {
+            live.note(&event);
             live.print_above_bar(|| {
                 // A closed pipe does not end the run.
-                if !out.machine_line(&told.line()).unwrap_or(true)
-                    && let Some(text) = screen.text(&told)
+                if !out.machine_line(&event.line()).unwrap_or(true)
+                    && let Some(text) = screen.text(&event)
                 {
                     let _ = out.text(&text);
                 }
@@ -127,9 +128,9 @@ impl LiveTasks {
         Self { bar, tasks: BTreeMap::new() }
     }
 
-    fn note(&mut self, told: &PlayRunEvent) {
+    fn note(&mut self, event: &PlayRunEvent) {
         let Some(bar) = &self.bar else { return };
-        match told {
+        match event {
             PlayRunEvent::HostStart { host, .. } => drop(self.tasks.insert(host.clone(), "login".to_owned())),
             PlayRunEvent::TaskStart { host, name, .. } => drop(self.tasks.insert(host.clone(), name.clone())),
             PlayRunEvent::HostEnd { host, .. } => drop(self.tasks.remove(host)),
@@ -159,8 +160,8 @@ pub struct PlayScreen {
 
 impl PlayScreen {
     /// The lines for an event; None: it is not shown.
-    pub fn text(&self, told: &PlayRunEvent) -> Option<String> {
-        match told {
+    pub fn text(&self, event: &PlayRunEvent) -> Option<String> {
+        match event {
             PlayRunEvent::RunStart { .. } | PlayRunEvent::HostStart { .. } | PlayRunEvent::TaskStart { .. } => None,
             PlayRunEvent::PlayStart { name, hosts, .. } if hosts.is_empty() => {
                 Some(format!("PLAY [{}]: no hosts left\n", sanitize::line(name)))
@@ -173,11 +174,11 @@ impl PlayScreen {
             PlayRunEvent::Task(task) => {
                 let item = task.item.as_ref().map(|item| format!(" [{item}]")).unwrap_or_default();
                 let rc = task.rc.filter(|rc| *rc != 0).map(|rc| format!(" rc={rc}")).unwrap_or_default();
-                let said = if task.msg.is_empty() { String::new() } else { format!(": {}", task.msg) };
+                let message = if task.msg.is_empty() { String::new() } else { format!(": {}", task.msg) };
                 let (status, name, took) = (&task.status, &task.name, duration::age(task.took_ms));
                 let handler = if task.handler { "handler " } else { "" };
                 let mut text =
-                    self.host_line(&task.host, &format!("{status:<9} {handler}{name}{item}{rc} ({took}){said}"));
+                    self.host_line(&task.host, &format!("{status:<9} {handler}{name}{item}{rc} ({took}){message}"));
                 if status == "failed" || status == "ignored" {
                     let lines: Vec<&str> = task.stdout_tail.lines().collect();
                     let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];

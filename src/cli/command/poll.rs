@@ -1,4 +1,5 @@
-//! Polls the status until an order has taken effect. The leader carries out the order whether or not anybody waits.
+//! Polls the status until an order has taken effect. The leader carries out the order whether or
+//! not anybody waits.
 
 use crate::cli::api::Api;
 use crate::cli::duration;
@@ -18,15 +19,16 @@ pub enum PollResult {
     Ended(Exit),
 }
 
-/// Polls until `look`, which gets each answer, returns an end. Prints what is waited for, each reason once. Returns
-/// [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling, not the order.
+/// Polls until `look`, which gets each answer, returns an end. Prints what is waited for, each
+/// reason once. Returns [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling, not the
+/// order.
 pub async fn poll_until(
     api: &Api,
     out: &Out,
     timeout: Duration,
     mut look: impl AsyncFnMut(Result<StatusView, ApiError>) -> anyhow::Result<PollResult>,
 ) -> anyhow::Result<Exit> {
-    let (ends, mut interrupt, mut said) = (Instant::now() + timeout, Interrupt::new()?, String::new());
+    let (ends, mut interrupt, mut text) = (Instant::now() + timeout, Interrupt::new()?, String::new());
     let interrupted = || {
         out.talk("no longer waiting; the order continues: remoor nodes");
         Ok(Exit::Interrupted)
@@ -50,10 +52,10 @@ pub async fn poll_until(
         }
         // A reason that differs only in numbers is not printed again.
         let words: String = waits.chars().filter(|c| !c.is_ascii_digit()).collect();
-        if words != said && !out.quiet && !out.format.is_machine() {
+        if words != text && !out.quiet && !out.format.is_machine() {
             out.talk(&format!("waiting: {waits}"));
         }
-        said = words;
+        text = words;
         let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));
         if interrupt.unless_interrupted(tokio::time::sleep(pause)).await.is_none() {
             return interrupted();

@@ -1,4 +1,5 @@
-//! `remoor recover` and `remoor restore`: they rebuild a cluster on a surviving manager or from a backup.
+//! `remoor recover` and `remoor restore`: they rebuild a cluster on a surviving manager or from a
+//! backup.
 
 use crate::cli::args::{RecoverArgs, RestoreArgs};
 use crate::cli::ask;
@@ -84,7 +85,7 @@ fn plan(recovery: &Recovery) -> String {
         count_noun(recovery.nodes, "node")
     );
     for other in &recovery.others {
-        let said = match &other.said {
+        let message = match &other.said {
             PositionAnswer::Position(p) => {
                 let led = p.leader.as_ref().map_or_else(|| "knows no leader".to_owned(), |l| format!("follows {l}"));
                 format!("answers; epoch {}, its log ends at entry {} of term {}, {led}", p.epoch, p.index, p.term)
@@ -92,7 +93,7 @@ fn plan(recovery: &Recovery) -> String {
             PositionAnswer::OtherAnswer(why) => format!("answers, but not with the end of its log ({why})"),
             PositionAnswer::Silent(why) => format!("does not answer ({why})"),
         };
-        text.push_str(&format!("  {} (Raft id {}, {}): {said}\n", other.name, other.raft, other.addr));
+        text.push_str(&format!("  {} (Raft id {}, {}): {message}\n", other.name, other.raft, other.addr));
     }
     if recovery.others.is_empty() {
         text.push_str("  none\n");

@@ -1,5 +1,5 @@
-//! `remoor remove`: asks for confirmation, places one order for all given nodes, and waits until managers have left Raft.
-//! `nodes --removed` lists the removed nodes.
+//! `remoor remove`: asks for confirmation, places one order for all given nodes, and waits until
+//! managers have left Raft. `nodes --removed` lists the removed nodes.
 
 use super::poll::{PollResult, poll_until};
 use super::{local_status, selection};
@@ -111,29 +111,31 @@ impl PendingRemovals<'_> {
                 self.out.text(&format!("{name} is removed; its name is free\n"))?;
             }
         }
-        let told = |node: &&NodeView| match state::manager(node) {
+        let describe = |node: &&NodeView| match state::manager(node) {
             is if is.is_empty() => format!("{} has left Raft", node.name),
             is => format!("{}: {is}", node.name),
         };
         Ok(match self.pending.is_empty() {
             true => PollResult::Ended(Exit::Done),
-            false => PollResult::Waits(still.iter().map(told).collect::<Vec<_>>().join("; ")),
+            false => PollResult::Waits(still.iter().map(describe).collect::<Vec<_>>().join("; ")),
         })
     }
 }
 
-/// Whether other managers already reject the asked one, which does not know yet that it was removed.
+/// Whether other managers already reject the asked one, which does not know yet that it was
+/// removed.
 fn is_rejected(error: &ApiError) -> bool {
     error.code().is_some_and(|code| ["forbidden", "retired", "node-removed"].contains(&code))
 }
 
 /// Whether the asked machine is one of the removed nodes and its agent knows it.
 async fn is_own_removal(api: &Api, error: &ApiError, removed: &[String]) -> bool {
-    let told = local_status::only_managers(error) || is_rejected(error);
-    told && match api.get::<AgentView>("/v1/agent").await {
-        Ok(view) => view.node.removed.is_some() && removed.contains(&view.node.name),
-        Err(_) => false,
-    }
+    let may_be_removed = local_status::only_managers(error) || is_rejected(error);
+    may_be_removed
+        && match api.get::<AgentView>("/v1/agent").await {
+            Ok(view) => view.node.removed.is_some() && removed.contains(&view.node.name),
+            Err(_) => false,
+        }
 }
 
 fn report_own_removal(out: &Out, all: &[String]) -> anyhow::Result<Exit> {

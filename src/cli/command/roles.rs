@@ -1,5 +1,5 @@
-//! `remoor promote` and `remoor demote`: one order for all given nodes; then waits until it has taken effect. The leader
-//! carries out the order whether or not this command waits.
+//! `remoor promote` and `remoor demote`: one order for all given nodes; then waits until it has
+//! taken effect. The leader carries out the order whether or not this command waits.
 
 use super::poll::{PollResult, poll_until};
 use super::{local_status, selection};
@@ -164,8 +164,8 @@ impl<'a> Follower<'a> {
 
     fn why_pending(&self, node: &NodeView) -> Option<String> {
         (!self.role.is_reached(&node.manager_state)).then(|| match state::manager(node) {
-            told if told.is_empty() => format!("{} is not a Raft member yet", node.name),
-            told => format!("{}: {told}", node.name),
+            state_text if state_text.is_empty() => format!("{} is not a Raft member yet", node.name),
+            state_text => format!("{}: {state_text}", node.name),
         })
     }
 

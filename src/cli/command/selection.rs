@@ -1,5 +1,5 @@
-//! Resolves names, a group or `--all` to nodes. All names are resolved before anything is ordered, so that a wrong name
-//! changes nothing.
+//! Resolves names, a group or `--all` to nodes. All names are resolved before anything is ordered,
+//! so that a wrong name changes nothing.
 
 use crate::cli::api::{self, Api};
 use crate::cli::args::NodeSelection;
@@ -13,7 +13,8 @@ pub async fn choose(api: &Api, which: &NodeSelection) -> anyhow::Result<Vec<Node
 
 pub fn pick(status: &StatusView, which: &NodeSelection) -> anyhow::Result<Vec<NodeView>> {
     if which.all {
-        // A machine that has joined but is in no group is not part of the fleet; it would cause a refusal of the whole order.
+        // A machine that has joined but is in no group is not part of the fleet; it would cause a
+        // refusal of the whole order.
         let known: Vec<NodeView> = status.nodes.iter().filter(|n| n.group.is_some()).cloned().collect();
         return Ok(if known.is_empty() { status.nodes.clone() } else { known });
     }

@@ -152,8 +152,8 @@ fn table(view: &StatusView, wide: bool) -> Table {
     table
 }
 
-/// What is being done about the node or waited for. A role change that is not finished comes first; if there is nothing,
-/// what differs on a node that drifted.
+/// What is being done about the node or waited for. A role change that is not finished comes first;
+/// if there is nothing, what differs on a node that drifted.
 fn now(node: &NodeView) -> String {
     let role = node.manager_waits.as_ref().or(node.manager_silent.as_ref()).map(|_| state::manager(node));
     let all = role.into_iter().chain([state::activity(node)]).filter(|text| !text.is_empty());

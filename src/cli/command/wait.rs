@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(500);
 
 pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> {
     let ends = Instant::now() + args.timeout.0;
-    let mut said = String::new();
+    let mut last_text = String::new();
     let mut interrupt = Interrupt::new()?;
     loop {
         let Some(answer) = interrupt.unless_interrupted(api.get::<StatusView>("/v1/status")).await else {
@@ -40,17 +40,17 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                     ));
                     return Ok(Exit::No);
                 }
-                print_waiting(out, &mut said, &text);
+                print_waiting(out, &mut last_text, &text);
             }
             Ok(view) if over => {
                 out.machine(&view)?;
                 return Ok(out.source(&view.as_of));
             }
-            Ok(_) => print_waiting(out, &mut said, "no quorum"),
+            Ok(_) => print_waiting(out, &mut last_text, "no quorum"),
             Err(error) if over || !api::temporary(&error) || local_status::only_managers(&error) => {
                 return Err(error.into());
             }
-            Err(error) => print_waiting(out, &mut said, &error.to_string()),
+            Err(error) => print_waiting(out, &mut last_text, &error.to_string()),
         }
         let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));
         if interrupt.unless_interrupted(tokio::time::sleep(pause)).await.is_none() {
@@ -60,11 +60,11 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
 }
 
 /// Prints what is waited for, whenever it changes.
-fn print_waiting(out: &Out, said: &mut String, text: &str) {
-    if *said != text && !out.quiet {
+fn print_waiting(out: &Out, last_text: &mut String, text: &str) {
+    if *last_text != text && !out.quiet {
         out.talk(&format!("waiting: {text}"));
     }
-    *said = text.to_owned();
+    *last_text = text.to_owned();
 }
 
 /// Why the node has not reached the goal; None: it has.

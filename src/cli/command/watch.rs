@@ -1,4 +1,5 @@
-//! `remoor watch`: prints events as they happen. Also formats the items of streams for `job logs` and for following jobs.
+//! `remoor watch`: prints events as they happen. Also formats the items of streams for `job logs`
+//! and for following jobs.
 
 use crate::cli::api::Api;
 use crate::cli::error::CommandError;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::new()?;
     let mut lines = api.stream("/v1/watch").await?;
-    let mut told = StreamPrinter::default();
+    let mut printer = StreamPrinter::default();
     if !out.quiet && !out.format.is_machine() {
         out.talk("watching; Ctrl-C ends it");
     }
@@ -27,7 +28,7 @@ pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
                 .next("remoor watch again, and remoor history for the missed events")
                 .into());
         };
-        told.print(out, value)?;
+        printer.print(out, value)?;
     }
 }
 

@@ -59,7 +59,8 @@ fn why_text(view: &WhyView) -> String {
     out
 }
 
-/// An event and its details; without the details of the last verdict, which has a section of its own.
+/// An event and its details; without the details of the last verdict, which has a section of its
+/// own.
 fn event(story: &mut Story, item: &HistoryItem, view: &WhyView, today: Today) -> Vec<String> {
     let text = story.describe_event(item);
     let mut lines = vec![format!("{}  {}", today.show(item.at), text.headline)];
@@ -110,7 +111,8 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     }
     out.extend(finding.evidence.iter().map(|e| format!("evidence: {e}")));
     let (pass, fail, unknown) = finding.checks;
-    // After a repair the counts are those of a later examination, which would contradict the verdict.
+    // After a repair the counts are those of a later examination, which would contradict the
+    // verdict.
     if finding.overtaken.is_none() && pass + fail + unknown > 0 {
         out.push(format!("checks: {pass} passed, {fail} failed, {unknown} unknown"));
     }

@@ -9,7 +9,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Answer, exit code and messages. The directory is replaced with `DIR`, and words are separated by one space.
+/// Answer, exit code and messages. The directory is replaced with `DIR`, and words are separated by
+/// one space.
 fn run_digest(dir: &Path, line: &str, format: Format) -> String {
     let place = dir.display().to_string();
     let line = format!("remoor digest {}", line.replace("DIR", &place));

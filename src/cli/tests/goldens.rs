@@ -1,4 +1,5 @@
-//! The exact output of commands. `UPDATE_EXPECT=1 cargo test` replaces the expected texts with the present output.
+//! The exact output of commands. `UPDATE_EXPECT=1 cargo test` replaces the expected texts with the
+//! present output.
 
 use super::views;
 use crate::cli::args::{Goal, NodeSelection};
@@ -192,7 +193,8 @@ fn history_shows_each_reason_once() {
     );
 }
 
-/// The counts of the later examination next to the earlier verdict would look as if a failing check had passed.
+/// The counts of the later examination next to the earlier verdict would look as if a failing check
+/// had passed.
 #[test]
 fn a_repaired_verdict_shows_no_check_counts() {
     let mut view = views::why_view();
@@ -200,11 +202,11 @@ fn a_repaired_verdict_shows_no_check_counts() {
     let before = std::mem::replace(&mut finding.verdict, Verdict::Same);
     finding.overtaken = Some((before, finding.at));
     finding.checks = (13, 0, 0);
-    let told = capture(Format::Table, |out| why::show(out, &view));
-    let verdict = told.split("Last verdict\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a verdict");
-    assert!(verdict.contains("drifted") && verdict.contains("repaired or adopted since then: "), "{told}");
-    assert!(!verdict.contains("checks:"), "{told}");
-    assert!(told.contains("13 ok"), "{told}");
+    let shown = capture(Format::Table, |out| why::show(out, &view));
+    let verdict = shown.split("Last verdict\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a verdict");
+    assert!(verdict.contains("drifted") && verdict.contains("repaired or adopted since then: "), "{shown}");
+    assert!(!verdict.contains("checks:"), "{shown}");
+    assert!(shown.contains("13 ok"), "{shown}");
 }
 
 #[test]

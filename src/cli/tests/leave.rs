@@ -1,5 +1,5 @@
-//! `remoor leave` against a fake daemon with prepared answers: the confirmation, the wait, and how nodes that left are
-//! shown.
+//! `remoor leave` against a fake daemon with prepared answers: the confirmation, the wait, and how
+//! nodes that left are shown.
 
 use super::transport::{Daemon, verb};
 use super::{local_status, views};
@@ -16,12 +16,12 @@ use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A fake daemon of a worker. After it was ordered to leave, it reports `after` more times that it is a node. With `refusal`
-/// it refuses the order.
-async fn worker(after: usize, refusal: Option<ApiFailure>, told: Arc<AtomicUsize>) -> Daemon {
-    let (asked, heard) = (Arc::new(AtomicUsize::new(0)), told.clone());
+/// A fake daemon of a worker. After it was ordered to leave, it reports `after` more times that it
+/// is a node. With `refusal` it refuses the order.
+async fn worker(after: usize, refusal: Option<ApiFailure>, orders: Arc<AtomicUsize>) -> Daemon {
+    let (asked, seen_orders) = (Arc::new(AtomicUsize::new(0)), orders.clone());
     let agent = move || {
-        let left = heard.load(Ordering::SeqCst) > 0 && asked.fetch_add(1, Ordering::SeqCst) >= after;
+        let left = seen_orders.load(Ordering::SeqCst) > 0 && asked.fetch_add(1, Ordering::SeqCst) >= after;
         async move {
             let mut view = local_status::agent();
             view.node.removed = left.then(|| "w1 left the cluster".to_owned());
@@ -30,7 +30,7 @@ async fn worker(after: usize, refusal: Option<ApiFailure>, told: Arc<AtomicUsize
         }
     };
     let order = move || {
-        told.fetch_add(1, Ordering::SeqCst);
+        orders.fetch_add(1, Ordering::SeqCst);
         async move {
             let until = "2026-03-12T12:01:09.000Z".to_owned();
             refusal.map_or_else(|| Ok(Json(LeaveReply { text: "w1 has left".to_owned(), until })), Err)
@@ -50,24 +50,24 @@ async fn run_leave(daemon: &Daemon, line: &str) -> (anyhow::Result<Exit>, (Strin
 
 #[tokio::test]
 async fn leave_waits_until_the_daemon_has_stopped() {
-    let told = Arc::new(AtomicUsize::new(0));
-    let daemon = worker(1, None, told.clone()).await;
+    let orders = Arc::new(AtomicUsize::new(0));
+    let daemon = worker(1, None, orders.clone()).await;
     let (ended, (text, talk)) = run_leave(&daemon, "remoor leave --yes").await;
     assert_eq!((ended.unwrap(), text.as_str()), (Exit::Done, "w1 has left\n"));
     assert!(talk.contains("waiting: the agent of") && talk.contains("nothing was cleaned up here"), "{talk}");
     assert!(talk.contains("next: systemctl disable --now remoor"), "{talk}");
     // The second time it has left already, and no order is sent.
     let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
-    assert_eq!((ended.unwrap(), told.load(Ordering::SeqCst)), (Exit::Done, 1));
+    assert_eq!((ended.unwrap(), orders.load(Ordering::SeqCst)), (Exit::Done, 1));
     assert!(talk.starts_with("nothing to do: w1 left"), "{talk}");
 }
 
 #[tokio::test]
 async fn leave_needs_confirmation_and_refuses_managers_with_a_next_step() {
-    let told = Arc::new(AtomicUsize::new(0));
-    let daemon = worker(0, None, told.clone()).await;
+    let orders = Arc::new(AtomicUsize::new(0));
+    let daemon = worker(0, None, orders.clone()).await;
     let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
-    assert_eq!((CommandError::from_error(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert_eq!((CommandError::from_error(&ended.unwrap_err()).exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(talk.contains("Nothing is cleaned up here"), "{talk}");
 
     let refusal = ApiFailure::new(Code::Refused, "m1 is a manager").next("remoor demote m1, then the same command");

@@ -1,4 +1,5 @@
-//! Tests of the command line: the output for given views, flags and documentation, and the behaviour with fake daemons.
+//! Tests of the command line: the output for given views, flags and documentation, and the
+//! behaviour with fake daemons.
 
 mod digest;
 mod flags;

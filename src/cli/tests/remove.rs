@@ -1,5 +1,5 @@
-//! `remoor remove` against a fake manager with prepared answers: the confirmation, the wait until a manager has left, and
-//! the list of removed nodes.
+//! `remoor remove` against a fake manager with prepared answers: the confirmation, the wait until a
+//! manager has left, and the list of removed nodes.
 
 use super::transport::{Daemon, verb};
 use super::{local_status, views};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A fake manager. It answers requests for the status with `answers` in turn (None: like a worker) and repeats the last one.
-/// Counts the orders.
+/// A fake manager. It answers requests for the status with `answers` in turn (None: like a worker)
+/// and repeats the last one. Counts the orders.
 async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> Daemon {
     let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
     let status = move || {
@@ -32,8 +32,8 @@ async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> 
         orders.fetch_add(1, Ordering::SeqCst);
         async move {
             assert_eq!((&body["order"], &body["force"]), (&"remove".into(), &true.into()));
-            let told = |node: &Value| json!({"node": node, "version": 1, "text": "ordered", "nothing_to_do": false, "queued": false});
-            let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(told).collect();
+            let order_view = |node: &Value| json!({"node": node, "version": 1, "text": "ordered", "nothing_to_do": false, "queued": false});
+            let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(order_view).collect();
             Json(json!({"version": 1, "orders": orders}))
         }
     };

@@ -1,5 +1,5 @@
-//! `remoor promote` and `remoor demote` against a fake manager with prepared answers: what they order, how they wait, and
-//! what is printed about managers.
+//! `remoor promote` and `remoor demote` against a fake manager with prepared answers: what they
+//! order, how they wait, and what is printed about managers.
 
 use super::transport::{Daemon, verb};
 use super::{local_status, views};
@@ -37,8 +37,8 @@ fn status(nodes: Vec<NodeView>) -> StatusView {
     StatusView { nodes, ..views::clean_status() }
 }
 
-/// A fake manager. It answers requests for the status with `answers` in turn, and repeats the last one; the first request
-/// resolves the names. It answers an order with a warning.
+/// A fake manager. It answers requests for the status with `answers` in turn, and repeats the last
+/// one; the first request resolves the names. It answers an order with a warning.
 async fn cluster(answers: Vec<Result<StatusView, ApiFailure>>, asked: Arc<AtomicUsize>) -> Daemon {
     let answers = Arc::new(answers);
     let status = move || {
@@ -51,14 +51,14 @@ async fn cluster(answers: Vec<Result<StatusView, ApiFailure>>, asked: Arc<Atomic
         }
     };
     let order = |Json(body): Json<Value>| async move {
-        let told = |node: &Value| {
+        let answer = |node: &Value| {
             json!({"node": node, "version": 1, "text": format!("{}: ordered", node.as_str().unwrap_or_default()),
                 "nothing_to_do": false, "queued": false})
         };
         if body["nodes"] == json!(["m1"]) {
             return Err(ApiFailure::new(Code::Refused, "m1 is the only manager"));
         }
-        let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(told).collect();
+        let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(answer).collect();
         Ok(Json(json!({"version": 1, "orders": orders, "warnings": ["2 managers survive no loss"]})))
     };
     let agent = || async {
@@ -84,12 +84,12 @@ async fn promote_waits_until_the_node_votes() {
     assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::Done);
     let (answer, talk) = out.captured_text();
     assert_eq!(answer, "w1: ordered\nw1 votes now\n");
-    let said = [
+    let text = [
         "warning: 2 managers survive no loss",
         "waiting: w1: promoting: it is away",
         "waiting: w1: learner 120 behind",
     ];
-    assert_eq!(talk.lines().collect::<Vec<_>>(), said, "each reason once, and no new line if only a number changed");
+    assert_eq!(talk.lines().collect::<Vec<_>>(), text, "each reason once, and no new line if only a number changed");
 }
 
 #[tokio::test]
@@ -222,8 +222,8 @@ fn nodes_shows_the_state_of_managers_and_what_they_wait_for() {
         "#]],
     );
     let facts = nodes::facts(&view.nodes[2], &views::as_of());
-    let told = "demoting: waiting for quorum, 1 of 3 managers answer".to_owned();
-    assert_eq!(facts[3], ("manager", told));
+    let expected = "demoting: waiting for quorum, 1 of 3 managers answer".to_owned();
+    assert_eq!(facts[3], ("manager", expected));
     assert!(nodes::facts(&view.nodes[6], &views::as_of()).iter().all(|(name, _)| *name != "manager"));
 }
 
@@ -234,14 +234,14 @@ fn an_absent_manager_holds_a_vote_only_if_it_is_a_voter() {
         manager: manager.map(str::to_owned),
         ..node("m2", "manager", state, None, None)
     };
-    for (view, said) in [
+    for (view, expected) in [
         (gone(Some("voter"), "voter"), "and holds a vote; next, on m2: systemctl restart remoor"),
         (gone(Some("learner"), "learner"), "and becomes a voter when it is back; next, on m2"),
         (gone(None, "promoting"), "to cancel that: remoor demote m2"),
     ] {
         let out = Out::memory(Format::Table, false);
         nodes::list(&out, &status(vec![view])).unwrap();
-        assert!(out.captured_text().1.contains(said), "{said}: {}", out.captured_text().1);
+        assert!(out.captured_text().1.contains(expected), "{expected}: {}", out.captured_text().1);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Commands whose daemon does not run, refuses, or has no quorum; and how jobs are followed. The fake daemon speaks real HTTP
-//! with prepared answers.
+//! Commands whose daemon does not run, refuses, or has no quorum; and how jobs are followed. The
+//! fake daemon speaks real HTTP with prepared answers.
 
 use super::views;
 use crate::cli::api::Api;
@@ -195,11 +195,11 @@ async fn an_order_for_several_nodes_is_one_request() {
         async move {
             assert_eq!(body["nodes"], serde_json::json!(["w1", "w2"]));
             assert_eq!((&body["order"], &body["force"]), (&Value::from("resetup"), &Value::from(true)));
-            let told = |node: &str| {
+            let order_view = |node: &str| {
                 serde_json::json!({"node": node, "version": 1, "text": format!("{node}: queued"),
                 "nothing_to_do": false, "queued": true})
             };
-            Json(serde_json::json!({"version": 1, "orders": [told("w2"), told("w1")]}))
+            Json(serde_json::json!({"version": 1, "orders": [order_view("w2"), order_view("w1")]}))
         }
     };
     let router = fleet_with_a_job(Arc::default(), JobState::Done).route("/v1/orders", post(orders));

@@ -94,9 +94,9 @@ pub fn order(line: &str) -> Result<()> {
     let mut stream = UnixStream::connect(Place::ground()).context("no loopback hosts are up")?;
     stream.set_read_timeout(Some(END))?;
     stream.write_all(format!("{line}\n").as_bytes())?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said)?;
-    ensure!(said == "ok\n", "{}", said.trim());
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    ensure!(text == "ok\n", "{}", text.trim());
     Ok(())
 }
 
@@ -127,10 +127,10 @@ pub fn run_base() -> Result<()> {
 
 /// Waits for the end of the demo's pipe, which ends the hosts unless they are to be kept.
 fn hold(end: &Sender<()>, kept: &AtomicBool) {
-    let mut told = Vec::new();
-    let _ended_as_well = std::io::stdin().read_to_end(&mut told);
-    kept.store(!told.is_empty(), Ordering::SeqCst);
-    if told.is_empty() {
+    let mut message = Vec::new();
+    let _ended_as_well = std::io::stdin().read_to_end(&mut message);
+    kept.store(!message.is_empty(), Ordering::SeqCst);
+    if message.is_empty() {
         let _ending_already = end.send(());
     }
 }
@@ -176,8 +176,8 @@ fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<(
             // A caller that sends nothing does not keep others waiting.
             let _no_limit = stream.set_read_timeout(Some(END));
             let _short = BufReader::new(&stream).take(ORDER_MAX).read_line(&mut line);
-            let said = handle_order(line.trim(), &relay, &end, &kept);
-            let _the_caller_is_gone = stream.write_all(said.as_bytes());
+            let text = handle_order(line.trim(), &relay, &end, &kept);
+            let _the_caller_is_gone = stream.write_all(text.as_bytes());
         }
     });
     Ok(())

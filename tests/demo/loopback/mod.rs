@@ -1,6 +1,7 @@
-//! Five hosts without root: ordinary processes of this user on one machine. Each has an address, a directory tree, an SSH
-//! server, an agent and real services of its own; the kernel, its boot id and the user are shared. Nothing outside the
-//! base directory is written, and only what the hosts started is ever ended.
+//! Five hosts without root: ordinary processes of this user on one machine. Each has an address, a
+//! directory tree, an SSH server, an agent and real services of its own; the kernel, its boot id
+//! and the user are shared. Nothing outside the base directory is written, and only what the hosts
+//! started is ever ended.
 //!
 //! ```text
 //!   demo ── ground (relay) ─┬─ host m1 ─┬─ sshd ── executor ── playbook
@@ -228,12 +229,12 @@ impl World for Loopback {
     }
 
     fn keep(self: Box<Self>) -> Result<String> {
-        let (place, own) = (self.place().clone(), std::env::current_exe()?);
-        let (base, own, remoor) = (place.base.display(), own.display(), self.programs.remoor.display());
+        let (place, demo) = (self.place().clone(), std::env::current_exe()?);
+        let (base, demo, remoor) = (place.base.display(), demo.display(), self.programs.remoor.display());
         let text = format!(
             "remoor on m1:       REMOOR_SOCKET={} {remoor} status\n\
              a shell on a host:  ssh -F {base}/ssh_config w1    (its files: {base}/w1, its services: ./ctl there)\n\
-             disconnect w1:      {own} cut w1\nreconnect w1:       {own} heal w1\n",
+             disconnect w1:      {demo} cut w1\nreconnect w1:       {demo} heal w1\n",
             place.socket("m1").display()
         );
         self.ground.keep()?;

@@ -129,8 +129,8 @@ impl Place {
 /// Removes what an earlier run left in `base`. An error if it belongs to another user.
 pub fn remove(base: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(base) else { return Ok(()) };
-    let own = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
-    ensure!(own, "{} exists and is not a directory of this user", base.display());
+    let is_ours = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
+    ensure!(is_ours, "{} exists and is not a directory of this user", base.display());
     fs::remove_dir_all(base).with_context(|| format!("removing {}", base.display()))
 }
 
@@ -167,8 +167,8 @@ impl Programs {
 /// The directory next to the build directory into which `tests/tools.sh` downloads programs without
 /// root.
 pub fn tools() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let dir = own.ancestors().nth(3)?.join("tools/bin");
+    let program = std::env::current_exe().ok()?;
+    let dir = program.ancestors().nth(3)?.join("tools/bin");
     dir.is_dir().then_some(dir)
 }
 
@@ -179,7 +179,7 @@ fn program(name: &str) -> Option<PathBuf> {
 
 /// The search path of the hosts' processes.
 pub fn search_path() -> String {
-    let own = std::env::var("PATH").unwrap_or_default();
+    let path = std::env::var("PATH").unwrap_or_default();
     let fetched = tools().map(|dir| format!("{}:", dir.display())).unwrap_or_default();
-    format!("{fetched}{own}:/usr/sbin:/sbin:/usr/bin:/bin")
+    format!("{fetched}{path}:/usr/sbin:/sbin:/usr/bin:/bin")
 }

@@ -40,11 +40,11 @@ fn parent(pid: i32) -> Option<i32> {
 
 /// Kills all descendants of the calling process, including new ones, and reaps them.
 pub fn end_all_below_me() -> Result<()> {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let me = rustix::process::getpid().as_raw_nonzero().get();
     let limit = Instant::now() + END_LIMIT;
     loop {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-        let left = Tree::read().descendants(own);
+        let left = Tree::read().descendants(me);
         if left.is_empty() {
             return Ok(());
         }

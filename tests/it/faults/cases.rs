@@ -56,8 +56,8 @@ fn join_twice() {
     fs::create_dir(&again).expect("made");
     fs::copy(key, again.join("node.key")).expect("copied");
     let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&again).bounded_output();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("it is not joined a second time"), "{text}");
     // Another machine of that name with another key.
     let other = again.with_file_name("other");
     let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&other).bounded_output();

@@ -226,13 +226,14 @@ fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
         let path = format!("/v1/history?node={}&limit=1000", name(key));
         let history = cluster.wait_until("a journal", |c| c.get::<HistoryView>(c.leader()?, &path).ok());
         // After a long round the answer contains only the newest thousand items.
-        let told = history.items.first().filter(|_| history.items.len() >= 1_000).map_or(0, |oldest| oldest.at.0);
+        let oldest_kept =
+            history.items.first().filter(|_| history.items.len() >= 1_000).map_or(0, |oldest| oldest.at.0);
         let items = history.items.iter().filter(|item| item.index > since);
         let mut there: Vec<u64> =
             items.filter(|i| format!("{:?}", i.what).contains("maintenance")).map(|i| i.at.0).collect();
         there.sort_unstable();
         let mut wanted: Vec<(u64, u64)> =
-            acked.iter().filter(|a| a.key == key && a.from > told).map(|a| (a.from, a.value)).collect();
+            acked.iter().filter(|a| a.key == key && a.from > oldest_kept).map(|a| (a.from, a.value)).collect();
         wanted.sort_unstable();
         let mut there = there.into_iter().peekable();
         for (from, value) in wanted {

@@ -86,9 +86,9 @@ impl Cluster {
         if at == 0 {
             let mut init = self.command(0);
             init.args(["init", "--json", "--name", &name, "--advertise", &address, "--dir"]).arg(self.home(0));
-            let told: Value = serde_json::from_slice(&run_successfully(&mut init).stdout).expect("JSON");
+            let output: Value = serde_json::from_slice(&run_successfully(&mut init).stdout).expect("JSON");
             for role in ["manager", "worker"] {
-                let token = told[format!("{role}_token")].as_str().expect("a token");
+                let token = output[format!("{role}_token")].as_str().expect("a token");
                 fs::write(self.dir.path().join(role), token).expect("written");
             }
             return;

@@ -37,8 +37,8 @@ pub fn check(first: u64, ops: &[Op]) -> Result<(), String> {
         ops.iter().filter_map(|op| if let Act::Read(v) = op.act { Some(v) } else { None }).collect();
     // A read without an answer says nothing. An unanswered write whose value no read returned need
     // not have happened.
-    let told = |op: &&Op| op.answered.is_some() || matches!(op.act, Act::Write(v) if read.contains(&v));
-    let mut ops: Vec<Op> = ops.iter().filter(told).copied().collect();
+    let counts = |op: &&Op| op.answered.is_some() || matches!(op.act, Act::Write(v) if read.contains(&v));
+    let mut ops: Vec<Op> = ops.iter().filter(counts).copied().collect();
     ops.sort_by_key(|op| (op.asked, op.ends()));
     let mut search = Search { ops: &ops, tried: HashSet::new(), deepest: Vec::new() };
     search.run(first)

@@ -91,8 +91,8 @@ fn items(source: &str) -> Vec<String> {
             let code = line.split("//").next().unwrap_or_default().trim();
             item.push(' ');
             item += code;
-            let own = line.strip_prefix(indent).is_some_and(|rest| !rest.starts_with(' '));
-            if own && (code.ends_with('}') || code.ends_with(';')) {
+            let ends_item = line.strip_prefix(indent).is_some_and(|rest| !rest.starts_with(' '));
+            if ends_item && (code.ends_with('}') || code.ends_with(';')) {
                 break;
             }
         }

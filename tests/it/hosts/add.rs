@@ -66,25 +66,25 @@ fn status(lab: &Lab) -> Result<Value> {
 
 fn check_addition(lab: &Lab) -> Result<()> {
     let ip = lab.host("w1").ip.to_string();
-    let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
-    let print = told.split(' ').nth(1).context("a fingerprint")?;
+    let listed = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
+    let print = listed.split(' ').nth(1).context("a fingerprint")?;
     let add = ["node", "add", &ip, "--name", "w1"];
     // The host key is not confirmed, or another key is: nothing may change on the machine.
     for more in [&[][..], &["--fingerprint", "SHA256:other"]] {
         let refused = lab.exec("m1", &[&[REMOOR], &add[..], more].concat())?;
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        ensure!(refused.code == 4 && said.contains(print), "{said}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        ensure!(refused.code == 4 && message.contains(print), "{message}");
     }
     ensure!(!lab.exec("w1", &["test", "-e", REMOOR])?.ok(), "something was installed");
     let add = [&add[..], &["--fingerprint", print]].concat();
-    let said = run_on_m1(lab, &add)?;
-    ensure!(said.starts_with("w1 is node "), "{said}");
+    let message = run_on_m1(lab, &add)?;
+    ensure!(message.starts_with("w1 is node "), "{message}");
     let shown = status(lab)?;
     let w1 = row(&shown, "w1").context("w1 in the status")?;
     ensure!(w1["presence"] == "alive" && w1["role"] == "worker", "{w1:#}");
     ensure!(w1["ssh_fingerprints"].to_string().contains(print), "{w1:#}");
     let again = run_on_m1(lab, &add)?;
-    ensure!(again == said, "adding again: {again}");
+    ensure!(again == message, "adding again: {again}");
     let other = lab.exec("m1", &[REMOOR, "node", "add", &ip, "--name", "w2", "--fingerprint", print])?;
     ensure!(other.code == 5 && String::from_utf8_lossy(&other.stderr).contains("already"), "w1 became w2");
     Ok(())
@@ -142,7 +142,7 @@ fn set_up(lab: &Lab) -> Result<()> {
 /// confirmed, and added if a file confirms the keys.
 fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
     let add = |more: &[&str]| lab.exec("m1", &[&[REMOOR, "node", "add"], more].concat());
-    let said = |output: &crate::lab::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr_of = |output: &crate::lab::Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let known = |names: &[&str]| -> Result<()> {
         let mut file = String::new();
         for name in names {
@@ -152,23 +152,23 @@ fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
         lab.push("m1", file.as_bytes(), "/root/known", 0o644)
     };
     let unseen = add(&["--all"])?;
-    ensure!(unseen.code == 4 && said(&unseen).contains("was not confirmed"), "{}", said(&unseen));
+    ensure!(unseen.code == 4 && stderr_of(&unseen).contains("was not confirmed"), "{}", stderr_of(&unseen));
     known(&["w2"])?;
     let half = add(&["--all", "--known-hosts", "/root/known"])?;
-    ensure!(half.code == 4 && said(&half).contains("nothing was changed"), "{}", said(&half));
+    ensure!(half.code == 4 && stderr_of(&half).contains("nothing was changed"), "{}", stderr_of(&half));
     for name in ["w2", "w3"] {
         ensure!(!lab.exec(name, &["test", "-e", REMOOR])?.ok(), "something was installed on {name}");
     }
     known(&["w2", "w3"])?;
     let done = add(&["--group", "rest", "--known-hosts", "/root/known"])?;
-    ensure!(done.ok() && done.text().matches("and alive").count() == 2, "{}{}", done.text(), said(&done));
+    ensure!(done.ok() && done.text().matches("and alive").count() == 2, "{}{}", done.text(), stderr_of(&done));
     let shown = status(lab)?;
     for name in ["w2", "w3"] {
         let node = row(&shown, name).with_context(|| format!("{name} in the status"))?;
         ensure!(node["presence"] == "alive", "{node:#}");
     }
     let again = add(&["--all", "--known-hosts", "/root/known"])?;
-    ensure!(again.ok() && said(&again).contains("nothing to do"), "{}", said(&again));
+    ensure!(again.ok() && stderr_of(&again).contains("nothing to do"), "{}", stderr_of(&again));
     Ok(())
 }
 
@@ -192,8 +192,8 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
     let host = |text: String| serde_json::from_str::<Value>(&text).context("a host's variables");
     let mut both = (one, Value::Null);
     let same = wait_for("remoor and Ansible to say the same", PATIENCE, || {
-        let own = host(run_on_m1(lab, &["inventory", "--host", "w1"]).ok()?).ok()?;
-        both = (host(ask(&["ansible-inventory", "--host", "w1"]).ok()?).ok()?, own);
+        let by_remoor = host(run_on_m1(lab, &["inventory", "--host", "w1"]).ok()?).ok()?;
+        both = (host(ask(&["ansible-inventory", "--host", "w1"]).ok()?).ok()?, by_remoor);
         (both.0 == both.1).then_some(())
     });
     same.with_context(|| format!("remoor says {:#}, and Ansible {:#}", both.1, both.0))?;
@@ -202,8 +202,8 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
     let key = lab.read("w1", "/etc/ssh/ssh_host_ed25519_key.pub")?;
     let known = format!("{} {}", lab.host("w1").ip, String::from_utf8_lossy(&key));
     lab.push("m1", known.as_bytes(), "/root/.ssh/known_hosts", 0o600)?;
-    let said = ask(&ping)?;
-    ensure!(said.contains("w1 | SUCCESS") && said.contains("pong"), "{said}");
+    let message = ask(&ping)?;
+    ensure!(message.contains("w1 | SUCCESS") && message.contains("pong"), "{message}");
     Ok(())
 }
 

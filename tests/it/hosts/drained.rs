@@ -13,17 +13,17 @@ const ETCD: &str = "/etc/etcd-contiv.env";
 
 fn drain_a_manager(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
-    let told = drain_and_check(c);
+    let result = drain_and_check(c);
     // A failed story may have left it in any of these states.
     c.run_with_retry("m1", &["resume", "m3"])?;
     c.run_with_retry("m1", &["commission", "m3"])?;
-    told?;
+    result?;
     wait_quiet(c)
 }
 
 fn drain_and_check(c: &Cluster) -> Result<()> {
-    let said = run_expecting(c, "m1", 4, &["drain", "m3", "--no-input"])?;
-    ensure!(said.contains("--confirm m3"), "{said}");
+    let text = run_expecting(c, "m1", 4, &["drain", "m3", "--no-input"])?;
+    ensure!(text.contains("--confirm m3"), "{text}");
     ensure!(c.node("m3")?["availability"] == "active", "a refused order changed it");
     run_expecting(c, "m1", 0, &["drain", "m3", "--confirm", "m3"])?;
     let m3 = c.node("m3")?;
@@ -35,16 +35,16 @@ fn drain_and_check(c: &Cluster) -> Result<()> {
     let voters = raft["members"].as_array().into_iter().flatten().filter(|m| m["is"] != "learner").count();
     ensure!(voters == 3, "{raft:#}");
     // Two of three etcd members are left, and each of them is needed.
-    let said = run_expecting(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
-    ensure!(said.contains("m2 is needed"), "{said}");
+    let text = run_expecting(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
+    ensure!(text.contains("m2 is needed"), "{text}");
     let runs = five::runs(&c.lab, "m3")?.len();
     for order in [&["commission", "m3"][..], &["resetup", "m3", "--force"], &["adopt", "m3"]] {
         run_expecting(c, "m1", 4, order)?;
     }
     ensure!(c.ran_since("m3", runs)?.is_empty(), "something ran on a drained node");
     run_expecting(c, "m1", 0, &["status", "--exit-code"])?;
-    let said = run_expecting(c, "m1", 0, &["resume", "m3"])?;
-    ensure!(said.contains("remoor commission m3"), "{said}");
+    let text = run_expecting(c, "m1", 0, &["resume", "m3"])?;
+    ensure!(text.contains("remoor commission m3"), "{text}");
     run_expecting(c, "m1", 0, &["commission", "m3"])?;
     c.wait("m3 to serve again", |s| {
         let m3 = row(s, "m3")?;

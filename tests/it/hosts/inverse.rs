@@ -62,7 +62,7 @@ fn provision_and_clean_up(c: &Cluster) -> Result<()> {
         c.lab.push(host, CHRONY.as_bytes(), UNIT, 0o644)?;
         c.lab.shell(host, "systemctl daemon-reload; cp -p /etc/chrony/chrony.conf /root/chrony.conf")?;
     }
-    let told = with_fleet(c, fleet_with_chrony, |c| {
+    let result = with_fleet(c, fleet_with_chrony, |c| {
         run_expecting(c, "m1", 0, &["update", "w2"])?;
         check_cleanup(c)
     });
@@ -70,7 +70,7 @@ fn provision_and_clean_up(c: &Cluster) -> Result<()> {
         let script = format!("systemctl disable --now chrony 2>&1; rm -f {UNIT}; systemctl daemon-reload");
         c.lab.shell(host, &script)?;
     }
-    told?;
+    result?;
     for host in ["w1", "w2"] {
         run_expecting(c, "m1", 0, &["update", host])?;
         c.lab.shell(host, "mv /root/chrony.conf /etc/chrony/chrony.conf")?;

@@ -66,8 +66,8 @@ fn pairs(services: &[&str]) -> Vec<(String, String)> {
 
 /// Whether a reason says that netplugin's unit lacks this property.
 fn names(verdict: &Value, property: &str) -> bool {
-    let said = |r: &Value| r["text"].as_str().is_some_and(|t| t.contains("netplugin") && t.contains(property));
-    verdict["reasons"].as_array().is_some_and(|all| all.iter().any(said))
+    let mentions = |r: &Value| r["text"].as_str().is_some_and(|t| t.contains("netplugin") && t.contains(property));
+    verdict["reasons"].as_array().is_some_and(|all| all.iter().any(mentions))
 }
 
 fn not_enabled(c: &Cluster) -> Result<()> {
@@ -95,15 +95,15 @@ fn not_enabled(c: &Cluster) -> Result<()> {
 fn agent_down(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let (runs, no) = (five::runs(&c.lab, "w1")?.len(), absences(c, "w1")? + 1);
-    let said = || -> Result<usize> {
+    let count_notices = || -> Result<usize> {
         let script = "journalctl -u remoor --no-pager | grep -c 'w1: its host answers on SSH' || :";
         let each = five::MASTERS.iter().map(|m| Ok(c.lab.shell(m, script)?.trim().parse::<usize>()?));
         each.sum()
     };
-    let before = said()?;
+    let before = count_notices()?;
     kill_daemon(c, "w1")?;
     presence(c, "w1", "agent-down")?;
-    wait_for("a notice to be sent", PATIENCE, || said().ok().filter(|count| *count > before))?;
+    wait_for("a notice to be sent", PATIENCE, || count_notices().ok().filter(|count| *count > before))?;
     let check = c.run("m1", &["check", "w1"])?;
     ensure!(check.code == 0, "check says {} {}", check.code, String::from_utf8_lossy(&check.stderr));
     // Drift on a host whose agent is silent: the manager only tests whether the host answers and
@@ -127,7 +127,7 @@ fn agent_down(c: &Cluster) -> Result<()> {
     })?;
     ensure!(c.ran_since("w1", runs)? == pairs(&["nginx"]), "ran {:?}", c.ran_since("w1", runs)?);
     presence(c, "w1", "agent-down")?;
-    ensure!(said()? == before + 1, "{} notices", said()? - before);
+    ensure!(count_notices()? == before + 1, "{} notices", count_notices()? - before);
     revive(c, "w1")?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
@@ -180,12 +180,13 @@ fn service_stopped(c: &Cluster) -> Result<()> {
 fn ports(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w2")?.len();
-    let own = format!("w2: {{ansible_host: {}", c.lab.host("w2").ip);
+    let address = format!("w2: {{ansible_host: {}", c.lab.host("w2").ip);
     let no = during_absence(c, "w2", |c| {
         c.apply(|path, text| match path {
-            "inventory.yml" => {
-                super::operator::fleet_with_hooks(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389")))
-            }
+            "inventory.yml" => super::operator::fleet_with_hooks(
+                path,
+                text.replace(&address, &format!("{address}, etcd_client_port: 2389")),
+            ),
             _ => super::operator::fleet_with_hooks(path, text),
         })
     })?;

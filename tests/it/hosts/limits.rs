@@ -28,7 +28,7 @@ pub const ALL: &[Story] = &[
     ("X2 a playbook hangs", hanging_playbook),
 ];
 
-// --- absences -----------------------------------------------------------------------------------------------------------
+// --- absences ---
 
 /// The number of journal items of a node about absences, their verdicts, and work.
 fn events(c: &Cluster, host: &str) -> Result<usize> {
@@ -41,7 +41,7 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     let mut before = c.node("w1")?;
-    let (unanswered, mut told) = (number(&before, "unanswered")?, events(c, "w1")?);
+    let (unanswered, mut known_events) = (number(&before, "unanswered")?, events(c, "w1")?);
     let units = ["etcd-proxy-contiv.service", "netplugin.service", "nginx.service", "remoor.service"];
     let pids = || units.iter().map(|unit| five::main_pid(&c.lab, "w1", unit)).collect::<Result<Vec<_>>>();
     let then = pids()?;
@@ -70,7 +70,7 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
         // If this machine stalled, the interruption lasted longer than intended.
         if took.as_millis() > 3500 || stalls.longest().as_millis() > 1000 {
             wait_quiet(c)?;
-            (before, told) = (c.node("w1")?, events(c, "w1")?);
+            (before, known_events) = (c.node("w1")?, events(c, "w1")?);
         } else {
             round += 1;
         }
@@ -82,7 +82,7 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
     let why: Value = serde_json::from_str(&c.ask(&["why", "w1", "-o", "json"])?)?;
     ensure!(number(&why["node"], "unanswered")? > unanswered, "{why:#}");
     ensure!(after["absences"] == before["absences"], "a blip became an absence: {after:#}");
-    ensure!(events(c, "w1")? == told && after["job"].is_null(), "{:#?}", c.history("w1")?.last());
+    ensure!(events(c, "w1")? == known_events && after["job"].is_null(), "{:#?}", c.history("w1")?.last());
     ensure!(c.ran_since("w1", runs)?.is_empty() && pids()? == then, "not quiet");
     Ok(())
 }
@@ -137,14 +137,14 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["remedy"] == held, "{verdict:#}");
     let items = c.history("w2")?;
-    let told =
+    let reported =
         items.iter().rfind(|i| i["what"] == "concluded" && i["finding"]["absence"] == no).context("a verdict")?;
-    let (from, told) = (items.len(), number(told, "at")?);
+    let (from, reported) = (items.len(), number(reported, "at")?);
     c.wait("w2 to be set up", |s| (!row(s, "w2")?["job"].is_null()).then_some(()))?;
     // Measured by the journal's own clock, so that a slow machine does not matter.
     let items = c.history("w2")?.split_off(from);
     let opened = items.iter().find(|i| i["what"] == "job-opened").context("a job")?;
-    let held = Duration::from_millis(number(opened, "at")?.saturating_sub(told));
+    let held = Duration::from_millis(number(opened, "at")?.saturating_sub(reported));
     ensure!(held >= FLAPS, "set up {held:?} after the verdict");
     wait_until_repaired(c, "w2")?;
     let node = c.node("w2")?;
@@ -156,7 +156,7 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-// --- failures -----------------------------------------------------------------------------------------------------------
+// --- failures ---
 
 /// Thirty lines, of which the last twenty are kept.
 const FAIL: &[u8] = b"seq 1 29; echo the reason is here >&2; exit 2\n";
@@ -193,9 +193,9 @@ fn check_failure_report(c: &Cluster, host: &str, job: u64, phase: &str) -> Resul
 fn fail_and_retry(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w1", FAIL, hook, 0o644)?;
-    let told = check_failing_phase(c, hook, phase, each);
+    let result = check_failing_phase(c, hook, phase, each);
     c.lab.shell("w1", &format!("rm -f {hook}"))?;
-    told
+    result
 }
 
 fn check_failing_phase(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
@@ -232,9 +232,9 @@ fn check_failing_phase(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> R
 fn provisioned_wrong(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w1", format!("echo '# as the playbook likes it' >> {NETPLUGIN}\n").as_bytes(), HOOK_WRITTEN, 0o644)?;
-    let told = check_wrong_provisioning(c);
+    let result = check_wrong_provisioning(c);
     c.lab.shell("w1", &format!("rm -f {HOOK_WRITTEN}"))?;
-    told?;
+    result?;
     run_expecting(c, "m1", 0, &["resume", "w1"])?;
     wait_until_repaired(c, "w1")?;
     wait_quiet(c)?;
@@ -255,8 +255,8 @@ fn check_wrong_provisioning(c: &Cluster) -> Result<()> {
     ensure!(job["state"] == "held" && attempts.len() == 1, "{job:#}");
     let failure = &attempts[0]["closed"][1]["failed"];
     ensure!(failure["class"] == "provisioned-wrong" && failure["phase"] == "verify", "{job:#}");
-    for said in [c.ask(&["job", "show", &job["id"].to_string()])?, c.ask(&["why", "w1"])?] {
-        ensure!(said.contains(&format!("not as rendered: {NETPLUGIN}")), "{said}");
+    for text in [c.ask(&["job", "show", &job["id"].to_string()])?, c.ask(&["why", "w1"])?] {
+        ensure!(text.contains(&format!("not as rendered: {NETPLUGIN}")), "{text}");
     }
     run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
     // Longer than all pauses between retries, had a step failed.
@@ -270,9 +270,9 @@ fn check_wrong_provisioning(c: &Cluster) -> Result<()> {
 fn decommissioning_fails(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w2", FAIL, HOOK_CLEANUP, 0o644)?;
-    let told = check_failing_decommission(c);
+    let result = check_failing_decommission(c);
     c.lab.shell("w2", &format!("rm -f {HOOK_CLEANUP}"))?;
-    told?;
+    result?;
     run_expecting(c, "m1", 0, &["commission", "w2"])?;
     wait_quiet(c)
 }
@@ -299,7 +299,7 @@ fn check_failing_decommission(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-// --- playbooks ----------------------------------------------------------------------------------------------------------
+// --- playbooks ---
 
 fn daemons(c: &Cluster) -> Result<Vec<u32>> {
     five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
@@ -353,7 +353,7 @@ fn hang_and_check(c: &Cluster) -> Result<()> {
     let asleep = |c: &Cluster| c.lab.processes("w1").iter().filter(|p| p.command.contains("611")).count();
     let then = daemons(c)?;
     c.lab.push("w1", HANG, HOOK_PROVISION, 0o644)?;
-    let told = (|| {
+    let result = (|| {
         run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
         wait_for("the playbook to hang", PATIENCE, || (asleep(c) >= 3).then_some(()))?;
         let job = c.wait("the playbook to be ended", |s| {
@@ -367,7 +367,7 @@ fn hang_and_check(c: &Cluster) -> Result<()> {
         Ok(())
     })();
     c.lab.shell("w1", &format!("rm -f {HOOK_PROVISION}"))?;
-    told?;
+    result?;
     wait_until_repaired(c, "w1")?;
     // The processes of another attempt that began before the hook was removed are ended too.
     wait_for("the group of the playbook to be gone", PATIENCE, || (asleep(c) == 0).then_some(()))?;

@@ -29,8 +29,8 @@ fn wait_until_reachable(c: &Cluster) -> Result<()> {
 }
 
 fn has_condition(row: &Value, is: &str, why: &str) -> bool {
-    let said = |one: &Value| one["is"] == is && one["why"].as_str().is_some_and(|text| text.contains(why));
-    row["conditions"].as_array().is_some_and(|all| all.iter().any(said))
+    let matches_it = |one: &Value| one["is"] == is && one["why"].as_str().is_some_and(|text| text.contains(why));
+    row["conditions"].as_array().is_some_and(|all| all.iter().any(matches_it))
 }
 
 /// Checks for a while that w1 is alive, nothing runs on it, and it has no absence and no failure.
@@ -87,8 +87,8 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
     c.lab.block(&old, "w1")?;
     c.wait("the leader to say that it does not reach w1", |s| (unreachable_from(s)? == [old.as_str()]).then_some(()))?;
-    let told = c.ask(&["status"])?;
-    ensure!(told.contains(&format!("unreachable-from: {old} since")), "{told}");
+    let output = c.ask(&["status"])?;
+    ensure!(output.contains(&format!("unreachable-from: {old} since")), "{output}");
     ensure!(!c.node("w1")?["unreachable_since"][&old].is_null(), "since when?");
     check_unchanged_for_a_while(c, &absences, runs)?;
     ensure!(c.leader()? == old, "the leadership was transferred without need");
@@ -112,11 +112,11 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     c.apply(fleet_with_hooks)?;
     drift(c)?;
     let order = c.run(other, &["resetup", "w1", "--detach"])?;
-    let said = order.text() + &String::from_utf8_lossy(&order.stderr);
-    ensure!(said.contains("blocked: no route to w1"), "exit {}: {said}", order.code);
+    let message = order.text() + &String::from_utf8_lossy(&order.stderr);
+    ensure!(message.contains("blocked: no route to w1"), "exit {}: {message}", order.code);
     c.wait("the order to be blocked", |s| has_condition(row(s, "w1")?, "blocked", "no route to w1").then_some(()))?;
-    for told in [c.ask(&["status"])?, c.ask(&["why", "w1"])?, c.ask(&["job", "list"])?] {
-        ensure!(told.contains("blocked: no route to w1"), "{told}");
+    for output in [c.ask(&["status"])?, c.ask(&["why", "w1"])?, c.ask(&["job", "list"])?] {
+        ensure!(output.contains("blocked: no route to w1"), "{output}");
     }
     check_unchanged_for_a_while(c, &absences, runs)?;
     ensure!(has_condition(&c.node("w1")?, "blocked", "no route to w1"), "{:#}", c.node("w1")?);

@@ -15,17 +15,17 @@ fn address_changes_and_returns(c: &Cluster) -> Result<()> {
     let home = c.lab.host("w1").ip;
     // An ansible_host is set by the operator and would not change. This fleet leaves the address of
     // w1 to remoor.
-    let own = format!("w1: {{ansible_host: {home}}}");
+    let home_line = format!("w1: {{ansible_host: {home}}}");
     c.apply(|path, text| match path {
         "inventory.yml" => {
-            assert!(text.contains(&own), "no {own}");
-            fleet_with_hooks(path, text.replace(&own, "w1: {}"))
+            assert!(text.contains(&home_line), "no {home_line}");
+            fleet_with_hooks(path, text.replace(&home_line, "w1: {}"))
         }
         _ => fleet_with_hooks(path, text),
     })?;
-    let told = there_and_back(c, home);
+    let result = there_and_back(c, home);
     c.apply(fleet_with_hooks)?;
-    told?;
+    result?;
     wait_quiet(c)
 }
 
@@ -89,16 +89,16 @@ fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
     // Announces the address to the neighbours, which may still have the MAC address of w1 in their
     // tables.
     c.lab.shell("w2", &format!("ip addr add {old}/24 dev eth0 && (arping -q -c 2 -A -I eth0 {old} || true)"))?;
-    let told = (|| {
+    let result = (|| {
         c.wait("its host to answer", |s| (row(s, "w1")?["presence"] == "agent-down").then_some(()))?;
         let leader = c.leader()?;
         let check = c.run(&leader, &["check", "w1"])?;
-        let said = format!("{}{}", check.text(), String::from_utf8_lossy(&check.stderr));
-        ensure!(check.code != 0 && said.contains("host key"), "{said}");
+        let message = format!("{}{}", check.text(), String::from_utf8_lossy(&check.stderr));
+        ensure!(check.code != 0 && message.contains("host key"), "{message}");
         let after = logins_of(c, "w2")?;
         ensure!(after == let_in, "w2 was taken for w1: {let_in} logins became {after}");
         Ok(())
     })();
     c.lab.shell("w2", &format!("ip addr del {old}/24 dev eth0")).context("giving the address back")?;
-    told
+    result
 }

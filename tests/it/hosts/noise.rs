@@ -25,8 +25,8 @@ fn live_drift(c: &Cluster) -> Result<()> {
     })?;
     ensure!(finding["remedy"]["do"] == "report" && finding["absence"].is_null(), "{finding:#}");
     ensure!(finding["occasion"] == "live", "{finding:#}");
-    let said = run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
-    ensure!(said.contains("w2"), "{said}");
+    let text = run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
+    ensure!(text.contains("w2"), "{text}");
     ensure!(c.ran_since("w2", runs)?.is_empty() && c.node("w2")?["job"].is_null(), "reported means reported");
     run_expecting(c, "m1", 0, &["resetup", "w2"])?;
     let ran = c.ran_since("w2", runs)?;
@@ -34,8 +34,8 @@ fn live_drift(c: &Cluster) -> Result<()> {
         ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
     }
     ensure!(phases(&ran, "nginx").is_empty(), "{ran:?}");
-    let said = run_expecting(c, "m1", 0, &["resetup", "w2"])?;
-    ensure!(said.contains("nothing to do"), "{said}");
+    let text = run_expecting(c, "m1", 0, &["resetup", "w2"])?;
+    ensure!(text.contains("nothing to do"), "{text}");
     ensure!(c.ran_since("w2", runs)? == ran, "something was run again");
     ensure!(number(&c.node("w2")?, "absences")? == absences, "a re-setup was taken for an absence");
     wait_quiet(c)?;
@@ -121,9 +121,9 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     for verb in VERBS {
         let argv: Vec<&str> = verb.split(' ').collect();
         let output = c.run("m3", &argv)?;
-        let said = both_outputs(&output);
-        if output.code != 3 || !said.contains("error: ") || !said.contains("next: ") || said.contains("panicked") {
-            wrong.push(format!("remoor {verb}: {} {said}", output.code));
+        let text = both_outputs(&output);
+        if output.code != 3 || !text.contains("error: ") || !text.contains("next: ") || text.contains("panicked") {
+            wrong.push(format!("remoor {verb}: {} {text}", output.code));
         }
     }
     c.lab.shell("m3", "systemctl start remoor")?;
@@ -176,8 +176,8 @@ fn difference(a: &Value, b: &Value) -> String {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
             let keys: std::collections::BTreeSet<_> = x.keys().chain(y.keys()).collect();
-            let told = |k: &&String| format!("{k}: {}", difference(&a[k.as_str()], &b[k.as_str()]));
-            keys.iter().filter(|k| a[k.as_str()] != b[k.as_str()]).map(told).collect::<Vec<_>>().join("; ")
+            let describe = |k: &&String| format!("{k}: {}", difference(&a[k.as_str()], &b[k.as_str()]));
+            keys.iter().filter(|k| a[k.as_str()] != b[k.as_str()]).map(describe).collect::<Vec<_>>().join("; ")
         }
         (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
             x.iter().zip(y).filter(|(a, b)| a != b).map(|(a, b)| difference(a, b)).collect::<Vec<_>>().join("; ")

@@ -70,7 +70,7 @@ pub fn fleet_with_hooks(path: &str, text: String) -> String {
     }
 }
 
-/// [`hooked`] with other values in the `limits`.
+/// [`fleet_with_hooks`] with other values in the `limits`.
 pub fn fleet_with_limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
     let change: Vec<(String, String)> = change.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
     move |path, text| {
@@ -85,7 +85,7 @@ pub fn fleet_with_limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) ->
     }
 }
 
-// --- absences -----------------------------------------------------------------------------------------------------------
+// --- absences ---
 
 fn all_managers_down(c: &Cluster) -> Result<()> {
     let (w1, w2) = (number(&c.node("w1")?, "absences")? + 1, number(&c.node("w2")?, "absences")? + 1);
@@ -132,10 +132,10 @@ fn update_while_away(c: &Cluster) -> Result<()> {
             let text = fleet_with_hooks(path, text);
             if path == "inventory.yml" { text.replace("nginx_workers: 2", "nginx_workers: 3") } else { text }
         })?;
-        let said = run_expecting(c, "m1", 4, &["update", "w2", "--no-queue"])?;
-        ensure!(said.contains("w2 is away since"), "{said}");
-        let said = run_expecting(c, "m1", 0, &["update", "w2"])?;
-        ensure!(said.contains("w2 is away since"), "{said}");
+        let message = run_expecting(c, "m1", 4, &["update", "w2", "--no-queue"])?;
+        ensure!(message.contains("w2 is away since"), "{message}");
+        let message = run_expecting(c, "m1", 0, &["update", "w2"])?;
+        ensure!(message.contains("w2 is away since"), "{message}");
         generation = number(&c.status()?, "generation")?;
         Ok(())
     })?;
@@ -162,8 +162,8 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     let no = number(&c.node("w2")?, "absences")? + 1;
     c.lab.poweroff("w2", Power::Cut)?;
     c.wait("w2 to be missed", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
-    let said = run_expecting(c, "m1", 4, &["decommission", "w2", "--confirm", "w2"])?;
-    ensure!(said.contains("w2 is away since") && said.contains("--force"), "{said}");
+    let text = run_expecting(c, "m1", 4, &["decommission", "w2", "--confirm", "w2"])?;
+    ensure!(text.contains("w2 is away since") && text.contains("--force"), "{text}");
     ensure!(c.node("w2")?["lifecycle"] == "commissioned", "a refused order changed the lifecycle");
     run_expecting(c, "m1", 0, &["decommission", "w2", "--confirm", "w2", "--force"])?;
     c.lab.poweron("w2")?;
@@ -179,8 +179,8 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
     // It is not sent any configuration any more.
     wait_for("w2's agent to have forgotten its services", PATIENCE, || {
-        let told: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
-        told["manifest"]["services"].as_array()?.is_empty().then_some(())
+        let manifest: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
+        manifest["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
     let no = during_absence(c, "w2", |_| Ok(()))?;
     let verdict = c.verdict("w2", no)?;
@@ -190,13 +190,13 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     let list: Value = serde_json::from_str(&c.run_successfully("m2", &["inventory", "--list"])?)?;
     ensure!(list["service-worker"]["hosts"] == serde_json::json!(["w1"]), "{list:#}");
     ensure!(list["remoor_decommissioned"]["hosts"] == serde_json::json!(["w2"]), "{list:#}");
-    let said = run_expecting(c, "m1", 4, &["resetup", "w2", "--force"])?;
-    ensure!(said.contains("decommissioned"), "{said}");
+    let text = run_expecting(c, "m1", 4, &["resetup", "w2", "--force"])?;
+    ensure!(text.contains("decommissioned"), "{text}");
     check(c)?;
     let no = during_absence(c, "w2", |c| {
         run_expecting(c, "m1", 4, &["commission", "w2", "--no-queue"])?;
-        let said = run_expecting(c, "m1", 0, &["commission", "w2"])?;
-        ensure!(said.contains("w2 is away since"), "{said}");
+        let text = run_expecting(c, "m1", 0, &["commission", "w2"])?;
+        ensure!(text.contains("w2 is away since"), "{text}");
         Ok(())
     })?;
     c.verdict("w2", no)?;
@@ -204,7 +204,7 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     wait_quiet(c)
 }
 
-// --- impostors and hanging checks ---------------------------------------------------------------------------------------
+// --- impostors and hanging checks ---
 
 fn another_host_key(c: &Cluster) -> Result<()> {
     const NEW: &str = "cd /etc/ssh && mkdir -p /root/oldkeys && mv ssh_host_* /root/oldkeys/ && \
@@ -224,8 +224,8 @@ fn another_host_key(c: &Cluster) -> Result<()> {
     let print_now = print(c)?;
     ensure!(node["conditions"].to_string().contains(&print_now), "the offered key {print_now} is not named: {node:#}");
     ensure!(node["ssh_fingerprints"].to_string().contains(&before), "the old key {before} is not named: {node:#}");
-    let said = run_expecting(c, "m1", 4, &["check", "w1"])?;
-    ensure!(said.contains("host key"), "{said}");
+    let text = run_expecting(c, "m1", 4, &["check", "w1"])?;
+    ensure!(text.contains("host key"), "{text}");
     run_expecting(c, "m1", 4, &["trust-key", "w1", "SHA256:0000000000000000000000000000000000000000000"])?;
     ensure!(has_condition(&c.node("w1")?, "host-key-changed"), "another fingerprint was trusted");
     ensure!(logins_of(c, "w1")? == logins, "there was a login on a host with another key");
@@ -260,15 +260,15 @@ fn impostor(c: &Cluster) -> Result<()> {
     // next examination.
     let before = c.wait("w1's agent to know its generation and to have looked", |s| {
         let row = row(s, "w1")?;
-        let (root, told) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);
-        let same = row["report"]["generation"] == row["baseline"]["generation"] && root.starts_with(told);
-        (same && !told.is_empty() && row["report"]["checks"] == "pass").then(|| row.clone())
+        let (root, reported) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);
+        let same = row["report"]["generation"] == row["baseline"]["generation"] && root.starts_with(reported);
+        (same && !reported.is_empty() && row["report"]["checks"] == "pass").then(|| row.clone())
     })?;
     let (remoor, log, socket) = (five::built_program("remoor")?, dir.path().join("log"), dir.path().join("socket"));
     let mut command = c.lab.op_command(&[text(&remoor), "agent", "--dir", text(dir.path()), "--socket", text(&socket)]);
     let file = std::fs::File::create(&log)?;
     let mut impostor = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
-    let told = crate::lab::wait_for("the impostor to be rejected", crate::lab::cluster::PATIENCE, || {
+    let log_line = crate::lab::wait_for("the impostor to be rejected", crate::lab::cluster::PATIENCE, || {
         five::MASTERS.iter().find_map(|host| {
             let log = c.lab.shell(host, "journalctl -u remoor --no-pager -n 400").ok()?;
             log.lines().find(|l| l.contains("gossips as w1 without its key")).map(str::to_owned)
@@ -277,8 +277,8 @@ fn impostor(c: &Cluster) -> Result<()> {
     .with_context(|| std::fs::read_to_string(&log).unwrap_or_default());
     impostor.kill()?;
     impostor.wait()?;
-    let told = told?;
-    ensure!(told.contains(&format!("{sixth}:")), "not {sixth} in: {told}");
+    let log_line = log_line?;
+    ensure!(log_line.contains(&format!("{sixth}:")), "not {sixth} in: {log_line}");
     c.wait("the status to tell of it", |s| s["warnings"].to_string().contains(&format!("{sixth}:")).then_some(()))?;
     let of = |row: &Value| -> Value {
         let keys = ["presence", "absences", "gossip", "api", "report", "lifecycle"];
@@ -299,11 +299,11 @@ fn hanging_check(c: &Cluster) -> Result<()> {
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["verdict"]["is"] == "unknown" && verdict["remedy"]["do"] == "report", "{verdict:#}");
     ensure!(verdict["checks"][0].as_u64() > Some(10), "the other checks have no results: {verdict:#}");
-    let said = run_expecting(c, "m1", 1, &["check", "w1"])?;
-    ensure!(said.contains("unknown") && said.contains("hook"), "{said}");
-    let told: Value = serde_json::from_str(&c.run("m1", &["check", "w1", "-o", "json"])?.text())?;
-    let passed = told["checks"].as_array().map(|all| all.iter().filter(|k| k["state"] == "pass").count());
-    ensure!(passed > Some(10), "the other checks have no results: {told:#}");
+    let message = run_expecting(c, "m1", 1, &["check", "w1"])?;
+    ensure!(message.contains("unknown") && message.contains("hook"), "{message}");
+    let answer: Value = serde_json::from_str(&c.run("m1", &["check", "w1", "-o", "json"])?.text())?;
+    let passed = answer["checks"].as_array().map(|all| all.iter().filter(|k| k["state"] == "pass").count());
+    ensure!(passed > Some(10), "the other checks have no results: {answer:#}");
     c.wait("the alert", |s| {
         s["warnings"].to_string().contains("w1: two examinations in a row were inconclusive").then_some(())
     })?;
@@ -317,4 +317,4 @@ fn hanging_check(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-// --- further ------------------------------------------------------------------------------------------------------------
+// --- further ---

@@ -92,16 +92,16 @@ impl Stage {
         let mut command = self.lab.op_command(&argv);
         command.current_dir(self.dir.path()).env("HOME", self.dir.path());
         let out = run(command, None, PLAY_LIMIT)?;
-        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        Ok((out.code, said))
+        let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        Ok((out.code, text))
     }
 
     /// Host and name of what changed or would change, including handlers.
     fn changed_tasks(&self, args: &[&str]) -> Result<BTreeSet<String>> {
-        let (code, said) = self.play(&[args, &["-o", "json"]].concat())?;
-        ensure!(code == 0, "{args:?} ended with {code}: {said}");
+        let (code, text) = self.play(&[args, &["-o", "json"]].concat())?;
+        ensure!(code == 0, "{args:?} ended with {code}: {text}");
         let mut out = BTreeSet::new();
-        for event in said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let status = event["status"].as_str().unwrap_or_default();
             ensure!(!["failed", "unknown"].contains(&status), "{event}");
             if ["changed", "would-run"].contains(&status) {
@@ -147,8 +147,8 @@ fn check_predictions(s: &Stage) -> Result<()> {
     let again = s.changed_tasks(&[&word("word=second")[..], &["--limit", "p2"]].concat())?;
     ensure!(again == ["configuration", "restart", "unit"].map(|n| format!("p2 {n}")).into(), "{again:#?}");
     ensure!(pid("p1")? == pids.0 && pid("p2")? != pids.1, "restarted was not p2's, and only that");
-    let told = s.lab.shell("p2", "tail -c 12 /var/log/played")?;
-    ensure!(told == "second on p2", "it runs with {told}");
+    let last_line = s.lab.shell("p2", "tail -c 12 /var/log/played")?;
+    ensure!(last_line == "second on p2", "it runs with {last_line}");
     Ok(())
 }
 
@@ -192,14 +192,14 @@ fn full_disk(s: &Stage) -> Result<()> {
         "- hosts: p1\n  tasks:\n    - {copy: {src: large, dest: '/mnt/small/{{ name }}'}}\n    - {command: touch /root/later}\n",
     )?;
     for name in ["new", "kept"] {
-        let (code, said) = s.play(&["full.yml", "-e", &format!("name={name}")])?;
-        ensure!(code == 5 && said.contains("No space left on device"), "{code}: {said}");
+        let (code, text) = s.play(&["full.yml", "-e", &format!("name={name}")])?;
+        ensure!(code == 5 && text.contains("No space left on device"), "{code}: {text}");
         let left = s.lab.shell("p1", "ls -A /mnt/small; cat /mnt/small/kept; ls /root/later 2>/dev/null || true")?;
         ensure!(left.split_whitespace().eq(["kept", "old"]), "left: {left}");
     }
     s.lab.shell("p1", "umount /mnt/small")?;
-    let (code, said) = s.play(&["full.yml", "-e", "name=new"])?;
-    ensure!(code == 0, "{said}");
+    let (code, text) = s.play(&["full.yml", "-e", "name=new"])?;
+    ensure!(code == 0, "{text}");
     s.lab.shell("p1", "rm -r /mnt/small /root/later").map(drop)
 }
 
@@ -210,12 +210,12 @@ fn sudo_wants_a_password(s: &Stage) -> Result<()> {
          cp -r /root/.ssh ~deploy/ && chown -R deploy: ~deploy/.ssh",
     )?;
     s.write("sudo.yml", "- hosts: p1\n  become: true\n  tasks:\n    - {command: touch /root/by-sudo}\n")?;
-    let (code, said) = s.play(&["sudo.yml", "-u", "deploy"])?;
-    ensure!(code == 3 && said.contains("a password is required") && said.contains("NOPASSWD"), "{code}: {said}");
+    let (code, text) = s.play(&["sudo.yml", "-u", "deploy"])?;
+    ensure!(code == 3 && text.contains("a password is required") && text.contains("NOPASSWD"), "{code}: {text}");
     ensure!(s.lab.read("p1", "/root/by-sudo").is_err(), "it ran");
     s.lab.shell("p1", "echo 'deploy ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/deploy")?;
-    let (code, said) = s.play(&["sudo.yml", "-u", "deploy"])?;
-    ensure!(code == 0 && s.lab.read("p1", "/root/by-sudo").is_ok(), "{code}: {said}");
+    let (code, text) = s.play(&["sudo.yml", "-u", "deploy"])?;
+    ensure!(code == 0 && s.lab.read("p1", "/root/by-sudo").is_ok(), "{code}: {text}");
     s.lab.shell("p1", "rm /root/by-sudo /etc/sudoers.d/deploy; userdel -r deploy 2>&1").map(drop)
 }
 
@@ -237,8 +237,8 @@ fn provision_and_clean_up_master(s: &Stage) -> Result<()> {
         }
     }
     let run = |name: &str| -> Result<()> {
-        let (code, said) = s.play(&["--root", ".", &format!("playbooks/{name}.yml")])?;
-        ensure!(code == 0, "{name} ended with {code}: {said}");
+        let (code, text) = s.play(&["--root", ".", &format!("playbooks/{name}.yml")])?;
+        ensure!(code == 0, "{name} ended with {code}: {text}");
         Ok(())
     };
     s.lab.shell("p2", "systemctl disable --now nginx 2>&1")?;

@@ -66,9 +66,9 @@ fn watch(members: &[Ipv4Addr], stop: &AtomicBool) -> Watched {
 
 fn power_back(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
-    let told = c.apply(fleet_with_limits(&[("breaker-min: 6, ", "")])).and_then(|()| run_power_story(c));
+    let result = c.apply(fleet_with_limits(&[("breaker-min: 6, ", "")])).and_then(|()| run_power_story(c));
     c.apply(fleet_with_hooks)?;
-    told?;
+    result?;
     wait_quiet(c)
 }
 
@@ -120,13 +120,13 @@ fn run_power_story(c: &Cluster) -> Result<()> {
         all.is_ok_and(|all| all).then_some(())
     })?;
     let stop = AtomicBool::new(false);
-    let (told, seen) = std::thread::scope(|scope| {
+    let (result, seen) = std::thread::scope(|scope| {
         let watched = scope.spawn(|| c.lab.in_net(|| watch(&members, &stop)));
-        let told = check_resumed(c, &before, &runs);
+        let result = check_resumed(c, &before, &runs);
         stop.store(true, Ordering::SeqCst);
-        (told, watched.join().expect("no thread panics"))
+        (result, watched.join().expect("no thread panics"))
     });
-    told?;
+    result?;
     let seen = seen?;
     ensure!(seen.rounds > 50 && seen.short > 0, "etcd was not observed: {seen:?}");
     ensure!(seen.fewest >= 2 && seen.longest_without < NO_LEADER, "etcd lost its quorum: {seen:?}");
@@ -152,8 +152,8 @@ fn check_resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
     for (host, before) in five::HOSTS.iter().zip(runs) {
         ensure!(c.ran_since(host, *before)?.is_empty(), "something was run on {host} with the breaker open: {open:#}");
     }
-    let said = run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
-    ensure!(five::HOSTS.iter().all(|host| said.contains(host)) && said.contains("breaker"), "{said}");
+    let text = run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
+    ensure!(five::HOSTS.iter().all(|host| text.contains(host)) && text.contains("breaker"), "{text}");
     let last = jobs(c)?.last().map(|j| j["id"].as_u64().unwrap_or(0)).unwrap_or(0);
     run_expecting(c, "m1", 0, &["resume"])?;
     let mut most = 0;

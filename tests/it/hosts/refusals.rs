@@ -316,9 +316,9 @@ impl Pair {
         let (before, jobs) = (without_volatile_fields(self.status()?), self.jobs()?);
         let last = jobs.as_array().and_then(|all| all.last()).map(|j| j["id"].to_string()).unwrap_or_default();
         let output = self.run_on_m1(&order.replace("LAST", &last))?;
-        let said = format!("{} {}", output.text(), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.code == code, "ended with {}, not {code}: {said}", output.code);
-        ensure!(!said.contains("panicked"), "{said}");
+        let message = format!("{} {}", output.text(), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.code == code, "ended with {}, not {code}: {message}", output.code);
+        ensure!(!message.contains("panicked"), "{message}");
         check_unchanged(&before, || self.status())?;
         ensure!(jobs == self.jobs()?, "the order changed the jobs");
         Ok(())

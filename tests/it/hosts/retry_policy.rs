@@ -1,7 +1,8 @@
 //! Decides which failed tests are retried. Real hosts share a machine with other work, so one
 //! failure may say nothing about the program. The rules must hide nothing: a retry runs alone,
-//! once, on new hosts, for at most [`AT_MOST`] failures, and is reported. Only tests on real hosts
-//! are retried; a simulation or a unit test is not. This module knows neither stories nor hosts.
+//! once, on new hosts, for at most [`MAX_RETRIES`] failures, and is reported. Only tests on real
+//! hosts are retried; a simulation or a unit test is not. This module knows neither stories nor
+//! hosts.
 
 use super::fleets::one_line;
 use anyhow::Result;
@@ -107,12 +108,12 @@ fn many_failures_and_strict_runs_are_not_retried() {
         let ending = chances.retry(failures(count), |_| panic!("retried"));
         assert_eq!((ending.flaky.len(), ending.failed.len()), (0, count));
     }
-    let mut told = 0;
+    let mut runs = 0;
     let ending = RetryPolicy::Second.retry(failures(MAX_RETRIES), |_| {
-        told += 1;
+        runs += 1;
         Ok(())
     });
-    assert_eq!((told, ending.flaky.len(), ending.failed.len()), (MAX_RETRIES, MAX_RETRIES, 0));
+    assert_eq!((runs, ending.flaky.len(), ending.failed.len()), (MAX_RETRIES, MAX_RETRIES, 0));
 }
 
 #[test]
@@ -123,15 +124,15 @@ fn a_separate_test_runs_at_most_twice() {
         (RetryPolicy::Second, 2, false, 2),
         (RetryPolicy::Strict, 1, false, 1),
     ] {
-        let (mut told, mut said) = (0, Vec::new());
+        let (mut runs, mut text) = (0, Vec::new());
         let test = || {
-            told += 1;
-            anyhow::ensure!(told > failing, "the reason\nof the {told}th");
+            runs += 1;
+            anyhow::ensure!(runs > failing, "the reason\nof the {runs}th");
             Ok(())
         };
-        let ended = run_with_retry_by(chances, "A99 of its own", test, &mut |line| said.push(line));
-        assert_eq!((ended.is_ok(), told), (passes, times), "{chances:?}, {failing} failures");
-        assert_eq!(said.contains(&"FLAKY: A99 failed once: the reason of the 1th".to_owned()), passes && failing > 0);
-        assert_eq!(said.contains(&"FAIL  A99 of its own: the reason\nof the 1th".to_owned()), failing > 0, "{said:?}");
+        let ended = run_with_retry_by(chances, "A99 of its own", test, &mut |line| text.push(line));
+        assert_eq!((ended.is_ok(), runs), (passes, times), "{chances:?}, {failing} failures");
+        assert_eq!(text.contains(&"FLAKY: A99 failed once: the reason of the 1th".to_owned()), passes && failing > 0);
+        assert_eq!(text.contains(&"FAIL  A99 of its own: the reason\nof the 1th".to_owned()), failing > 0, "{text:?}");
     }
 }

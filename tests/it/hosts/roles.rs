@@ -24,12 +24,12 @@ pub fn with_fleet(
 
 /// Runs a story that applies its own fleets, and restores the usual one whatever the result.
 pub fn with_usual_fleet_after(c: &Cluster, story: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
-    let told = story(c);
+    let result = story(c);
     let back = c.apply(fleet_with_hooks);
-    told.and(back)
+    result.and(back)
 }
 
-// --- A13 ----------------------------------------------------------------------------------------------------------------
+// --- A13 ---
 
 const LISTED: &str = "ETCDCTL_API=2 etcdctl --endpoints http://127.0.0.1:2379 member list";
 
@@ -42,16 +42,16 @@ fn members(c: &Cluster) -> Result<Vec<String>> {
 fn make_it_a_master(c: &Cluster) -> Result<()> {
     let (m1, w1) = (c.lab.host("m1").ip.to_string(), c.lab.host("w1").ip.to_string());
     let env = String::from_utf8(c.lab.read("m1", "/etc/etcd-contiv.env")?)?;
-    let mut own = String::new();
+    let mut environment = String::new();
     for line in env.lines() {
-        own += &match line.split_once('=').context("NAME=VALUE")?.0 {
+        environment += &match line.split_once('=').context("NAME=VALUE")?.0 {
             "ETCD_NAME" => "ETCD_NAME=w1".to_owned(),
             "ETCD_INITIAL_CLUSTER" => format!("ETCD_INITIAL_CLUSTER=w1=http://{w1}:2380"),
             _ => line.replace(&m1, &w1),
         };
-        own += "\n";
+        environment += "\n";
     }
-    c.lab.push("w1", own.as_bytes(), "/etc/etcd-contiv.env", 0o644)?;
+    c.lab.push("w1", environment.as_bytes(), "/etc/etcd-contiv.env", 0o644)?;
     for file in
         ["/etc/systemd/system/etcd-contiv.service", "/etc/default/netmaster", "/etc/systemd/system/netmaster.service"]
     {
@@ -68,8 +68,8 @@ fn make_it_a_master(c: &Cluster) -> Result<()> {
 }
 
 fn wrong_role(c: &Cluster) -> Result<()> {
-    let told = check_wrong_role(c);
-    if told.is_err() {
+    let result = check_wrong_role(c);
+    if result.is_err() {
         let w1 = c.lab.host("w1").ip;
         let undo = format!(
             "{LISTED} | grep http://{w1}:2380 | sed 's/[^0-9a-f].*//' | \
@@ -77,7 +77,7 @@ fn wrong_role(c: &Cluster) -> Result<()> {
         );
         c.lab.shell("m1", &undo)?;
     }
-    told
+    result
 }
 
 fn check_wrong_role(c: &Cluster) -> Result<()> {
@@ -127,7 +127,7 @@ fn check_wrong_role(c: &Cluster) -> Result<()> {
     wait_quiet(c)
 }
 
-// --- A20 ----------------------------------------------------------------------------------------------------------------
+// --- A20 ---
 
 const EDGE: &str = "
   service-edge:
@@ -236,12 +236,12 @@ fn move_to_another_group(c: &Cluster) -> Result<()> {
             Ok(!why["want"].is_null())
         };
         for order in [&["update", "w2", "--no-queue"][..], &["resetup", "w2", "--no-queue"]] {
-            let said = run_expecting(c, "m1", 4, order)?;
-            ensure!(said.contains("w2 is away since 2"), "{said}");
+            let text = run_expecting(c, "m1", 4, order)?;
+            ensure!(text.contains("w2 is away since 2"), "{text}");
             ensure!(!wanted(c)?, "a refused order is wanted");
         }
-        let said = run_expecting(c, "m1", 0, &["update", "w2"])?;
-        ensure!(said.contains("w2 is away since 2") && wanted(c)?, "{said}");
+        let text = run_expecting(c, "m1", 0, &["update", "w2"])?;
+        ensure!(text.contains("w2 is away since 2") && wanted(c)?, "{text}");
         Ok(())
     })?;
     let verdict = c.verdict("w2", no)?;

@@ -108,8 +108,8 @@ fn break_and_check(c: &Cluster) -> Result<()> {
     ensure!(AMISS.iter().all(|amiss| why.contains(amiss.trim_end())), "{why}");
     ensure!(failed_checks(&run_checks(c, 1)?) == AMISS, "{:#?}", failed_checks(&run_checks(c, 1)?));
     // An order can't set them up either: they have no playbooks.
-    let said = run_expecting(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
-    ensure!(said.contains("only looked at"), "{said}");
+    let text = run_expecting(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
+    ensure!(text.contains("only looked at"), "{text}");
     ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
     ensure!(pids()? == [before[0], 0], "sshd or chronyd was started");
 

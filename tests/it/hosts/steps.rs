@@ -11,7 +11,7 @@ use serde_json::Value;
 /// A file of contiv_network that every host has.
 pub const NETPLUGIN: &str = "/etc/default/netplugin";
 
-// --- what a row of the status says --------------------------------------------------------------------------------------
+// --- what a row of the status says ---
 
 pub fn number(row: &Value, key: &str) -> Result<u64> {
     row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
@@ -58,15 +58,15 @@ pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
     Ok(logins)
 }
 
-// --- orders -------------------------------------------------------------------------------------------------------------
+// --- orders ---
 
 /// Runs `remoor`, which must end with this code. Returns its output on both channels.
 pub fn run_expecting(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
     let output = c.run_with_retry(host, argv)?;
-    let said = both_outputs(&output);
-    ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
-    ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));
-    Ok(said)
+    let text = both_outputs(&output);
+    ensure!(output.code == code, "remoor {} ended with {}, not {code}: {text}", argv.join(" "), output.code);
+    ensure!(!text.contains("panicked"), "remoor {}: {text}", argv.join(" "));
+    Ok(text)
 }
 
 pub fn both_outputs(output: &Output) -> String {
@@ -93,7 +93,7 @@ pub fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
     ran.iter().filter(|(_, s)| s == service).map(|(phase, _)| phase.clone()).collect()
 }
 
-// --- faults -------------------------------------------------------------------------------------------------------------
+// --- faults ---
 
 /// Changes a file of contiv_network by hand.
 pub fn drift(c: &Cluster, host: &str) -> Result<()> {
@@ -125,7 +125,7 @@ pub fn revive(c: &Cluster, host: &str) -> Result<()> {
     c.lab.shell(host, &script).map(drop)
 }
 
-// --- leaders ------------------------------------------------------------------------------------------------------------
+// --- leaders ---
 
 /// The leader, and a manager that does not lead.
 pub fn leader(c: &Cluster) -> Result<(String, &'static str)> {

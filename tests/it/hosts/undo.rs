@@ -18,8 +18,8 @@ pub const ALL: &[Story] = &[
 fn undo_a_resetup(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", &format!("echo '# by hand' >> {NETPLUGIN}"))?;
     let by_hand = c.lab.read("w1", NETPLUGIN)?;
-    let told = run_expecting(c, "m1", 1, &["resetup", "w1", "--check"])?;
-    ensure!(told.contains("contiv_network") && told.contains("provision:"), "{told}");
+    let output = run_expecting(c, "m1", 1, &["resetup", "w1", "--check"])?;
+    ensure!(output.contains("contiv_network") && output.contains("provision:"), "{output}");
     ensure!(c.lab.read("w1", NETPLUGIN)? == by_hand, "asking has changed something");
     run_expecting(c, "m1", 0, &["resetup", "w1"])?;
     ensure!(c.lab.read("w1", NETPLUGIN)? != by_hand, "not repaired");
@@ -36,8 +36,8 @@ fn undo_a_resetup(c: &Cluster) -> Result<()> {
     ensure!(audit.lines().rev().take(2).all(|l| l.contains(" undo ")), "{audit}");
     run_expecting(c, "m1", 4, &["undo", "999999"])?;
     c.lab.shell("w1", "rm -rf /var/lib/remoor/backups/*")?;
-    let told = run_expecting(c, "m1", 4, &["undo", &attempt])?;
-    ensure!(told.contains("no copies of attempt"), "{told}");
+    let output = run_expecting(c, "m1", 4, &["undo", &attempt])?;
+    ensure!(output.contains("no copies of attempt"), "{output}");
     run_expecting(c, "m1", 0, &["resume", "w1"])?;
     run_expecting(c, "m1", 0, &["resetup", "w1", "--now"])?;
     run_expecting(c, "m1", 0, &["resetup", "w1", "--check"])?;
@@ -47,8 +47,8 @@ fn undo_a_resetup(c: &Cluster) -> Result<()> {
 fn drop_a_queued_request(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     let no = during_absence(c, "w2", |c| {
-        let told = run_expecting(c, "m1", 0, &["resetup", "w2", "--force"])?;
-        ensure!(told.contains("queued"), "{told}");
+        let output = run_expecting(c, "m1", 0, &["resetup", "w2", "--force"])?;
+        ensure!(output.contains("queued"), "{output}");
         let list = c.run_successfully("m1", &["job", "list", "--node", "w2"])?;
         ensure!(list.lines().any(|l| l.starts_with('-') && l.contains("queued")), "{list}");
         let why = c.run_successfully("m1", &["why", "w2"])?;
@@ -108,8 +108,8 @@ fn batch(c: &Cluster) -> Result<()> {
     };
     let before = orders(c)?;
     let no = during_absence(c, "w1", |c| {
-        let told = run_expecting(c, "m1", 4, &["resetup", "w2", "w1", "--force", "--no-queue"])?;
-        ensure!(told.contains("w1") && told.contains("nothing was ordered"), "{told}");
+        let output = run_expecting(c, "m1", 4, &["resetup", "w2", "w1", "--force", "--no-queue"])?;
+        ensure!(output.contains("w1") && output.contains("nothing was ordered"), "{output}");
         Ok(())
     })?;
     c.verdict("w1", no)?;

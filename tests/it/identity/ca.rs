@@ -81,9 +81,9 @@ fn all_vote(of: &Daemon, wanted: usize) {
 }
 
 /// The output of `join` for this worker with the token in this file.
-fn join_worker(dir: &std::path::Path, name: &str, own: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
+fn join_worker(dir: &std::path::Path, name: &str, address: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
     let mut join = remoor();
-    join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &own.to_string(), "--dir"]);
+    join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &address.to_string(), "--dir"]);
     join.arg(dir.join(name)).arg("--token-file").arg(dir.join(token)).bounded_output()
 }
 
@@ -95,16 +95,16 @@ fn order_successfully(of: &Daemon, args: &[&str]) {
 
 /// The order succeeds, and this text is in its output.
 #[track_caller]
-fn assert_accepted(of: &Daemon, args: &[&str], said: &str) {
+fn assert_accepted(of: &Daemon, args: &[&str], expected: &str) {
     let out = of.ask(args);
-    assert!(out.status.success() && output_text(&out).contains(said), "{args:?}: {}", output_text(&out));
+    assert!(out.status.success() && output_text(&out).contains(expected), "{args:?}: {}", output_text(&out));
 }
 
 /// The order exits with 4, and this text is in its output.
 #[track_caller]
-fn assert_refused(of: &Daemon, args: &[&str], said: &str) {
+fn assert_refused(of: &Daemon, args: &[&str], expected: &str) {
     let out = of.ask(args);
-    assert!(out.status.code() == Some(4) && output_text(&out).contains(said), "{args:?}: {}", output_text(&out));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains(expected), "{args:?}: {}", output_text(&out));
 }
 
 /// Waits until these nodes trust the same single CA, and not `old`.
@@ -196,8 +196,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let m2 = &managers[1];
     wait_until_away(m2, "m3");
     wait_until("a manager other than m3 leads", || (leader_index(m2) != 2).then_some(()));
-    let said = "m3 can't be reached, and the rotation can't end without";
-    assert_accepted(m2, &["key", "rotate", "ca"], said);
+    let text = "m3 can't be reached, and the rotation can't end without";
+    assert_accepted(m2, &["key", "rotate", "ca"], text);
     assert_refused(m2, &["key", "rotate", "ca", "--finish", "--yes"], "m3 is a manager and is away");
     managers[2] = Daemon::start(&dir.join("m3"));
     let m2 = &managers[1];

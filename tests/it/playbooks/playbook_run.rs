@@ -159,7 +159,7 @@ fn walk(top: &Path, dir: &Path, seen: &mut BTreeMap<(u64, u64), String>, tree: &
         let key = without_time(&relative);
         let meta = path.symlink_metadata().expect("its state");
         let mode = format!("{:04o}", meta.mode() & 0o7777);
-        let told = if meta.is_symlink() {
+        let content = if meta.is_symlink() {
             format!("link to {}", fs::read_link(path).expect("a link").display()).replace(&place, "DIR")
         } else if meta.is_dir() {
             format!("{mode} directory")
@@ -169,7 +169,7 @@ fn walk(top: &Path, dir: &Path, seen: &mut BTreeMap<(u64, u64), String>, tree: &
             seen.insert((meta.dev(), meta.ino()), key.clone());
             format!("{mode} {}", String::from_utf8_lossy(&fs::read(path).expect("a file")).replace(&place, "DIR"))
         };
-        tree.insert(key, told);
+        tree.insert(key, content);
     }
     for folder in folders.iter().filter(|path| !path.is_symlink()) {
         walk(top, folder, seen, tree);

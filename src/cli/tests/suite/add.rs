@@ -63,7 +63,7 @@ fn an_added_check_passes() {
     assert_eq!(exit, Exit::Done, "{answer}{talk}\n{same}");
 
     let before = fs::read_to_string(&path).unwrap();
-    let told = [
+    let output = [
         "file DIR/g DIR/f --file DIR/goss.yml",
         "file relative --file DIR/goss.yml",
         "fiel /x",
@@ -90,7 +90,7 @@ fn an_added_check_passes() {
         2 error: --add writes to one file, or without --file to standard output
         3 error: can't determine the value of http:http://me:***@127.0.0.1:1/: status: Connection refused (os error 111)
     "#]]
-    .assert_eq(&told.concat());
+    .assert_eq(&output.concat());
     assert_eq!(fs::read_to_string(&path).unwrap(), before, "a refusal changes nothing");
     let (answer, ..) = check("--add group root");
     assert_eq!(answer, "group:\n  root:\n    exists: true\n    gid: 0\n");
@@ -113,7 +113,7 @@ fn adding_a_check_changes_only_the_content_of_the_file() {
     );
     fs::hard_link(path("goss.yml"), path("other.yml")).unwrap();
     let before = read("goss.yml");
-    let told = ["goss.yml", "dangling.yml"].map(|name| {
+    let output = ["goss.yml", "dangling.yml"].map(|name| {
         let (_, talk, exit) = check(&format!("--add user daemon --file DIR/{name}"));
         format!("{} {talk}", exit.code())
     });
@@ -125,11 +125,12 @@ fn adding_a_check_changes_only_the_content_of_the_file() {
         caused by: DIR/dangling.yml: it is a symlink to a file that does not exist
           hint: run the command without --file to print the check, and insert it by hand
     "#]]
-    .assert_eq(&told.concat());
+    .assert_eq(&output.concat());
     assert_eq!((read("goss.yml"), path("dangling.yml").is_symlink(), path("gone.yml").exists()), (before, true, false));
 }
 
-/// Four commands at the same time, on a file that does not exist yet: all four checks are in it at the end.
+/// Four commands at the same time, on a file that does not exist yet: all four checks are in it at
+/// the end.
 #[test]
 fn concurrent_additions_are_all_kept() {
     let dir = place(&[]);

@@ -76,7 +76,8 @@ fn only_changes_are_printed_and_everything_counts() {
     assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o7777, 0o700);
 }
 
-/// A result may show only a part of a value, and of a file's content only the number of lines. The change is found anyway.
+/// A result may show only a part of a value, and of a file's content only the number of lines. The
+/// change is found anyway.
 #[test]
 fn a_failure_with_another_value_counts_as_a_change() {
     let suite = "file: {DIR/f: {exists: true, contents: [x]}}\ncommand: {cat DIR/g: {exit-status: 0, stdout: short}}\n";
@@ -139,8 +140,8 @@ fn each_format_prints_the_changes_and_the_totals() {
     check(dir, "--file DIR/goss.yml");
     let (answer, _, exit) = check(dir, "--file DIR/goss.yml --json");
     let value: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    let told = value["results"].as_array().unwrap().len();
-    assert_eq!((told, &value["summary"]["failed-count"], exit), (0, &2.into(), Exit::No), "{answer}");
+    let count = value["results"].as_array().unwrap().len();
+    assert_eq!((count, &value["summary"]["failed-count"], exit), (0, &2.into(), Exit::No), "{answer}");
     let (answer, ..) = check(dir, "--file DIR/goss.yml -o prometheus");
     assert!(answer.contains("{outcome=\"fail\",type=\"file\"} 2"), "{answer}");
 }

@@ -82,7 +82,8 @@ fn groups_count_instead_of_their_members_even_with_a_tag() {
     assert_eq!(exit, Exit::No, "members of a group that is skipped count themselves: {answer}");
 }
 
-/// An unreadable file is an error, and a condition about unknown facts is an error instead of false.
+/// An unreadable file is an error, and a condition about unknown facts is an error instead of
+/// false.
 #[test]
 fn nothing_is_skipped_silently() {
     let ok = "user: {root: {exists: true}}\n";
@@ -103,7 +104,7 @@ fn nothing_is_skipped_silently() {
     ]);
     std::os::unix::fs::symlink("gone", dir.path().join("all/b.yml")).unwrap();
     let check = |line: &str| check(dir.path(), line);
-    for (line, said) in [
+    for (line, expected) in [
         ("--file DIR/all", "DIR/all/b.yml: No such file"),
         ("--file DIR/role.yml", "`node.role` is known only for a node of a fleet"),
         ("--file DIR/lines.yml", "lines.yml:4:1: `node.role` is known only for a node of a fleet"),
@@ -112,7 +113,7 @@ fn nothing_is_skipped_silently() {
         ("--file - -", "`-` is named twice"),
     ] {
         let (_, talk, exit) = check(line);
-        assert!(talk.contains(said) && exit == Exit::Usage, "{line}: {talk}");
+        assert!(talk.contains(expected) && exit == Exit::Usage, "{line}: {talk}");
     }
     // Names in YAML braces or in comments are not template expressions.
     let (answer, talk, exit) = check("--file DIR/names.yml");
@@ -155,7 +156,7 @@ fn files_include_files() {
     assert_eq!(exit, Exit::Done);
     let (answer, ..) = check("--file DIR/tera.yml -o wide");
     assert!(answer.contains("web      user:root"), "{answer}");
-    let told: Vec<String> = ["twice", "self", "round/a", "gone", "wrong", "bad/main"]
+    let outputs: Vec<String> = ["twice", "self", "round/a", "gone", "wrong", "bad/main"]
         .iter()
         .map(|name| check(&format!("--file DIR/{name}.yml")).1)
         .collect();
@@ -179,7 +180,7 @@ fn files_include_files() {
           hint: did you mean `exists`?
         caused by: DIR/bad/part.yml:2:3: `user:root` lacks `exists`
     "#]]
-    .assert_eq(&told.concat());
+    .assert_eq(&outputs.concat());
 
     let chain: Vec<(String, String)> =
         (0..60).map(|n| (format!("c{n}.yml"), format!("gossfile: {{c{}.yml: {{}}}}\n", n + 1))).collect();

@@ -71,7 +71,8 @@ fn the_formats_of_goss() {
     assert_eq!(one_line.lines().count(), 1);
 }
 
-/// Like goss 0.4.9: values that are read line by line are not shown, and a list without matches is present and empty.
+/// Like goss 0.4.9: values that are read line by line are not shown, and a list without matches is
+/// present and empty.
 #[test]
 fn values_are_shown_as_goss_shows_them() {
     let text = "file: {DIR/f: {exists: true, contents: [one]}}\n\
@@ -81,17 +82,17 @@ fn values_are_shown_as_goss_shows_them() {
     let dir = place(&[("goss.yml", text)]);
     let (answer, ..) = check(dir.path(), "--file DIR/goss.yml -o json");
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    let told = |id: &str, property: &str| {
+    let matcher_of = |id: &str, property: &str| {
         let all = answer["results"].as_array().unwrap();
         let one = all.iter().find(|one| one["resource-id"] == id && one["property"] == property).unwrap();
-        let told = &one["matcher-result"];
-        format!("{} {} {}", told["actual"], told["found-elements"], told["missing-elements"])
+        let matcher = &one["matcher-result"];
+        format!("{} {} {}", matcher["actual"], matcher["found-elements"], matcher["missing-elements"])
     };
-    assert_eq!(told("DIR/f", "contents"), "{} null null");
-    assert_eq!(told("echo ho", "stdout"), "{} null null");
-    assert_eq!(told("echo hi", "stdout"), r#""object: *bytes.Reader" ["hi"] ["nope"]"#);
-    assert_eq!(told("list", "matches"), r#"[2] [] [{"eq":3}]"#);
-    assert_eq!(told("text", "matches"), r#""b" null ["c"]"#);
+    assert_eq!(matcher_of("DIR/f", "contents"), "{} null null");
+    assert_eq!(matcher_of("echo ho", "stdout"), "{} null null");
+    assert_eq!(matcher_of("echo hi", "stdout"), r#""object: *bytes.Reader" ["hi"] ["nope"]"#);
+    assert_eq!(matcher_of("list", "matches"), r#"[2] [] [{"eq":3}]"#);
+    assert_eq!(matcher_of("text", "matches"), r#""b" null ["c"]"#);
     let (metrics, ..) = check(dir.path(), "--file DIR/goss.yml -o prometheus");
     assert!(metrics.contains(r#"{outcome="fail",type="kernelparam"} 1"#), "{metrics}");
 }
@@ -130,8 +131,8 @@ fn neither_a_template_nor_json_controls_a_terminal() {
     assert!(!shown(Format::Json, true).contains('\u{9b}') && shown(Format::Json, false).contains('\u{9b}'));
 }
 
-/// The content of a file that only its owner may read is hidden through a link too. `secret: true` hides values of all
-/// types.
+/// The content of a file that only its owner may read is hidden through a link too. `secret: true`
+/// hides values of all types.
 #[test]
 fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     let suite = "file:\n  DIR/link: {exists: true, contents: {have-prefix: x}, sha256: y}\n\
@@ -193,7 +194,8 @@ fn the_json_matches_goss() {
     for time in ["start-time", "end-time"] {
         assert!(mode[time].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
     }
-    // Compared with the recorded answer of goss 0.4.9 to the same file: keys, and values except times and the diff.
+    // Compared with the recorded answer of goss 0.4.9 to the same file: keys, and values except
+    // times and the diff.
     let goss: Value = serde_json::from_str(include_str!("goss.json")).unwrap();
     let keys = |value: &Value| -> Vec<String> {
         let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();

@@ -17,7 +17,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A directory with the files `f` and `secret`, and the check files of a test. `DIR` in them is replaced with its path.
+/// A directory with the files `f` and `secret`, and the check files of a test. `DIR` in them is
+/// replaced with its path.
 fn place(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "one\ntwo\n").unwrap();
@@ -39,7 +40,8 @@ fn parse_check(dir: &Path, line: &str) -> CheckArgs {
     args
 }
 
-/// Answer, messages and exit code of `remoor check ...`. The directory is replaced with DIR; times and random names with TIME.
+/// Answer, messages and exit code of `remoor check ...`. The directory is replaced with DIR; times
+/// and random names with TIME.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
     run_and_capture(dir, &parse_check(dir, line), check_files::run)
 }
@@ -95,7 +97,7 @@ fn passing_checks_have_exit_code_0_and_invalid_files_2() {
     );
     let (answer, ..) = check(dir.path(), "--file DIR/good --only a");
     assert!(answer.starts_with("1 assertion passed"), "{answer}");
-    let told = |line: &str| {
+    let output_of = |line: &str| {
         let (answer, talk, exit) = check(dir.path(), line);
         format!("{}{answer}{talk}", exit.code())
     };
@@ -108,7 +110,7 @@ fn passing_checks_have_exit_code_0_and_invalid_files_2() {
         "good --vars DIR/list.yml",
         "bad.yml -o nagios",
     ]
-    .map(|line| told(&format!("--file DIR/{line}")));
+    .map(|line| output_of(&format!("--file DIR/{line}")));
     expect![[r#"
         2error: the check files have 2 faults; nothing was run
         caused by: DIR/bad.yml:1:1: unknown resource type `fiile`
