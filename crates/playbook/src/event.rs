@@ -144,7 +144,7 @@ pub enum RunEvent {
         i: u32,
         line: String,
     },
-    /// A play and its handlers have ended. Only sent if `RunOptions::gate` is set.
+    /// A play and its handlers have ended. Only sent if `PlaybookRunOptions::gate` is set.
     PlayEnd {
         play: u32,
     },

@@ -44,7 +44,7 @@ pub struct LanguageWord {
 }
 
 /// The alternative for rejected keywords and modules.
-const ELSEWHERE: &str = "use provisioner kind: ansible";
+const ELSEWHERE: &str = "use `provisioner: ansible`";
 
 /// Lists every word that is supported or rejected by name.
 pub fn all_words() -> Vec<LanguageWord> {

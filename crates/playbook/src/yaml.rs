@@ -160,10 +160,10 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
     let fault = Fault::error(file, line, column, message);
     if full.contains("tag") && full.contains("!vault") {
         fault.hint(
-            "encrypted values are not supported; pass secrets as inventory variables, or use provisioner kind: ansible",
+            "encrypted values are not supported; pass secrets as inventory variables, or use `provisioner: ansible`",
         )
     } else if full.contains("tag") {
-        fault.hint("tags are not part of the language; quote the text, or use provisioner kind: ansible")
+        fault.hint("tags are not part of the language; quote the text, or use `provisioner: ansible`")
     } else {
         fault
     }

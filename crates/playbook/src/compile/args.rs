@@ -202,7 +202,7 @@ impl Compiler<'_> {
                     file,
                     options.place(name),
                     format!("pattern of `{name}`: {last}"),
-                    "look-around and backreferences in patterns are not supported; use provisioner kind: ansible",
+                    "look-around and backreferences in patterns are not supported; use `provisioner: ansible`",
                 );
             }
         }

@@ -56,37 +56,37 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
         &[("site.yml", text), ("a.yml", "[]")],
         expect![[r#"
             site.yml:2:3: `strategy` other than linear is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:3:3: `vars_prompt` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:4:3: `connection: local`, and w1 is not this machine
-              hint: `remoor play --connection local` makes every host this machine; else use provisioner kind: ansible
+              hint: `remoor play --connection local` makes every host this machine; else use `provisioner: ansible`
             site.yml:5:3: `remote_user` must be the same as in the inventory
               hint: set `ansible_user` in the inventory
             site.yml:6:3: `fact_path` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:7:3: `gather_timeout` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:9:17: `throttle` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:10:17: `debugger` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:11:8: `become_user` `postgres` works only with command, shell, raw and script; copy runs as root
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:12:17: `become_method` `su` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:13:17: `become_flags` `-i` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:16:17: `async` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:16:28: `poll` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:17:30: collection `acme.own` may give modules another meaning
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:18:35: groups of modules are not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:18:50: unknown module `debgu`
               hint: did you mean `debug`?
             site.yml:18:68: unknown option `mdoe` of copy
@@ -103,12 +103,12 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
             site.yml:24:8: role `none` is not in the fleet directory (looked for roles/none)
             site.yml:25:8: import_role needs `name` or `role`
             site.yml:26:8: meta `reset_connection` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:27:8: unknown meta `flush_handler`
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:28:8: meta `end_role` is only for tasks of a role
             site.yml:29:8: `local_action` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:30:8: `file` and `dir` exclude each other
             site.yml:31:8: none.yml is not in the fleet directory
             site.yml:32:19: unknown block keyword `loop`

@@ -44,7 +44,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Hint for everything that only Ansible supports.
-const ELSEWHERE: &str = "use provisioner kind: ansible";
+const ELSEWHERE: &str = "use `provisioner: ansible`";
 
 /// The host as the inventory describes it.
 #[derive(Debug, Clone, Default)]

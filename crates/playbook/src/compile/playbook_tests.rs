@@ -67,7 +67,7 @@ fn keys_of_many_hosts_are_read_and_checked() {
     expect_test::expect![[r#"
         site.yml:2:11: `serial` takes numbers and percentages, found `many`
         site.yml:3:10: `shuffle` is not a supported `order`
-          hint: use provisioner kind: ansible
+          hint: use `provisioner: ansible`
         site.yml:4:24: `max_fail_percentage` takes a number
         site.yml:5:10: `hosts` names no host
         site.yml:6:3: a play needs `hosts`
@@ -158,5 +158,5 @@ fn what_a_template_may_not_name_is_found_where_it_is() {
     let faults = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
     let fault = faults.first().unwrap().to_string();
     assert!(fault.starts_with("a.j2:3:3: filter `random` is not part of the language"), "{fault}");
-    assert!(fault.ends_with("hint: use provisioner kind: ansible"), "{fault}");
+    assert!(fault.ends_with("hint: use `provisioner: ansible`"), "{fault}");
 }

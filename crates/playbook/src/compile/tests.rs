@@ -97,24 +97,24 @@ fn what_only_ansible_can_do_is_named() {
         &[("site.yml", text)],
         expect![[r#"
             site.yml:11:33: unsupported tag `!vault`
-              hint: encrypted values are not supported; pass secrets as inventory variables, or use provisioner kind: ansible
+              hint: encrypted values are not supported; pass secrets as inventory variables, or use `provisioner: ansible`
         "#]],
     );
     check_refused(
         &[("site.yml", &text.replace("!vault ", ""))],
         expect![[r#"
             site.yml:2:3: `strategy` other than linear is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:4:7: module `docker_container` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:5:7: module `community.general.ufw` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:7:20: `delegate_to` another host (`localhost`) is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:9:7: `with_random_choice` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
             site.yml:10:14: lookup `url` is not part of the language
-              hint: use provisioner kind: ansible
+              hint: use `provisioner: ansible`
         "#]],
     );
 }

@@ -280,7 +280,7 @@ fn reports_change(done: &Finished) -> bool {
 fn install_deb_file(call: &mut ModuleCall, path: &str) -> ModuleResult {
     if path.contains("://") {
         return Err(
-            "`deb` must be a file on the node; download it first with get_url, or use provisioner kind: ansible".into(),
+            "`deb` must be a file on the node; download it first with get_url, or use `provisioner: ansible`".into()
         );
     }
     let file = Path::new(path);

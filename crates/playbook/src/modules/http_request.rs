@@ -92,7 +92,7 @@ pub struct WebResponse {
 pub fn send_request(call: &ModuleCall, wish: &WebRequest) -> Result<WebResponse, String> {
     let url = wish.url;
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(format!("{} is not an http or https URL; use provisioner kind: ansible", host_of(url)));
+        return Err(format!("{} is not an http or https URL; use `provisioner: ansible`", host_of(url)));
     }
     let until = call.until.unwrap_or_else(|| Instant::now() + REQUEST_TIMEOUT);
     let quiet = call.seconds("timeout", wish.timeout)?.max(Duration::from_millis(100));
@@ -279,7 +279,7 @@ impl WebResponse {
             };
             all += n as u64;
             if all > most {
-                return Err(format!("{host}: more than {} MiB; use provisioner kind: ansible", most >> 20));
+                return Err(format!("{host}: more than {} MiB; use `provisioner: ansible`", most >> 20));
             }
             to.write_all(&piece[..n]).map_err(|e| format!("cannot store the response of {host}: {e}"))?;
         }

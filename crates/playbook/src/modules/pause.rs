@@ -10,8 +10,7 @@ pub fn pause(call: &mut ModuleCall) -> ModuleResult {
         (_, true) => call.seconds("seconds", 0.0)?,
         _ => {
             return Err(
-                "`pause` needs `seconds` or `minutes`; waiting for a key press requires provisioner kind: ansible"
-                    .into(),
+                "`pause` needs `seconds` or `minutes`; waiting for a key press requires `provisioner: ansible`".into(),
             );
         }
     };

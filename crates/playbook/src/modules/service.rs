@@ -54,7 +54,7 @@ impl UnitInProgress<'_> {
 pub fn service(call: &mut ModuleCall) -> ModuleResult {
     if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
         return Err(format!(
-            "the service manager `{other}` is not supported, only systemd; use provisioner kind: ansible"
+            "the service manager `{other}` is not supported, only systemd; use `provisioner: ansible`"
         ));
     }
     let mut manager = manager_for_task(call)?;
@@ -266,7 +266,7 @@ fn show_unit(
     argv.extend(scope_flag(call)?);
     argv.extend(["--", name]);
     let done =
-        call.run_quietly(&argv).map_err(|e| format!("{e}; this node has no systemd, use provisioner kind: ansible"))?;
+        call.run_quietly(&argv).map_err(|e| format!("{e}; this node has no systemd, use `provisioner: ansible`"))?;
     if !done.success() {
         return Err(failure_message("systemctl show", &done));
     }
