@@ -81,7 +81,7 @@ pub struct RaftTiming {
 /// - A candidate wins only after a majority has missed the leader for a lease (pre-vote), so one
 ///   follower's bad link changes nothing.
 /// - A leader whose lease expires for a moment continues its work as long as no other member leads
-///   (`manager::Tenure`).
+///   (`manager::Leadership`).
 ///
 /// Twice these times, which were used earlier, would tolerate stalls of 3 s, but would leave a
 /// fleet whose leader died without decisions for as long. Heartbeats are not more frequent, because

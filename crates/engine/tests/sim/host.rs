@@ -77,7 +77,7 @@ pub struct Host {
     /// The number of its current address.
     pub place: u64,
     pub parts: BTreeMap<&'static str, SimService>,
-    /// [`WATCHED`] is monitor-only.
+    /// [`MONITORED`] is monitor-only.
     pub has_monitored: bool,
     pub unreadable: bool,
     pub checks_hang: bool,

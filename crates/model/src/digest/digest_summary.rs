@@ -115,7 +115,7 @@ fn hashes(inside: &[(Leaf, FileEntry)], digit: usize) -> Vec<String> {
     out
 }
 
-/// Splits the text of [`Below::Branches`] into its hashes; None: the text is invalid.
+/// Splits the text of [`BranchContent::Branches`] into its hashes; None: the text is invalid.
 pub(super) fn parse_branches(text: &str) -> Option<Vec<&str>> {
     let whole = text.len() == BRANCHES * HASH_DIGITS && text.bytes().all(|b| b.is_ascii_hexdigit());
     whole.then(|| (0..BRANCHES).map(|n| &text[n * HASH_DIGITS..(n + 1) * HASH_DIGITS]).collect())
