@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_host::disk", &["remoor_model"]),
     ("remoor_host::files", &["remoor_model", "remoor_host::disk"]),
     ("remoor_host::systemd", &[]),
+    ("remoor_host::tls", &[]),
     ("remoor_host::web", &[]),
     ("remoor_check", &["remoor_model", "remoor_yaml", "remoor_host"]),
     ("remoor_playbook", &["remoor_model", "remoor_yaml", "remoor_host"]),
@@ -33,7 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_exec::ssh", &["remoor_model", "remoor_host::disk", "remoor_exec::wire", "remoor_exec::STATE_DIR"]),
     ("remoor_cluster::gossip", &["remoor_model", "remoor_host::disk"]),
     ("remoor_cluster::raft", &["remoor_model", "remoor_host::disk"]),
-    ("remoor_cluster::rpc", &["remoor_model", "remoor_host::disk"]),
+    ("remoor_cluster::rpc", &["remoor_model", "remoor_host::disk", "remoor_host::tls"]),
     ("remoor::telemetry", &[]),
     (
         "remoor::fleet",
