@@ -369,7 +369,7 @@ impl ManagerLifecycle {
     /// this is logged.
     fn end_backups(&self) {
         let Some(shared) = self.manager_context() else { return };
-        let planned = shared.backups.view(&shared.me, wall()).and_then(|backups| backups.every_ms);
+        let planned = shared.backups.view(&shared.identity.name, wall()).and_then(|backups| backups.every_ms);
         if let Some(every) = planned {
             tracing::warn!(
                 every_s = every / 1_000,

@@ -9,8 +9,8 @@ use super::transport::{PermanentEnd, Retirement, TlsTransport, end_of};
 use crate::manager::api::{self, JoinConfig, JoinService};
 use crate::manager::backup::Keeper;
 use crate::manager::{
-    Authorities, CaPair, ManagerContext, ManagerTask, ManagerTiming, Peers, RaftIdStatus, Sponsors, Startup, authority,
-    gossip_key, wall,
+    Authorities, CaPair, ManagerContext, ManagerIdentity, ManagerTask, ManagerTiming, Peers, RaftIdStatus, Sponsors,
+    Startup, authority, gossip_key, wall,
 };
 use crate::telemetry::Registry;
 use axum::Router;
@@ -127,9 +127,11 @@ impl Parts {
             .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
         let remote = remote(&self.layout).map_err(|e| DaemonError::Config(e.to_string()))?;
         let shared = Arc::new(ManagerContext::new(Startup {
-            me: self.identity.name.clone(),
-            id: self.identity.node,
-            cluster: self.identity.cluster.clone(),
+            identity: ManagerIdentity {
+                name: self.identity.name.clone(),
+                node: self.identity.node,
+                cluster: self.identity.cluster.clone(),
+            },
             raft: raft.clone(),
             blobs: Arc::new(BlobStore::new(&self.layout.blobs())?),
             remote,
@@ -145,7 +147,7 @@ impl Parts {
             counts: self.counts.clone(),
         }));
         ssh_key::take(&shared, self.sponsors.peers(), self.keyring.client(), self.stopped.clone());
-        shared.certificates.record_expiry(self.identity.node, self.keyring.ends());
+        shared.observed.certificates.record_expiry(self.identity.node, self.keyring.ends());
         let told = shared.clone();
         let tell = move || told.send_certificate_notices(wall());
         super::expiry::warn_on_manager(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);

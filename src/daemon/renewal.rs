@@ -118,7 +118,7 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
     kept.map_err(|e| e.to_string())?.map_err(|e| format!("the answer of {by} can't be used: {e}"))?;
     own.set_certified(keyring.certificate_epoch());
     if let Some(shared) = manage.manager_context() {
-        shared.certificates.record_expiry(own.id().id, keyring.ends());
+        shared.observed.certificates.record_expiry(own.id().id, keyring.ends());
     }
     if lapsed {
         // Uses the new certificate, so the managers no longer wait for an operator to accept the

@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Reads the key, or starts a task that fetches it if it is missing or unreadable.
 pub fn take(shared: &Arc<ManagerContext>, managers: Vec<PeerInfo>, tls: ClientTls, stopped: watch::Receiver<bool>) {
-    match ClusterKey::load(&shared.ssh_key_file) {
+    match ClusterKey::load(&shared.keys.ssh_key_file) {
         Ok(Some(key)) => {
             know(shared, key);
             return;
@@ -27,7 +27,7 @@ pub fn take(shared: &Arc<ManagerContext>, managers: Vec<PeerInfo>, tls: ClientTl
         Err(error) => tracing::warn!(%error, "the cluster's SSH key can't be read; fetching it from another manager"),
     }
     let shared = shared.clone();
-    let others = managers.into_iter().filter(|m| m.id != shared.id).collect();
+    let others = managers.into_iter().filter(|m| m.id != shared.identity.node).collect();
     tokio::spawn(async move {
         let mut stopped = stopped;
         tokio::select! {
@@ -39,7 +39,7 @@ pub fn take(shared: &Arc<ManagerContext>, managers: Vec<PeerInfo>, tls: ClientTl
 
 fn know(shared: &ManagerContext, key: ClusterKey) {
     // The key is set only once, and only here.
-    let _set = shared.ssh_key.set(key);
+    let _set = shared.keys.ssh_key.set(key);
 }
 
 /// Runs until a manager has sent the key, or all of them have answered that there is none.
@@ -49,7 +49,7 @@ async fn fetch(shared: &ManagerContext, mut others: Vec<PeerInfo>, tls: &ClientT
         for manager in others {
             match ask(&manager, tls).await {
                 Ok(Some(key)) => {
-                    match key.save(&shared.ssh_key_file) {
+                    match key.save(&shared.keys.ssh_key_file) {
                         Ok(()) => {
                             tracing::info!(from = %manager.name, "the cluster's SSH key was fetched");
                             know(shared, key);

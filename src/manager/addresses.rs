@@ -1,8 +1,8 @@
 //! Addresses, outside of the engine: renders the desired state with current addresses, and directs
 //! clients to managers that moved.
 
+use super::context::known_of;
 use super::peers::ManagerAddresses;
-use super::shared::known_of;
 use super::{ManagerContext, blobs};
 use crate::fleet;
 use remoor_cluster::raft::RaftStatus;
@@ -24,7 +24,7 @@ pub async fn render(
     let shared = shared.clone();
     let work = move || {
         let fleet = shared
-            .book
+            .fleets
             .fleet(&generation)
             .map_err(|error| tracing::warn!(%error, "the fleet could not be loaded to render it with new addresses"))
             .ok()?;
@@ -50,7 +50,7 @@ pub fn follow(shared: &ManagerContext) {
     let inventory = shared.inventory();
     let managers = inventory.nodes.values().filter_map(|node| {
         let entered = node.spec.api.as_str();
-        let signed = shared.signed_address(node.name()).map(|addr| addr.ip());
+        let signed = shared.observed.signed_address(node.name()).map(|addr| addr.ip());
         Some(KnownManager { node: node.id, raft: node.raft?, api: entered, signed })
     });
     shared.peers.redirect(whereabouts(&managers.collect::<Vec<_>>(), &status));

@@ -3,8 +3,8 @@
 use super::ansible::{self, AnsibleRun, EndOnDrop, PlayError};
 use super::attempt_error::{plan, session_lost, ssh, step, too_long, unexpected_reply};
 use super::cleanup_verification::{CleanupExpectation, taken_down};
+use super::context::known_in;
 use super::examine::{self, PreparedExam, Sent};
-use super::shared::known_in;
 use super::{ManagerContext, wall};
 use crate::fleet::{self, PlanScope, RenderedContent};
 use remoor_cluster::rpc::view::StreamItem;
@@ -175,7 +175,11 @@ impl Work {
     }
 
     fn fence_token(&self) -> Fence {
-        Fence { cluster: self.shared.cluster.clone(), epoch: self.shared.inventory().epoch, attempt: self.attempt }
+        Fence {
+            cluster: self.shared.identity.cluster.clone(),
+            epoch: self.shared.inventory().epoch,
+            attempt: self.attempt,
+        }
     }
 
     async fn fence(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
@@ -249,7 +253,7 @@ impl Work {
                 }
                 let item = StreamItem::Task { job: job_id, attempt, phase: phase.as_str().to_owned(), event };
                 log.line(&item);
-                shared.emit(item);
+                shared.published.emit(item);
             }
         };
         match self.ask(phase, order, &mut on_event, limit + SLACK).await? {
@@ -315,7 +319,7 @@ impl Work {
         let scope = PlanScope { services: job.services.clone(), extra };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
-            let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
+            let fleet = shared.fleets.fleet(&generation).map_err(|e| e.to_string())?;
             let work = fleet::work(&fleet, &host, &known, phase, &scope);
             let joined = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
             let work = work.map_err(joined)?;
@@ -363,7 +367,7 @@ impl Work {
     ) -> AnsibleRun {
         let known = ansible::ansible_nodes(self.shared.inventory().nodes.values(), &fleet);
         let mark = self.fence_token().mark(&host.as_str().into());
-        let keys = self.shared.play_keys();
+        let keys = self.shared.keys.play_keys();
         AnsibleRun { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
     }
 
@@ -387,7 +391,7 @@ impl Work {
             ansible::play(&play, &runs, &cancel, &mut |event| {
                 let item = StreamItem::Task { job, attempt: attempt.0, phase: phase.as_str().to_owned(), event };
                 log.line(&item);
-                shared.emit(item);
+                shared.published.emit(item);
             })
         });
         let mut ending = self.ending.clone();
@@ -451,7 +455,7 @@ impl Work {
                     let phase = phase.as_str().to_owned();
                     let item = StreamItem::Task { job: self.job.0, attempt: self.attempt.0, phase, event };
                     log.line(&item);
-                    self.shared.emit(item);
+                    self.shared.published.emit(item);
                 }
                 Ok(PhaseResult::Ok)
             }
@@ -523,8 +527,12 @@ impl Work {
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired_hash(node.name())).unwrap_or_default();
         let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
-        let told =
-            self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| reported_fingerprint(&r));
+        let told = self
+            .shared
+            .observed
+            .report_of(node.name())
+            .filter(|report| !report.is_blank())
+            .map(|r| reported_fingerprint(&r));
         let marks = observed_fingerprint(&evidence.exam, told.as_ref().or(node.last_identity.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
     }

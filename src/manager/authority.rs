@@ -50,10 +50,10 @@ impl<'a> UnconfirmedNodes<'a> {
 pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> UnconfirmedNodes<'a> {
     let changed = inventory.authority.changed;
     let mut missing = UnconfirmedNodes::default();
-    for node in inventory.nodes.values().filter(|n| !shared.ca_confirmed.holds(n.id, changed)) {
+    for node in inventory.nodes.values().filter(|n| !shared.observed.ca_confirmed.holds(n.id, changed)) {
         // A node that waits for a new certificate gossips, but may request nothing else.
         let lapsed = inventory.expired_certificates.contains_key(&node.id);
-        if *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed {
+        if *node.name() == shared.identity.name || shared.observed.report_of(node.name()).is_some() && !lapsed {
             missing.here.push(node);
         } else {
             missing.away.push(node);
@@ -75,7 +75,7 @@ pub fn operator(
     inventory: &Inventory,
     name: &str,
 ) -> Result<Option<TlsIdentity>, IdentityError> {
-    let Some(ca) = shared.cas.for_certificate(inventory.issuer()) else { return Ok(None) };
+    let Some(ca) = shared.keys.cas.for_certificate(inventory.issuer()) else { return Ok(None) };
     let issued = ca.issue_operator(name, Validity::days_from_now(OPERATOR_DAYS))?;
     let cert_pem = issued.cert_pem.clone() + &inventory.cross_chain();
     Ok(Some(TlsIdentity { ca_pem: inventory.roots().concat(), cert_pem, ..issued }))
@@ -96,12 +96,12 @@ pub enum MakeError {
 /// entry that starts the rotation, and the managers that do not have the key yet.
 pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
-    let present = shared.cas.for_certificate(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
+    let present = shared.keys.cas.for_certificate(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
     let failed = |e: IdentityError| MakeError::Failed(e.to_string());
     let next = ClusterCa::create_next(present.cluster()).map_err(failed)?;
     let (pair, ca_pem) = (CaPair::from_ca(&next), next.cert_pem().to_owned());
     let cross_pem = present.cross_sign(&next).map_err(failed)?;
-    let cas = shared.cas.clone();
+    let cas = shared.keys.cas.clone();
     let of = inventory.clone();
     let keep = move || {
         // First remove the keys of earlier attempts that failed.
@@ -111,7 +111,7 @@ pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>)
     let kept = tokio::task::spawn_blocking(keep).await;
     kept.map_err(|e| MakeError::Failed(e.to_string()))?.map_err(failed)?;
 
-    let others: Vec<&Node> = inventory.managers().filter(|n| n.id != shared.id).collect();
+    let others: Vec<&Node> = inventory.managers().filter(|n| n.id != shared.identity.node).collect();
     let hand = |node: &Node| {
         let client = shared.peers.node(node.id, &node.spec.api).with_timeout(HAND_WITHIN);
         let (pair, name) = (pair.clone(), node.name().to_string());
@@ -132,7 +132,7 @@ pub const CA_KEYS_PATH: &str = "/manager/v1/ca";
 
 /// Whether this manager has all CA keys that the state requires of a manager.
 pub fn complete(shared: &ManagerContext, inventory: &Inventory) -> bool {
-    Authorities::required_ids(inventory).into_iter().all(|id| shared.cas.by_id(Some(id)).is_some())
+    Authorities::required_ids(inventory).into_iter().all(|id| shared.keys.cas.by_id(Some(id)).is_some())
 }
 
 /// Runs on every manager as long as its service runs: fetches missing keys and removes keys that
@@ -151,14 +151,14 @@ pub async fn follow(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bo
             tidied = inventory.authority.changed.max(inventory.gossip.changed);
             let shared = shared.clone();
             // `tidy` logs its own errors.
-            let _ = tokio::task::spawn_blocking(move || shared.cas.tidy(&inventory)).await;
+            let _ = tokio::task::spawn_blocking(move || shared.keys.cas.tidy(&inventory)).await;
         }
     }
 }
 
 /// Accepts only a key that belongs to a certificate named by the state.
 async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
-    for node in inventory.managers().filter(|n| n.id != shared.id) {
+    for node in inventory.managers().filter(|n| n.id != shared.identity.node) {
         let client = shared.peers.node(node.id, &node.spec.api).with_timeout(HAND_WITHIN);
         let reply: api::CaKeysReply = match client.get(CA_KEYS_PATH).await {
             Ok(reply) => reply,
@@ -169,7 +169,7 @@ async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
         };
         let needed = Authorities::required_ids(inventory);
         for pair in reply.cas.into_iter().filter(|pair| needed.contains(&ca_id(&pair.cert_pem))) {
-            let cas = shared.cas.clone();
+            let cas = shared.keys.cas.clone();
             let kept = tokio::task::spawn_blocking(move || pair.open().and_then(|ca| cas.keep(ca))).await;
             if let Ok(Err(error)) = kept {
                 tracing::warn!(from = %node.name(), %error, "the key of the new CA can't be used");
@@ -194,7 +194,7 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
         }
         let Some(next) = &inventory.authority.next else { continue };
         let missing = unconfirmed_nodes(&shared, &inventory);
-        shared.ca_confirmed.update_waits(&shared, changed, &missing.here);
+        shared.observed.ca_confirmed.update_waits(&shared, changed, &missing.here);
         if !shared.raft.status().borrow().is_leader {
             continue;
         }
@@ -208,7 +208,8 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
         {
             continue;
         }
-        let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command: Command::CaStep { changed } };
+        let entry =
+            InventoryEntry { at: wall(), by: shared.identity.name.to_string(), command: Command::CaStep { changed } };
         if let Err(error) = shared.raft.propose(entry).await {
             tracing::debug!(%error, "the next step of the CA rotation was not applied; retrying");
         }

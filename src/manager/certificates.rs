@@ -52,12 +52,12 @@ impl Certificates {
 }
 
 impl ManagerContext {
-    /// The daily call of [`Certificates::tell`].
+    /// The daily call of [`Certificates::send_notices`].
     pub fn send_certificate_notices(&self, now: Wall) {
-        self.certificates.send_notices(
+        self.observed.certificates.send_notices(
             &self.inventory(),
-            self.id,
-            self.engine_snapshot().is_some(),
+            self.identity.node,
+            self.published.engine_snapshot().is_some(),
             &self.notices,
             now,
         );

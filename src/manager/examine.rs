@@ -1,7 +1,7 @@
 //! One examination: an SSH login, then digest and checks by the node's executor, compared with what
 //! this manager expects.
 
-use super::shared::known_of;
+use super::context::known_of;
 use super::{ManagerContext, digest_summary};
 use crate::fleet::{self, Expected, RenderedContent};
 use remoor_engine::{Evidence, ExamOutcome};
@@ -100,7 +100,7 @@ pub async fn evidence(
     sent: Sent,
 ) -> Result<Evidence, SshError> {
     let known = prepared.record.as_ref().filter(|_| sent == Sent::Differences).map(Record::digest);
-    let look = digest_summary::ExamRequest { manifest: &prepared.manifest, key: shared.digest_key(id) };
+    let look = digest_summary::ExamRequest { manifest: &prepared.manifest, key: shared.keys.digest_key(id) };
     let exam = look.ask(&mut digest_summary::TimedSession { session, at_most: prepared.timeout }, known).await?;
     let recorded = prepared.record.as_ref().and_then(|r| r.rendered.clone());
     let rendered = recorded.unwrap_or_else(|| prepared.rendered.keys().cloned().collect());
@@ -177,7 +177,7 @@ fn build_manifest(
     facts: &Facts,
 ) -> Result<(NodeManifest, Expected), PrepareError> {
     let host = node.name().as_str();
-    let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
+    let fleet = shared.fleets.fleet(generation).map_err(PrepareError::Book)?;
     let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
     let rendered = fleet::expected_files(&fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
@@ -210,7 +210,7 @@ pub async fn check_files(
     let record = load_record(shared, &node).await.ok().flatten();
     let shared = shared.clone();
     let work = move || {
-        let fleet = shared.book.fleet(&generation).map_err(PrepareError::Book)?;
+        let fleet = shared.fleets.fleet(&generation).map_err(PrepareError::Book)?;
         let known = record.as_ref().and_then(|r| r.known.clone()).unwrap_or_else(|| known_of(&inventory));
         let facts = record.map(|r| r.facts).unwrap_or_default();
         let files = fleet::list_check_files(&fleet, node.name().as_str(), &known, &facts).map_err(faults)?;
@@ -240,11 +240,11 @@ pub async fn target(shared: &Arc<ManagerContext>, id: NodeId) -> Result<LoginTar
 /// The SSH target: the inventory's `ansible_*` and `ssh:` settings, with the recorded host keys
 /// only. Without an `ansible_host`, the address entered for the node is used.
 fn target_of(shared: &ManagerContext, node: &Node, generation: &Generation) -> Result<LoginTarget, PrepareError> {
-    let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
+    let fleet = shared.fleets.fleet(generation).map_err(PrepareError::Book)?;
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
     let entered = node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none());
     Ok(LoginTarget {
-        last_keys: shared.last_keys(ssh.identity.is_some()),
+        last_keys: shared.keys.last_keys(ssh.identity.is_some()),
         node: node.name().clone(),
         host: entered.unwrap_or(ssh.host),
         port: ssh.port,

@@ -6,7 +6,7 @@ use super::{Authorities, ManagerContext, wall};
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
 use remoor_model::{Command, GossipKeys, Instance, Inventory, InventoryEntry, Node, NodeId, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -24,8 +24,13 @@ const CONFIRM: Duration = Duration::from_secs(120);
 /// nodes repeat it.
 #[derive(Debug, Default)]
 pub struct Confirmations {
-    said: Mutex<BTreeMap<NodeId, u64>>,
-    waits: Mutex<BTreeMap<NodeId, ConfirmationWait>>,
+    nodes: Mutex<NodeConfirmations>,
+}
+
+#[derive(Debug, Default)]
+struct NodeConfirmations {
+    confirmed: BTreeMap<NodeId, u64>,
+    waits: BTreeMap<NodeId, ConfirmationWait>,
 }
 
 /// The leader waits for a node to confirm the step that began with entry `changed`. The wait
@@ -39,20 +44,20 @@ struct ConfirmationWait {
 
 impl Confirmations {
     pub fn record(&self, node: NodeId, changed: u64) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
+        self.nodes().confirmed.insert(node, changed);
     }
 
     pub(super) fn holds(&self, node: NodeId, changed: u64) -> bool {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).get(&node) == Some(&changed)
+        self.nodes().confirmed.get(&node) == Some(&changed)
     }
 
     /// Sets the nodes that this leader waits for at `now`; none if it does not lead. A node's wait
     /// starts again with each step, when the node comes back, and under each new leader, because it
     /// had no time before.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = std::mem::take(&mut *waits);
-        *waits = here
+        let mut nodes = self.nodes();
+        let mut before = std::mem::take(&mut nodes.waits);
+        nodes.waits = here
             .map(|(node, start)| {
                 let same = before.remove(&node).filter(|wait| wait.changed == changed && wait.start == start);
                 (node, same.unwrap_or(ConfirmationWait { changed, start, since: now }))
@@ -62,8 +67,8 @@ impl Confirmations {
 
     /// Whether the node has had enough time to confirm the step.
     pub(super) fn is_overdue(&self, node: NodeId, changed: u64, now: Instant) -> bool {
-        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.get(&node).is_some_and(|wait| wait.changed == changed && now.duration_since(wait.since) >= CONFIRM)
+        let nodes = self.nodes();
+        nodes.waits.get(&node).is_some_and(|wait| wait.changed == changed && now.duration_since(wait.since) >= CONFIRM)
     }
 
     /// Updates the waits of this manager. `here` are the reachable nodes that have not confirmed
@@ -71,9 +76,13 @@ impl Confirmations {
     pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
         // A leadership survives a lease that expires for a moment, and so must the waits of its
         // nodes.
-        let here = if shared.engine_snapshot().is_some() { here } else { &[] };
-        let start = |node: &Node| shared.report_of(node.name()).map(|report| report.instance);
+        let here = if shared.published.engine_snapshot().is_some() { here } else { &[] };
+        let start = |node: &Node| shared.observed.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, NodeConfirmations> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,10 +113,12 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
 /// not waited for.
 pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
-    let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.key_confirmed.holds(n.id, changed));
+    let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.observed.key_confirmed.holds(n.id, changed));
     // A node that waits for a new certificate gossips, but may request nothing else.
     let lapsed = |node: &Node| inventory.expired_certificates.contains_key(&node.id);
-    let here = |node: &Node| *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed(node);
+    let here = |node: &Node| {
+        *node.name() == shared.identity.name || shared.observed.report_of(node.name()).is_some() && !lapsed(node)
+    };
     open.partition(|node| here(node))
 }
 
@@ -124,13 +135,17 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
             continue;
         }
         let (here, _) = unconfirmed_nodes(&shared, &inventory);
-        shared.key_confirmed.update_waits(&shared, changed, &here);
+        shared.observed.key_confirmed.update_waits(&shared, changed, &here);
         let leads = shared.raft.status().borrow().is_leader;
         let over = wall().ms_since(since.1) >= STEP_MIN_MS;
         if !leads || !over || !here.is_empty() {
             continue;
         }
-        let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command: Command::GossipStep { changed } };
+        let entry = InventoryEntry {
+            at: wall(),
+            by: shared.identity.name.to_string(),
+            command: Command::GossipStep { changed },
+        };
         if let Err(error) = shared.raft.propose(entry).await {
             tracing::debug!(%error, "the next step of the gossip key rotation was not applied; retrying");
         }

@@ -63,7 +63,7 @@ impl Members {
     pub fn forget(&mut self) {
         self.roles = RoleManager::default();
         self.ended = mpsc::unbounded_channel();
-        self.shared.set_role_waits(BTreeMap::new());
+        self.shared.published.set_role_waits(BTreeMap::new());
     }
 
     /// Checks the membership and starts at most one step. `present` are the members that gossip
@@ -82,7 +82,7 @@ impl Members {
         let step = self.roles.step(now, &inventory, &seen, &up);
         let waits =
             inventory.nodes.keys().filter_map(|id| Some((*id, self.roles.waits(RoleSubject::Node(*id))?.to_owned())));
-        self.shared.set_role_waits(waits.collect());
+        self.shared.published.set_role_waits(waits.collect());
         let Some(step) = step else { return };
         let (shared, ended) = (self.shared.clone(), self.ended.0.clone());
         tokio::spawn(async move {
@@ -209,7 +209,7 @@ async fn answer_now(shared: &ManagerContext, next: &BTreeSet<RaftId>) -> Result<
 }
 
 async fn propose(shared: &ManagerContext, command: Command) -> Result<(), String> {
-    let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command };
+    let entry = InventoryEntry { at: wall(), by: shared.identity.name.to_string(), command };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refusal.to_string()),
         Ok(_) => Ok(()),
@@ -227,7 +227,8 @@ async fn manage(
     addr: &str,
 ) -> Result<(), String> {
     let managers = managers_of(inventory).into_iter().filter(|peer| peer.id != node).collect();
-    let request = ManageRequest { cluster: shared.cluster.clone(), epoch: inventory.epoch, node, raft, managers };
+    let request =
+        ManageRequest { cluster: shared.identity.cluster.clone(), epoch: inventory.epoch, node, raft, managers };
     let client = shared.peers.node(node, addr).with_timeout(MANAGE_WITHIN);
     let reply: ManageReply = client.post(MANAGE_PATH, &request).await.map_err(|e| format!("{addr}: {e}"))?;
     match reply.raft == raft {

@@ -14,32 +14,35 @@ pub mod backup;
 mod blobs;
 mod certificates;
 mod cleanup_verification;
+mod context;
 mod digest_summary;
 mod engine_snapshot;
 mod examination_limits;
 mod examine;
 pub mod gossip_key;
+mod manager_keys;
 pub mod members;
 mod messages;
 mod metrics;
 mod notify;
+mod observations;
 mod peers;
 mod perform;
+mod publications;
 mod raft_id_status;
 mod reach;
 mod recorder;
 mod remote_examination;
-mod shared;
 mod sweep;
 mod trusted_peers;
 
 pub mod api;
 
 pub use authorities::{Authorities, CaPair};
+pub use context::{ManagerContext, ManagerIdentity, ManagerTiming, Startup};
 pub use notify::Notices;
 pub use peers::{ManagerAddresses, Peers};
 pub use raft_id_status::RaftIdStatus;
-pub use shared::{ManagerContext, ManagerTiming, Startup};
 pub use trusted_peers::Sponsors;
 
 use perform::Performer;
@@ -157,8 +160,8 @@ impl ManagerTask {
         let shared = self.shared.clone();
         tokio::spawn(async move {
             blobs::ensure(&shared, &generation.blob).await;
-            let book = shared.clone();
-            if let Ok(Ok(fleet)) = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await {
+            let context = shared.clone();
+            if let Ok(Ok(fleet)) = tokio::task::spawn_blocking(move || context.fleets.fleet(&generation)).await {
                 shared.learn_hosts(&fleet);
                 shared.notices.configure(Some(Arc::new(fleet.config.clone())));
             }
@@ -170,27 +173,27 @@ impl ManagerTask {
     async fn leadership(&mut self) {
         let status = self.shared.raft.status().borrow().clone();
         if self.engine.is_some() && !self.tenure.lasts(&status, Instant::now()) {
-            tracing::info!(node = %self.shared.me, "leadership ended");
+            tracing::info!(node = %self.shared.identity.name, "leadership ended");
             self.engine = None;
             self.performer.stop_all();
             self.performer.forget_roles();
-            self.shared.set_snapshot(None);
+            self.shared.published.set_snapshot(None);
         }
         if status.is_leader && self.engine.is_none() {
             if self.shared.raft.linearizable().await.is_err() {
                 return;
             }
-            tracing::info!(node = %self.shared.me, "leadership began");
+            tracing::info!(node = %self.shared.identity.name, "leadership began");
             self.tenure = Leadership { term: status.term, lapsed: None };
-            self.engine = Some(ManagerEngine::new(self.shared.me.clone(), self.now()));
-            self.shared.begin_record(wall());
+            self.engine = Some(ManagerEngine::new(self.shared.identity.name.clone(), self.now()));
+            self.shared.published.begin_record(wall());
             self.performer.forget_roles();
             for (name, report) in self.members.clone() {
                 self.feed_sighted(&name);
                 self.feed_alive(&name, report);
             }
-            for (node, line) in self.shared.reaches.all_unreachable() {
-                self.feed(EngineEvent::Reach { node, by: self.shared.id, line });
+            for (node, line) in self.shared.observed.reaches.all_unreachable() {
+                self.feed(EngineEvent::Reach { node, by: self.shared.identity.node, line });
             }
             self.feed(EngineEvent::Tick);
         }
@@ -201,16 +204,15 @@ impl ManagerTask {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 self.members.insert(name.clone(), report.clone());
                 // Trust an address only if the node's own signature covers it.
-                self.shared.set_signed_address(&name, signed.then_some(addr));
+                self.shared.observed.set_signed_address(&name, signed.then_some(addr));
                 addresses::follow(&self.shared);
                 self.feed_sighted(&name);
-                self.shared.set_report(&name, Some(report.clone()));
+                self.shared.observed.set_report(&name, report.clone());
                 self.feed_alive(&name, report);
             }
             MemberEvent::Gone { name, .. } => {
                 self.members.remove(&name);
-                self.shared.set_signed_address(&name, None);
-                self.shared.set_report(&name, None);
+                self.shared.observed.forget_member(&name);
                 let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
                 if let Some(node) = node {
                     self.feed(EngineEvent::Gone { node });
@@ -238,7 +240,7 @@ impl ManagerTask {
                 let text = format!(
                     "two daemons run as {}, here and at {addr}; the other one stops, because it is of an older epoch or is not a \
                      manager; next: decide which one to keep, and move the data directory of the other away",
-                    self.shared.me
+                    self.shared.identity.name
                 );
                 self.shared.notices.notify(&format!("twice {addr}"), None, &text);
             }
@@ -247,7 +249,7 @@ impl ManagerTask {
 
     fn feed_sighted(&mut self, name: &NodeName) {
         let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
-        if let (Some(node), Some(addr)) = (node, self.shared.signed_address(name)) {
+        if let (Some(node), Some(addr)) = (node, self.shared.observed.signed_address(name)) {
             self.feed(EngineEvent::Sighted { node, gossip: addr.to_string() });
         }
     }
@@ -260,7 +262,7 @@ impl ManagerTask {
     }
 
     fn feed(&mut self, event: EngineEvent) {
-        for ((node, by), line) in self.shared.reaches.take() {
+        for ((node, by), line) in self.shared.observed.reaches.take() {
             self.step(EngineEvent::Reach { node, by, line });
         }
         self.step(event);
@@ -273,9 +275,9 @@ impl ManagerTask {
         let told = recorder::keep(&event);
         let actions = engine.step(now, wall, &inventory, event);
         if let Some(step) = recorder::step(wall, &inventory, told, &actions) {
-            self.shared.record(step);
+            self.shared.published.record(step);
         }
-        self.shared.set_snapshot(Some(engine_snapshot::snapshot(engine, now, wall, &inventory)));
+        self.shared.published.set_snapshot(Some(engine_snapshot::snapshot(engine, now, wall, &inventory)));
         for action in actions {
             self.performer.perform(action);
         }
@@ -285,11 +287,11 @@ impl ManagerTask {
         match news {
             News::Applied(entry) => match entry.applied.refusal() {
                 None => self.shared.publish_history(entry.index),
-                Some(refusal) => metrics::count_refusal(&self.shared.applied, &refusal.code),
+                Some(refusal) => metrics::count_refusal(&self.shared.published.applied, &refusal.code),
             },
             News::Resync { index } => {
                 tracing::info!(index, "a snapshot replaced entries; watchers are notified");
-                self.shared.emit(StreamItem::Resync { index });
+                self.shared.published.emit(StreamItem::Resync { index });
             }
         }
     }

@@ -85,7 +85,7 @@ impl Performer {
     fn propose(&self, about: About, command: Command) {
         let (shared, events) = (self.shared.clone(), self.events.clone());
         tokio::spawn(async move {
-            let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command };
+            let entry = InventoryEntry { at: wall(), by: shared.identity.name.to_string(), command };
             let applied = match shared.raft.propose(entry).await {
                 Ok((_, applied)) => Some(applied),
                 Err(error) => {

@@ -103,8 +103,9 @@ impl ReachabilityReports {
 
 /// Checks whether this manager reaches the node's SSH port.
 pub async fn probe_node(shared: &Arc<ManagerContext>, node: NodeId) -> Reachability {
-    let _place = shared.reaches.places.acquire().await;
+    let _place = shared.observed.reaches.places.acquire().await;
     let known = shared
+        .observed
         .reaches
         .own_results()
         .get(&node)
@@ -112,7 +113,7 @@ pub async fn probe_node(shared: &Arc<ManagerContext>, node: NodeId) -> Reachabil
         .map(|(line, _)| line.clone());
     match known {
         Some(line) => line,
-        None => shared.reaches.keep(node, find(shared, node).await),
+        None => shared.observed.reaches.keep(node, find(shared, node).await),
     }
 }
 
@@ -131,7 +132,7 @@ async fn find(shared: &Arc<ManagerContext>, node: NodeId) -> Result<(), String> 
 
 /// Asks a manager, possibly this one, whether it reaches the node; None: it gave no answer.
 pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId) -> Option<Reachability> {
-    if manager == shared.id {
+    if manager == shared.identity.node {
         return Some(probe_node(shared, node).await);
     }
     let addr = address(shared, manager)?;
@@ -149,7 +150,7 @@ pub async fn ask_all(shared: &Arc<ManagerContext>, node: NodeId) -> BTreeMap<Nod
     let asked = managers.map(|n| async move { Some((n.id, ask(shared, n.id, node).await?)) });
     let lines: BTreeMap<NodeId, Reachability> =
         futures_util::future::join_all(asked).await.into_iter().flatten().collect();
-    lines.iter().for_each(|(by, line)| shared.reaches.add_report(node, *by, line.clone()));
+    lines.iter().for_each(|(by, line)| shared.observed.reaches.add_report(node, *by, line.clone()));
     lines
 }
 
@@ -170,7 +171,7 @@ pub struct PingMonitor {
 impl PingMonitor {
     /// Probes the members that missed pings since the last call, each at most once per `every`.
     pub fn tick(&mut self, shared: &Arc<ManagerContext>, members: &BTreeMap<NodeName, Report>, leads: bool) {
-        let count = |name: &NodeName| (*name != shared.me).then(|| shared.unanswered_pings(name));
+        let count = |name: &NodeName| (*name != shared.identity.name).then(|| shared.observed.unanswered_pings(name));
         let every = Duration::from_millis(shared.inventory().limits().probe_ms);
         for name in self.due(members, count, every) {
             let Some(node) = shared.inventory().by_name(name.as_str()).map(|n| n.id) else { continue };
@@ -178,7 +179,7 @@ impl PingMonitor {
             tokio::spawn(async move {
                 let line = probe_node(&shared, node).await;
                 match line {
-                    line if leads => shared.reaches.add_report(node, shared.id, line),
+                    line if leads => shared.observed.reaches.add_report(node, shared.identity.node, line),
                     Reachability::Reachable => {}
                     line => tell_leader(&shared, node, line).await,
                 }

@@ -69,7 +69,7 @@ where
 
 /// Examines a node for another manager. Err: why not, as text for that manager.
 pub async fn serve(shared: &Arc<ManagerContext>, node: NodeId, basis: u64) -> Result<Vec<u8>, String> {
-    let place = tokio::time::timeout(PLACE_MAX, shared.reaches.remote_examinations.acquire()).await;
+    let place = tokio::time::timeout(PLACE_MAX, shared.observed.reaches.remote_examinations.acquire()).await;
     let _place = place.map_err(|_| "this manager already runs the maximum number of examinations")?;
     let mut state = shared.raft.state();
     let caught_up = tokio::time::timeout(CATCH_UP, state.wait_for(|i| i.applied >= basis)).await;
@@ -92,7 +92,7 @@ pub struct NoRoute(pub String);
 
 /// Examines the node from here, or if this manager cannot reach it, from one that can.
 pub async fn examine_via_any_manager(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
-    if shared.reaches.unreachable_reason(node).is_none() {
+    if shared.observed.reaches.unreachable_reason(node).is_none() {
         let outcome = examine::examine(shared, node).await;
         if !matches!(outcome, ExamOutcome::Unreachable(_)) {
             return Ok(outcome);
@@ -101,7 +101,7 @@ pub async fn examine_via_any_manager(shared: &Arc<ManagerContext>, node: NodeId)
     let lines = reach::ask_all(shared, node).await;
     let open = |by: &NodeId| lines.get(by) == Some(&Reachability::Reachable);
     let basis = shared.inventory().applied;
-    match (lines.get(&shared.id), lines.keys().find(|by| **by != shared.id && open(by))) {
+    match (lines.get(&shared.identity.node), lines.keys().find(|by| **by != shared.identity.node && open(by))) {
         (Some(Reachability::Unreachable { .. }), Some(other)) => Ok(examine_by(shared, *other, node, basis).await),
         (Some(Reachability::Unreachable { why, .. }), None) => Err(NoRoute(why.clone())),
         (Some(Reachability::Reachable) | None, _) => Ok(examine::examine(shared, node).await),

@@ -144,7 +144,7 @@ pub async fn diff(
         .map(|f| f.path.clone())
         .take(FETCH_MAX)
         .collect();
-    if shared.reaches.unreachable_reason(node.id).is_some() {
+    if shared.observed.reaches.unreachable_reason(node.id).is_some() {
         let text = "the content is not shown: the leader does not reach the node, another manager examined it";
         files.values_mut().filter(|f| paths.contains(&f.path)).for_each(|f| f.note = Some(text.to_owned()));
     } else if !paths.is_empty() {

@@ -104,8 +104,8 @@ pub async fn inventory(State(shared): State<Arc<ManagerContext>>, caller: Caller
     let generation = generation
         .ok_or_else(|| ApiFailure::new(Code::NotFound, "no fleet was applied yet").next("remoor apply DIR"))?;
     blobs::ensure(&shared, &generation.blob).await;
-    let book = shared.clone();
-    let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
+    let context = shared.clone();
+    let loaded = tokio::task::spawn_blocking(move || context.fleets.fleet(&generation)).await;
     let loaded = loaded.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))?;
     let loaded = loaded.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
     let mut extra: BTreeMap<String, Map<String, Value>> = BTreeMap::new();

@@ -172,7 +172,11 @@ async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> 
     };
     let answer = answer.map_err(failure_of)?;
     let answer = match is_status {
-        true => with_own(answer, shared.backups.view(&shared.me, wall()), shared.backups.warning(&shared.me, wall())),
+        true => with_own(
+            answer,
+            shared.backups.view(&shared.identity.name, wall()),
+            shared.backups.warning(&shared.identity.name, wall()),
+        ),
         false => answer,
     };
     let kind = if path.starts_with("/v1/metrics") { "text/plain; version=0.0.4" } else { "application/json" };

@@ -46,6 +46,6 @@ fn managers(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let voters = shared.raft.status().borrow().voters.clone();
     let mut of: Vec<_> =
         inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains_key(&id))).collect();
-    of.sort_by_key(|n| n.id != shared.id);
+    of.sort_by_key(|n| n.id != shared.identity.node);
     of.into_iter().map(|n| n.spec.api.clone()).collect()
 }

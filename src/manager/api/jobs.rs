@@ -50,7 +50,7 @@ pub async fn jobs(
         .map(|j| j.as_ref().clone())
         .collect();
     jobs.reverse();
-    let shown = shared.engine_snapshot();
+    let shown = shared.published.engine_snapshot();
     let waits = |node: NodeId| {
         let conditions = shown.as_ref().and_then(|s| s.get(&node)).map(|s| s.conditions.as_slice()).unwrap_or_default();
         let told = conditions.iter().filter_map(|c| match c.is.as_str() {
@@ -85,8 +85,9 @@ pub async fn own_log(
 /// be fetched, the answer is one line that says so.
 pub async fn log_of(shared: &Arc<ManagerContext>, attempt: &Attempt) -> String {
     let own = tokio::fs::read_to_string(AttemptLog::path(shared, attempt.id)).await;
-    let runner = shared.inventory().by_name(attempt.runner.as_str()).map(|n| n.id).filter(|id| *id != shared.id);
-    if own.is_ok() || attempt.runner == shared.me {
+    let runner =
+        shared.inventory().by_name(attempt.runner.as_str()).map(|n| n.id).filter(|id| *id != shared.identity.node);
+    if own.is_ok() || attempt.runner == shared.identity.name {
         return own.unwrap_or_default();
     }
     let path = format!("/manager/v1/log/{}", attempt.id);

@@ -29,7 +29,7 @@ pub async fn gossip_keys(
     let shared = desk.context();
     let node = member(shared, &caller)?;
     let inventory = shared.inventory();
-    shared.key_confirmed.record(node.id, request.holds);
+    shared.observed.key_confirmed.record(node.id, request.holds);
     let leads = shared.raft.status().borrow().is_leader;
     let keys = desk.gossip_keys(&inventory)?;
     let keys = keys.iter().map(|key| key.to_hex()).collect();
@@ -45,7 +45,7 @@ pub async fn trusted_cas(
 ) -> Result<axum::Json<TrustedCasReply>, ApiFailure> {
     let node = member(&shared, &caller)?;
     let inventory = shared.inventory();
-    shared.ca_confirmed.record(node.id, request.holds);
+    shared.observed.ca_confirmed.record(node.id, request.holds);
     let (ca_pem, changed) = (inventory.roots().concat(), inventory.authority.changed);
     let leads = shared.raft.status().borrow().is_leader;
     Ok(axum::Json(TrustedCasReply { ca_pem, changed, rotating: inventory.authority.next.is_some(), leads }))
@@ -132,7 +132,7 @@ pub async fn status(
             KeyStep::Use => "use",
         };
         let (step, since) = (step.to_owned(), wire::rfc3339(next.since));
-        let overdue = overdue(&shared.key_confirmed, inventory.gossip.changed, &waits_for, Instant::now());
+        let overdue = overdue(&shared.observed.key_confirmed, inventory.gossip.changed, &waits_for, Instant::now());
         let (waits_for, away) = (names(&waits_for), names(&away));
         RotationView { step, since, by: next.by.clone(), waits_for, away, overdue, ..RotationView::default() }
     });
@@ -147,7 +147,7 @@ pub async fn status(
             step: step.to_owned(),
             since: wire::rfc3339(next.since),
             by: next.by.clone(),
-            overdue: overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now()),
+            overdue: overdue(&shared.observed.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now()),
             waits_for: names(&missing.here),
             away: names(&away),
             fingerprint: Some(token::ca_digest(&next.ca_pem).unwrap_or_default()),
@@ -178,15 +178,17 @@ fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: In
 pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ca_expiry_warning(ends, wall()));
-    let waits = inventory.authority.next.iter().filter(|_| shared.engine_snapshot().is_some()).flat_map(|next| {
-        let missing = authority::unconfirmed_nodes(shared, inventory);
-        let (away, _) = missing.split(&next.without);
-        let overdue = overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
-        waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "reachable but unconfirmed"))
-    });
+    let waits =
+        inventory.authority.next.iter().filter(|_| shared.published.engine_snapshot().is_some()).flat_map(|next| {
+            let missing = authority::unconfirmed_nodes(shared, inventory);
+            let (away, _) = missing.split(&next.without);
+            let overdue =
+                overdue(&shared.observed.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
+            waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "reachable but unconfirmed"))
+        });
     let gossip = inventory.gossip.next.as_ref().and_then(|_| {
         let (here, _) = gossip_key::unconfirmed_nodes(shared, inventory);
-        stuck_rotation_warning(&shared.key_confirmed, inventory.gossip.changed, &here, Instant::now())
+        stuck_rotation_warning(&shared.observed.key_confirmed, inventory.gossip.changed, &here, Instant::now())
     });
     ending.into_iter().chain(waits).chain(gossip).collect()
 }

@@ -46,7 +46,7 @@ pub async fn raft(
         ApiFailure::new(Code::Conflict, error.to_string())
     })?;
     if matches!(kind.as_str(), "append" | "snapshot") {
-        shared.note_leader_heard();
+        shared.observed.note_leader_heard();
     }
     Ok(reply)
 }
@@ -79,7 +79,7 @@ fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result
     let node = inventory.node(*id);
     if let Some(node) = node {
         check_node_key(node, key)?;
-        shared.certificates.record_expiry(*id, *cert_not_after);
+        shared.observed.certificates.record_expiry(*id, *cert_not_after);
     }
     let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
     match RaftIdStatus::for_node(&inventory, *id, sender) {
@@ -173,8 +173,8 @@ pub async fn ca(
     caller: Caller,
 ) -> Result<axum::Json<CaKeysReply>, ApiFailure> {
     to_manage(&shared, &caller)?;
-    let cas = shared.cas.all_cas().iter().map(|ca| CaPair::from_ca(ca)).collect();
-    Ok(axum::Json(CaKeysReply { key_pem: shared.cas.first().key_pem(), cas }))
+    let cas = shared.keys.cas.all_cas().iter().map(|ca| CaPair::from_ca(ca)).collect();
+    Ok(axum::Json(CaKeysReply { key_pem: shared.keys.cas.first().key_pem(), cas }))
 }
 
 /// Stores a CA that is to replace the present one, before the entry that names it. Has no other
@@ -186,12 +186,12 @@ pub async fn keep_ca(
 ) -> Result<axum::Json<()>, ApiFailure> {
     to_manage(&shared, &caller)?;
     let ca = pair.open().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
-    if *ca.cluster() != shared.cluster {
+    if *ca.cluster() != shared.identity.cluster {
         return Err(ApiFailure::new(Code::WrongCluster, format!("the CA belongs to cluster {}", ca.cluster())));
     }
     let kept = tokio::task::spawn_blocking(move || {
-        shared.cas.tidy(&shared.inventory());
-        shared.cas.keep(ca)
+        shared.keys.cas.tidy(&shared.inventory());
+        shared.keys.cas.keep(ca)
     });
     let kept = kept.await.map_err(|_| ApiFailure::new(Code::Internal, "a task of this manager ended early"))?;
     kept.map(axum::Json).map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))
@@ -209,7 +209,7 @@ pub async fn ssh_key(
 ) -> Result<axum::Json<SshKeyReply>, ApiFailure> {
     to_manage(&shared, &caller)?;
     let none = || ApiFailure::new(Code::NotFound, "this manager has no SSH key of the cluster");
-    let key = shared.ssh_key.get().ok_or_else(none)?;
+    let key = shared.keys.ssh_key.get().ok_or_else(none)?;
     Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
 }
 
@@ -223,7 +223,7 @@ pub async fn manifest(
     let manifest = manifest.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
     Ok(axum::Json(ManifestReply {
         manifest,
-        digest_key: hex::encode(shared.digest_key(node.id)),
+        digest_key: hex::encode(shared.keys.digest_key(node.id)),
         check_interval_ms: shared.inventory().limits().check_interval_ms,
         rejoin_ms: shared.inventory().limits().rejoin_ms,
     }))
@@ -286,7 +286,7 @@ impl JoinService {
         }
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let lacks = || ApiFailure::new(Code::Retry, "this manager does not have the key of the new CA yet");
-        let ca = shared.cas.for_certificate(inventory.issuer()).ok_or_else(lacks)?;
+        let ca = shared.keys.cas.for_certificate(inventory.issuer()).ok_or_else(lacks)?;
         let validity = Validity::valid_for(self.parts.certificate_validity);
         let issued = ca.issue_as(manager, node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
         Ok(RenewReply {
@@ -298,14 +298,14 @@ impl JoinService {
 
     /// The gossip keys that every node must hold; nodes send by the first one.
     pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, ApiFailure> {
-        let keys = gossip_key::keys(&self.parts.shared.cas, &inventory.gossip, &(self.parts.held)());
+        let keys = gossip_key::keys(&self.parts.shared.keys.cas, &inventory.gossip, &(self.parts.held)());
         keys.map_err(|e| ApiFailure::new(Code::Retry, e.to_string()))
     }
 
     /// Issues a certificate for this manager's own node.
     pub fn issue_own(&self, csr_pem: &str) -> Result<RenewReply, String> {
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
-        let node = inventory.node(shared.id).ok_or("this manager does not know its own node yet")?;
+        let node = inventory.node(shared.identity.node).ok_or("this manager does not know its own node yet")?;
         self.issue_as(true, node, csr_pem).map_err(|e| e.to_string())
     }
 }
@@ -385,7 +385,7 @@ fn not_alive(
 ) -> Result<(), ApiFailure> {
     let known = inventory.by_name(request.name.as_str());
     let Some(node) = known.filter(|n| n.spec.public_key == request.node_public_key) else { return Ok(()) };
-    if let Some(text) = copy_reason(node, shared.signed_address(node.name()), request) {
+    if let Some(text) = copy_reason(node, shared.observed.signed_address(node.name()), request) {
         let name = node.name();
         shared.notices.notify(&format!("copy {name} {}", request.advertise), Some(name.as_str()), &text);
         let next = format!(
@@ -533,7 +533,7 @@ async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorizati
         gossip_key_hex: desk.gossip_keys(&inventory)?[0].to_hex(),
         peers,
         managers,
-        ssh_key: shared.ssh_line(),
+        ssh_key: shared.keys.ssh_line(),
     })
 }
 

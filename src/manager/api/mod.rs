@@ -136,10 +136,10 @@ fn operator(shared: &ManagerContext, caller: &Caller) -> Result<Actor, ApiFailur
             operators::check_not_revoked(&shared.inventory(), name, key)?;
             Ok(Actor { text: name.clone(), via: None, key: Some(key.clone()) })
         }
-        Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me).into()),
+        Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.identity.name).into()),
         // A daemon without root: its user could do all this with the daemon's keys as well.
         Caller::Local { uid } if *uid == rustix::process::geteuid().as_raw() => {
-            Ok(format!("uid {uid}@{}", shared.me).into())
+            Ok(format!("uid {uid}@{}", shared.identity.name).into())
         }
         Caller::Local { uid } => {
             Err(ApiFailure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
@@ -187,7 +187,7 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     };
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
     check_node_key(&node, key)?;
-    shared.certificates.record_expiry(*id, *cert_not_after);
+    shared.observed.certificates.record_expiry(*id, *cert_not_after);
     Ok(node)
 }
 
@@ -258,7 +258,7 @@ fn as_of(shared: &ManagerContext) -> AsOf {
     // If no leader was heard since the start, the state is as old as its last entry.
     let age_ms = || shared.age_ms().unwrap_or_else(|| wall().ms_since(inventory.last_entry_at()));
     AsOf {
-        by: shared.me.to_string(),
+        by: shared.identity.name.to_string(),
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
         stale: !status.leads(),

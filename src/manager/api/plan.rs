@@ -100,7 +100,7 @@ async fn tasks(
     let (shared, host) = (shared.clone(), node.name().to_string());
     let known = ClusterContext { vars: vars.clone(), ..shared.render_context() };
     let work = move || {
-        let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
+        let fleet = shared.fleets.fleet(&generation).map_err(|e| e.to_string())?;
         let group = fleet.host_group(&host).map_err(|f| f.to_string())?;
         if fleet.config.groups.get(&group).is_some_and(|g| g.provisioner == Provisioner::Ansible) {
             let tags = fleet::tags_of(&fleet, &services);

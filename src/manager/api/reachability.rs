@@ -33,7 +33,7 @@ pub async fn report(
 ) -> Answer<()> {
     let by = manager(&shared, &caller)?;
     let node = known_node(&shared, id)?;
-    shared.reaches.add_report(node, by.id, line);
+    shared.observed.reaches.add_report(node, by.id, line);
     Ok(axum::Json(()))
 }
 

@@ -48,11 +48,11 @@ pub async fn status(
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(stale_directories(&refused, &inventory));
     warnings.extend(silent_managers(nodes.iter().filter(|n| !told.contains(&n.id))));
-    warnings.extend(shared.certificates.expiry_warnings(&inventory, wall()).into_iter().map(|(_, text)| text));
+    warnings.extend(shared.observed.certificates.expiry_warnings(&inventory, wall()).into_iter().map(|(_, text)| text));
     warnings.extend(keys::warnings(&shared, &inventory));
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
-    warnings.extend(shared.backups.warning(&shared.me, wall()));
+    warnings.extend(shared.backups.warning(&shared.identity.name, wall()));
     // Notices of these kinds may be days old, and the warnings above already cover them.
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, BACKUP]).into_iter().rev().take(5));
     Ok(TimedJson(StatusView {
@@ -67,8 +67,8 @@ pub async fn status(
         breaker: inventory.breaker.clone(),
         warnings,
         nodes,
-        ssh_key: shared.ssh_line(),
-        backup: shared.backups.view(&shared.me, wall()),
+        ssh_key: shared.keys.ssh_line(),
+        backup: shared.backups.view(&shared.identity.name, wall()),
         pending,
         left: super::leave::views(&inventory),
     }))
@@ -163,7 +163,7 @@ pub async fn job_log(
     let inventory = shared.inventory();
     let unknown = || ApiFailure::new(Code::NotFound, format!("no job has the number {id}")).next("remoor job list");
     let job = inventory.job(JobId(id)).cloned().ok_or_else(unknown)?;
-    let stream = shared.watch_stream();
+    let stream = shared.published.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
     tokio::spawn(async move {
         for attempt in &job.attempts {
@@ -204,7 +204,7 @@ fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
 /// Streams everything that happens from now on.
 pub async fn watch(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Response, ApiFailure> {
     operator(&shared, &caller)?;
-    let stream = shared.watch_stream();
+    let stream = shared.published.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
     tokio::spawn(async move {
         tokio::select! {
@@ -373,7 +373,7 @@ pub async fn prometheus(State(shared): State<Arc<ManagerContext>>, caller: Calle
 pub fn metrics_text(shared: &ManagerContext) -> String {
     let leads = shared.raft.status().borrow().is_leader;
     let age_ms = if leads { Some(0) } else { shared.age_ms() };
-    metrics::text(&shared.inventory(), &metrics::ManagerMetrics { leads, age_ms }, &shared.applied)
+    metrics::text(&shared.inventory(), &metrics::ManagerMetrics { leads, age_ms }, &shared.published.applied)
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
@@ -384,7 +384,7 @@ pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
 
 pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) -> NodeView {
     let raft = shared.raft.status().borrow().clone();
-    let shown = shared.engine_snapshot().and_then(|s| s.get(&node.id).cloned());
+    let shown = shared.published.engine_snapshot().and_then(|s| s.get(&node.id).cloned());
     let presence = match shown.as_ref().and_then(|s| s.presence) {
         Some(Presence::Alive) => "alive",
         Some(Presence::Suspect) => "suspect",
@@ -395,11 +395,11 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
         None if node.is_away() => "away",
         None => "unknown",
     };
-    let raft = roles::seat(node, &raft, || shared.role_waits().remove(&node.id));
+    let raft = roles::seat(node, &raft, || shared.published.role_waits().remove(&node.id));
     let contradiction =
         addresses::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
     let since = |at: Wall| Some(wire::rfc3339(at));
-    let report = shared.report_of(node.name()).and_then(|r| ReportView::from_report(&r));
+    let report = shared.observed.report_of(node.name()).and_then(|r| ReportView::from_report(&r));
     let missed = shown.as_ref().map(|s| s.unreachable_from.clone()).unwrap_or_default();
     let services = inventory.generation().map(|g| g.services_of(node.name())).unwrap_or_default();
     let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());
@@ -430,14 +430,14 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
         agent_faults: node.agent_faults,
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
-        unanswered: shared.unanswered_pings(node.name()),
+        unanswered: shared.observed.unanswered_pings(node.name()),
         manager_state: raft.state.as_str().to_owned(),
         manager_waits: raft.waits,
         manager_silent: raft.silent,
         lag: raft.lag,
         zone: node.spec.zone.clone(),
         services: services.iter().map(ToString::to_string).collect(),
-        certificate_until: shared.certificates.expiry_of(node.id).and_then(since),
+        certificate_until: shared.observed.certificates.expiry_of(node.id).and_then(since),
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
         let text = format!("{name}, which had left, is removed; its name is free");
         return Ok((Some(Command::Remove { node: node.id, force }), ok_view(&text)));
     }
-    let up = desk.shared.report_of(name).is_some_and(|report| !report.leaving);
+    let up = desk.shared.observed.report_of(name).is_some_and(|report| !report.leaving);
     if !force && !node.manages() {
         may_go(node, up)?;
     }

@@ -23,7 +23,7 @@ pub async fn replay(
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
-    let (since, dropped, steps) = shared.recorded_steps(node.id);
+    let (since, dropped, steps) = shared.published.recorded_steps(node.id);
     let shown = &steps[steps.len().saturating_sub(SHOWN_MAX)..];
     let verdict = node.finding.as_ref().map(|finding| {
         let recorded = steps.iter().rev().find(|s| !s.rules.is_empty() && concludes(s, finding));

@@ -145,7 +145,7 @@ fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> R
 /// Decides on an order to change a node's role.
 pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Result<Decided, ApiFailure> {
     if role == ClusterRole::Manager {
-        let ends = desk.shared.certificates.expiry_of(desk.node.id);
+        let ends = desk.shared.observed.certificates.expiry_of(desk.node.id);
         holds(&desk.shared.inventory(), desk.node, ends, wall())?;
     }
     let text = describe_change(desk.node, role, &known_membership(&desk.shared.raft.status().borrow()));

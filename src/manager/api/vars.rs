@@ -70,8 +70,8 @@ pub(super) async fn vars(
     let mut view = VarsView { version: 1, as_of: as_of(&shared), node: name.clone(), vars: Vec::new() };
     if let Some(generation) = inventory.generations.get(&inventory.current).cloned() {
         blobs::ensure(&shared, &generation.blob).await;
-        let book = shared.clone();
-        let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
+        let context = shared.clone();
+        let loaded = tokio::task::spawn_blocking(move || context.fleets.fleet(&generation)).await;
         let loaded = loaded.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))?;
         let fleet = loaded.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
         // A node that is not in the inventory has no variables.

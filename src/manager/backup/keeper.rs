@@ -160,7 +160,7 @@ impl Keeper {
             }
             let (kept, now) = (self.shared.backups.state().kept.clone(), wall());
             let Some(plan) = kept.plan.clone().filter(|_| kept.is_due(now) && now >= not_before) else { continue };
-            let name = self.shared.me.to_string();
+            let name = self.shared.identity.name.to_string();
             let mut taken = std::pin::pin!(self.take(plan.dir.join(scheduled_file_name(now, &name))));
             let taken = loop {
                 tokio::select! {
@@ -193,7 +193,7 @@ impl Keeper {
     }
 
     fn notify(&self) {
-        self.shared.backups.notify(&self.shared.me, &self.shared.notices, wall());
+        self.shared.backups.notify(&self.shared.identity.name, &self.shared.notices, wall());
     }
 
     /// Makes one backup at `path` and reads it back. Returns its head, its SHA-256 and its size in
@@ -225,7 +225,8 @@ impl Keeper {
         for sha in &named {
             blobs::ensure(&self.shared, sha).await;
         }
-        let maker = Maker { node: self.shared.id, name: self.shared.me.clone(), made: wall(), term };
+        let maker =
+            Maker { node: self.shared.identity.node, name: self.shared.identity.name.clone(), made: wall(), term };
         let (store, dir) = (self.shared.blobs.clone(), self.dir.clone());
         let work = move || {
             let mut found = BTreeMap::new();

@@ -1,0 +1,202 @@
+//! State that the loop of a manager and its API share.
+
+use super::manager_keys::ManagerKeys;
+use super::notify::Notices;
+use super::observations::Observations;
+use super::publications::Publications;
+use super::trusted_peers::Sponsors;
+use crate::fleet::FleetCache;
+use crate::telemetry::Registry;
+use remoor_cluster::raft::Raft;
+use remoor_cluster::rpc::view::StreamItem;
+use remoor_exec::ssh::Remote;
+use remoor_host::disk::BlobStore;
+use remoor_model::{ClusterContext, ClusterId, ClusterRole, Inventory, Job, JobVars, NodeId, NodeName, Phase};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+#[derive(Debug, Clone)]
+pub struct ManagerTiming {
+    /// Interval at which the engine derives its work again, in milliseconds.
+    pub tick_ms: u64,
+}
+
+impl Default for ManagerTiming {
+    fn default() -> Self {
+        Self { tick_ms: 1_000 }
+    }
+}
+
+/// Which manager of which cluster this is.
+#[derive(Debug, Clone)]
+pub struct ManagerIdentity {
+    pub name: NodeName,
+    pub node: NodeId,
+    pub cluster: ClusterId,
+}
+
+/// The daemon's input to its manager service at start.
+pub struct Startup {
+    pub identity: ManagerIdentity,
+    pub raft: Raft<Inventory>,
+    pub blobs: Arc<BlobStore>,
+    pub remote: Remote,
+    pub peers: Arc<super::Peers>,
+    /// Path of the cluster's SSH private key; the file may not exist.
+    pub ssh_key_file: PathBuf,
+    /// Directory with the output logs of attempts.
+    pub runs: PathBuf,
+    pub sponsors: Sponsors,
+    /// Secret of the managers. Each node's digest key is derived from it, so no node can compute
+    /// the key of another.
+    pub secret: [u8; 32],
+    pub cas: Arc<super::Authorities>,
+    pub timing: ManagerTiming,
+    /// Counters of this process.
+    pub counts: Registry,
+}
+
+pub struct ManagerContext {
+    pub identity: ManagerIdentity,
+    pub keys: ManagerKeys,
+    pub raft: Raft<Inventory>,
+    pub blobs: Arc<BlobStore>,
+    pub fleets: FleetCache,
+    pub remote: Remote,
+    pub peers: Arc<super::Peers>,
+    pub sponsors: Sponsors,
+    pub notices: Notices,
+    pub backups: super::backup::Backups,
+    /// Directory with the output logs of attempts.
+    pub runs: PathBuf,
+    pub timing: ManagerTiming,
+    pub started: Instant,
+    pub observed: Observations,
+    pub published: Publications,
+    /// Every `ansible_host` of the applied fleet's inventory.
+    ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
+}
+
+impl ManagerContext {
+    pub fn new(s: Startup) -> Self {
+        Self {
+            identity: s.identity,
+            keys: ManagerKeys::new(s.cas, s.ssh_key_file, s.secret),
+            raft: s.raft,
+            fleets: FleetCache::new(s.blobs.clone()),
+            blobs: s.blobs,
+            remote: s.remote,
+            peers: s.peers,
+            sponsors: s.sponsors,
+            notices: Notices::default(),
+            backups: super::backup::Backups::default(),
+            runs: s.runs,
+            timing: s.timing,
+            started: Instant::now(),
+            observed: Observations::new(s.counts),
+            published: Publications::new(),
+            ansible_hosts: Mutex::default(),
+        }
+    }
+
+    /// Milliseconds since a majority last agreed, as far as this manager knows: since a quorum
+    /// acknowledged this leader, or since a leader was last heard from. None if neither has
+    /// happened since this process started.
+    pub fn age_ms(&self) -> Option<u64> {
+        let acked = self.raft.status().borrow().quorum_acked_ms;
+        let heard_at = || self.observed.leader_heard_at();
+        acked.or_else(|| Some(u64::try_from(heard_at()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// The applied state as it is now.
+    pub fn inventory(&self) -> Arc<Inventory> {
+        self.raft.state().borrow().clone()
+    }
+
+    /// Streams the journal items that the entry at `index` created.
+    pub(super) fn publish_history(&self, index: u64) {
+        let (inventory, leads) = (self.inventory(), self.raft.status().borrow().leads());
+        let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
+        for item in made.collect::<Vec<_>>().into_iter().rev() {
+            let node = item.node.and_then(|id| inventory.name_of(id)).map(|name| name.to_string());
+            super::metrics::count(&self.published.applied, &item.what);
+            let named = node.as_deref().unwrap_or("-");
+            // Only the leader logs at info level, so that each item appears there once.
+            match leads {
+                true => tracing::info!(index, node = named, what = ?item.what, "journal"),
+                false => tracing::debug!(index, node = named, what = ?item.what, "journal"),
+            }
+            self.published.emit(StreamItem::History { item: Box::new(item.clone()), node });
+        }
+    }
+
+    /// Stores the `ansible_host` of each node in the applied fleet.
+    pub(super) fn learn_hosts(&self, fleet: &remoor_config::Fleet) {
+        let names = fleet.inventory.hosts.keys();
+        let hosts = names.filter_map(|name| Some((NodeName::from(name.as_str()), fleet.ansible_host(name)?))).collect();
+        *self.ansible_hosts.lock().unwrap_or_else(PoisonError::into_inner) = hosts;
+    }
+
+    pub(super) fn ansible_host(&self, name: &NodeName) -> Option<String> {
+        self.ansible_hosts.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// The render input of a fleet in addition to its own files.
+    pub fn render_context(&self) -> ClusterContext {
+        known_of(&self.inventory())
+    }
+
+    /// IP addresses of the nodes by name: as joined, or as entered after a move.
+    pub fn addresses(&self) -> BTreeMap<String, String> {
+        self.inventory().addresses()
+    }
+}
+
+/// The render input of a fleet in this state: addresses and managers, without job variables.
+pub fn known_of(inventory: &Inventory) -> ClusterContext {
+    let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
+    let managers = managers.map(|n| n.name().to_string()).collect();
+    ClusterContext { addresses: inventory.addresses(), managers, vars: JobVars::new() }
+}
+
+/// The render input of `phase` of `job`. `before` is the input of the installed configuration. The
+/// job's own variables take precedence. A job for some services also keeps the earlier variables,
+/// so that its services agree with those that it leaves alone.
+pub fn known_in(phase: Phase, job: &Job, before: ClusterContext, inventory: &Inventory) -> ClusterContext {
+    // Some services of a node use the same addresses and variables as its other services.
+    let as_before = phase == Phase::Cleanup || !job.services.is_empty();
+    let mut known = if as_before { before } else { known_of(inventory) };
+    known.vars.extend(job.vars.clone());
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn vars(pairs: &[(&str, i32)]) -> JobVars {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+    }
+
+    #[test]
+    fn job_variables_end_with_the_job_except_for_untouched_services() {
+        let job = |services: &[&str], own: &[(&str, i32)]| -> Job {
+            let job = json!({
+                "id": 7, "node": 1, "opened": 1, "occasion": "live", "reasons": [], "services": services, "generation": 1,
+                "by": null, "now": false, "decommission": false, "state": "open", "attempts": [], "failures": 0,
+                "retry_at": null, "closed": null, "result": null, "attempts_dropped": 0, "vars": vars(own),
+            });
+            serde_json::from_value(job).expect("a job")
+        };
+        let before = ClusterContext { vars: vars(&[("a", 1), ("b", 1)]), ..ClusterContext::default() };
+        let with = |phase: Phase, job: Job| known_in(phase, &job, before.clone(), &Inventory::default()).vars;
+        assert_eq!(with(Phase::Provision, job(&[], &[("a", 2)])), vars(&[("a", 2)]));
+        assert_eq!(with(Phase::Provision, job(&[], &[])), vars(&[]));
+        assert_eq!(with(Phase::Provision, job(&["app"], &[])), before.vars, "a repair restores what was set up");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[])), before.vars, "the cleanup uses what was installed");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[("a", 2)])), vars(&[("a", 2), ("b", 1)]));
+    }
+}
