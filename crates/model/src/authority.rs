@@ -32,7 +32,7 @@ pub struct NextCa {
     /// The new CA's certificate, signed by the current CA. A node that knows only the current CA
     /// can therefore verify it.
     pub cross_pem: String,
-    /// Absent workers that the rotation does not wait for, by an operator's order.
+    /// Absent workers for which the rotation does not wait, because an operator ordered so.
     #[serde(default)]
     pub without: BTreeSet<NodeId>,
 }
@@ -46,20 +46,21 @@ pub struct FormerCa {
     pub until: Wall,
 }
 
-/// The CA state in addition to the current CA's certificate.
+/// The state of the CAs. The current CA's certificate is kept separately, in the inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// Index of the entry that began the current CA; 0: the CA of `init`.
+    /// Index of the entry that began the rotation to the current CA; 0: the CA that `init` made.
     pub serial: u64,
     pub next: Option<NextCa>,
-    /// Newest first.
+    /// CAs that are no longer trusted, newest first.
     pub former: Vec<FormerCa>,
-    /// Index of the last entry that changed this state. Of two answers, the one with the higher
-    /// index is newer.
+    /// Index of the last entry that changed this state. If two managers report different states,
+    /// the state with the higher index is newer.
     pub changed: u64,
 }
 
-/// Identifies a CA: by this hash, a manager finds its key on disk, and messages name it.
+/// The hash that identifies a CA. A manager finds the CA's key on its disk by this hash, and
+/// messages name the CA by it.
 pub fn ca_id(ca_pem: &str) -> Sha256 {
     Sha256::digest(ca_pem.trim().as_bytes())
 }

@@ -3,7 +3,7 @@
 
 /// Maximum length of one text, in bytes.
 pub const TEXT_MAX: usize = 4096;
-/// Room for a separator and the count of omitted items.
+/// Bytes that are reserved for a separator and the count of omitted items.
 const MORE: usize = 40;
 
 /// The beginning of `text`, at most [`TEXT_MAX`] bytes.

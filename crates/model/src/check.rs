@@ -46,7 +46,7 @@ pub struct CheckResult {
     pub state: CheckState,
     pub severity: Severity,
     pub on_fail: OnFail,
-    /// For people. Never contains the content of a secret.
+    /// The expected value as text for people. Never contains the content of a secret.
     pub expected: String,
     pub found: String,
     pub message: String,

@@ -37,13 +37,13 @@ pub enum FileKind {
 /// without a change of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Absolute.
+    /// Absolute path on the node.
     pub path: String,
     pub kind: FileKind,
     /// Permission bits, `mode & 0o7777`; 0 for symlinks.
     pub mode: u32,
-    /// Names, because managers do not know the node's numeric IDs; `#1234` for an ID without a
-    /// name.
+    /// The owner's name, because managers do not know the node's numeric IDs. An ID without a name
+    /// is written as `#1234`.
     pub owner: String,
     pub group: String,
     /// Hash of the file's content; for a secret file, its HMAC with the node's digest key.
@@ -73,9 +73,9 @@ pub struct ServiceDigest {
     pub root: Sha256,
     /// Sorted by path.
     pub entries: Vec<FileEntry>,
-    /// Unreadable paths, each with the reason. The service is then unknown, never same. A path that
-    /// is not UTF-8 is written like a shell's `$'...'`, so that two such paths stay distinct and
-    /// none equals an entry's path.
+    /// Unreadable paths, each with the reason. If there are any, the verdict on the service cannot
+    /// be `same`. A path that is not UTF-8 is written like a shell's `$'...'`, so that two such
+    /// paths stay distinct and none equals an entry's path.
     pub unreadable: BTreeMap<String, String>,
     /// Number of unreadable paths that are not listed in `unreadable`.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -107,7 +107,7 @@ fn is_zero(number: &u64) -> bool {
 /// All services of a node as found, and the root hash over them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDigest {
-    /// Over (service name, service root), sorted by name.
+    /// Hash over the pairs of service name and service root, sorted by name.
     pub root: Sha256,
     pub services: BTreeMap<ServiceName, ServiceDigest>,
 }

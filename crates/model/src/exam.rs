@@ -16,10 +16,10 @@ pub struct AgentRecord {
     /// How the previous instance ended (`signal 9`, `stopped`, `boot`), if systemd or the record
     /// shows it.
     pub previous_end: Option<String>,
-    /// The previous instance announced its departure before it ended.
+    /// True if the previous instance announced its departure before it ended.
     pub left: bool,
-    /// Number of agent starts within one boot that followed no announced departure, since the
-    /// record began.
+    /// Number of crashes since the record began. A start without a reboot counts as a crash if the
+    /// previous instance announced no departure.
     pub crashes: u32,
     /// When a damaged record was found and replaced by this one.
     #[serde(default)]
@@ -53,11 +53,12 @@ pub struct Exam {
     pub digest: NodeDigest,
     pub checks: Vec<CheckResult>,
     pub took_ms: u64,
-    /// The run of an attempt is still active on the node, although the attempt may be closed. The
-    /// findings then describe an unfinished state.
+    /// The run of an attempt that is still active on the node, although the attempt may be closed.
+    /// If there is one, the findings describe an unfinished state.
     #[serde(default)]
     pub busy: Option<String>,
-    /// Damaged files of the node's data directory; `NAME.damaged` for those that were moved away.
+    /// Damaged files of the node's data directory. A damaged file that was moved away is listed as
+    /// `NAME.damaged`.
     #[serde(default)]
     pub damaged: Vec<String>,
 }

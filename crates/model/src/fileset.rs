@@ -1,4 +1,4 @@
-//! The files of a fleet directory as one value. A generation is made of it.
+//! The files of a fleet directory as one value, from which a generation is made.
 
 use super::Sha256;
 use serde::{Deserialize, Serialize};

@@ -81,11 +81,13 @@ pub struct HostSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSummary {
     pub services: Vec<ServiceName>,
-    /// Triggers that are not listed have the default policy: see the method `policy`.
+    /// The configured policies. A trigger that is not listed has the default policy, see
+    /// [`GroupSummary::policy`].
     pub policy: BTreeMap<Trigger, Policy>,
     /// If set, a re-setup must leave a majority of the group's members up.
     pub quorum: bool,
-    /// Set up the whole group again, not only the drifted services and their dependents.
+    /// If set, a re-setup concerns all services of the group, not only the drifted ones and their
+    /// dependents.
     pub whole: bool,
     /// Maximum number of members that are set up again at the same time.
     pub parallel: u32,
@@ -108,8 +110,8 @@ impl GroupSummary {
         if self.is_spared(node, occasion) { Policy::Report } else { self.policy(occasion) }
     }
 
-    /// The node would be set up again by the default policy, but is spared because it is only
-    /// adopted.
+    /// True if the default policy would set the node up again, but the node is spared because it is
+    /// only adopted.
     pub fn is_spared(&self, node: &Node, occasion: Trigger) -> bool {
         node.adopted_only && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }
@@ -126,9 +128,9 @@ impl FleetSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSummary {
     pub depends_on: Vec<ServiceName>,
-    /// A difference on a recorded path alone triggers a re-setup.
+    /// If set, a difference on a recorded path alone triggers a re-setup.
     pub resetup_on_recorded: bool,
-    /// The service is monitored only: it never triggers a re-setup, and cleanup leaves it as it is.
+    /// If set, the service never triggers a re-setup, and cleanup leaves it as it is.
     #[serde(default, rename = "watched")]
     pub monitor_only: bool,
 }
@@ -138,15 +140,15 @@ pub struct ServiceSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Limits {
-    /// Maximum settle time after a reboot. It ends early when all checks pass.
+    /// Maximum settle time after a reboot. The settle time ends early when all checks pass.
     pub settle_ms: u64,
     /// Backoff before the 2nd, 3rd and 4th attempt. After the last one the job is held.
     pub retry_ms: Vec<u64>,
-    /// This number of absences ...
+    /// Number of absences within `flap_window_ms` that count as flapping.
     pub flap_count: u32,
-    /// ... within this time counts as flapping ...
+    /// The time within which `flap_count` absences count as flapping.
     pub flap_window_ms: u64,
-    /// ... and holds the node for this long.
+    /// How long a flapping node is held.
     pub flap_hold_ms: u64,
     /// Maximum percentage of all nodes that are set up again at the same time (at least 1 node).
     pub fleet_percent: u32,

@@ -23,7 +23,8 @@ pub struct NextKey {
     pub step: KeyStep,
     pub since: Wall,
     pub by: String,
-    /// The CA whose key it is derived from, as its [`super::ca_id`]; None: the CA of `init`.
+    /// The CA from whose key the gossip key is derived, by its [`super::ca_id`]; None: the CA that
+    /// `init` made.
     #[serde(default)]
     pub base: Option<Sha256>,
 }
@@ -31,14 +32,14 @@ pub struct NextKey {
 /// The current gossip key and a rotation in progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GossipKeys {
-    /// The current key; 0: that of `init`.
+    /// The number of the current key; 0: the key that `init` made.
     pub serial: u64,
-    /// The CA of the current key, as in [`NextKey`].
+    /// The CA from whose key the current gossip key is derived, as in [`NextKey`].
     #[serde(default)]
     pub base: Option<Sha256>,
     pub next: Option<NextKey>,
-    /// Index of the last entry that changed this state. Of two answers, the one with the higher
-    /// index is newer.
+    /// Index of the last entry that changed this state. If two managers report different states,
+    /// the state with the higher index is newer.
     pub changed: u64,
 }
 

@@ -58,11 +58,11 @@ impl fmt::Display for Wait {
 /// Ok, or the first precondition that is not met. `at` is the current time.
 ///
 /// An operator's order ignores pause, maintenance and breaker. With `now` it also ignores hold and
-/// window, with `force` a silent agent on a host that answers. An undo ignores hold and window,
-/// because they concern provisioning. Nothing overrides the lifecycle, the host key, the budgets of
-/// running work, the quorum and the canary of an ordered rollout. Windows protect nodes in service:
-/// they delay neither an order to commission or decommission a node nor the repair of a node that
-/// an earlier attempt left half done.
+/// window. With `force` it ignores that the agent is silent, if the host still answers. An undo
+/// ignores hold and window, because they concern provisioning. Nothing overrides the lifecycle, the
+/// host key, the budgets of running work, the quorum and the canary of an ordered rollout. Windows
+/// protect nodes in service. They do not delay an order to commission or decommission a node, nor
+/// the repair of a node that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &ResetupRequest, at: Wall) -> Result<(), Wait> {
     FleetView::new(inventory).may_open(node, want, at)
 }
@@ -81,7 +81,7 @@ impl<'a> FleetView<'a> {
         Self { inventory, busy: OnceCell::new(), in_service: OnceCell::new() }
     }
 
-    /// See [`may_open`].
+    /// Checks whether a requested re-setup may begin, see [`may_open`].
     pub fn may_open(&self, node: &Node, want: &ResetupRequest, at: Wall) -> Result<(), Wait> {
         let question = PreconditionInput::new(self, node, want, at);
         match PRECONDITIONS.iter().find_map(|ask| ask(&question)) {
@@ -130,7 +130,7 @@ struct PreconditionInput<'q, 'a> {
 /// One precondition of a re-setup; None: it is met.
 type Precondition = fn(&PreconditionInput) -> Option<Wait>;
 
-/// In the order in which they are checked and reported.
+/// All preconditions, in the order in which they are checked and reported.
 const PRECONDITIONS: [Precondition; 15] = [
     node_is_away,
     absence_unexamined,
@@ -282,16 +282,16 @@ fn quorum(q: &PreconditionInput) -> Option<Wait> {
         .then(|| Wait::Quorum(format!("{others} other members of group {name} are up, {majority} must stay")))
 }
 
-/// A rollout waits for the first node of the group and stops if a node of it is held. A first node
-/// that goes away is not waited for; another node takes its place.
+/// A rollout waits for the first node of the group and stops if a node of it is held. If the first
+/// node goes away, the rollout does not wait for it; another node takes its place.
 fn canary(q: &PreconditionInput, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
     let absent = |other: &Node, job: &Job| other.is_away() && !(job.force && other.agent_down());
     if let Some(held) = inventory.held_in_rollout(group).find(|n| n.id != node.id) {
         return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
     }
-    // Of two jobs between attempts, the older one continues, so that they never wait for each
-    // other.
+    // If two jobs are both between attempts, the older one continues. So the jobs never wait for
+    // each other.
     let earlier = |job: &Job| job.open_attempt().is_some() || node.job.is_none_or(|own| job.id < own);
     let mut first = None;
     let rollouts = inventory.jobs.values().filter(|j| j.generation == inventory.current && j.kind() != JobKind::Undo);
@@ -452,8 +452,8 @@ mod tests {
         assert_eq!(check_may_open(&inventory, 2, &want), Ok(()));
         let second = open(&mut inventory, 2, &want);
         assert_eq!(check_may_open(&inventory, 3, &want), blocked_by_canary("w2"));
-        // The first node is back and waits while the second is being set up. Between attempts, the
-        // older job continues.
+        // The first node is back and waits while the second is being set up. If no attempt is open,
+        // the older job continues.
         let no = AbsenceNo(1);
         write(&mut inventory, Command::Returned { node: NodeId(1), no, after: HostFingerprint::default() });
         let retry = |inventory: &Inventory, id: u64, job: JobId| {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 /// Maximum number of items; older ones are dropped.
 pub const HISTORY_MAX: usize = 5_000;
-/// Items in a full part. [`HISTORY_MAX`] / 10 items are dropped at once, as whole parts.
+/// Number of items in a full part. When the history is full, whole parts with [`HISTORY_MAX`] / 10
+/// items in total are dropped at once.
 const PART: usize = 50;
 
 /// The items, oldest first, bounded. Clones share the full parts. The state is cloned for every
@@ -34,7 +35,7 @@ impl History {
         }
     }
 
-    /// Oldest first.
+    /// The items, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &HistoryItem> {
         self.full.iter().flat_map(|part| part.iter()).chain(self.last.iter().map(Arc::as_ref))
     }
@@ -44,7 +45,7 @@ impl History {
         self.full.len() * PART + self.last.len()
     }
 
-    /// There are no items.
+    /// True if there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -75,7 +76,7 @@ impl<'de> Deserialize<'de> for History {
 /// One item of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryItem {
-    /// Index of the log entry.
+    /// Index of the log entry that caused the item.
     pub index: u64,
     pub at: Wall,
     pub by: String,
@@ -170,7 +171,7 @@ pub enum JournalEvent {
         from: String,
         to: String,
     },
-    /// After address changes: the desired state of this number of hosts changed.
+    /// The desired state of this number of hosts changed, because addresses of nodes changed.
     Rendered {
         changed: u32,
         fault: Option<String>,

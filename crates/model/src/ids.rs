@@ -25,7 +25,9 @@ number! {
     /// One attempt of a job: the log index of the entry that opened it, so later attempts always
     /// have a greater id.
     AttemptId
-    /// Incremented by recover and restore; qualifies all ids above.
+    /// An epoch of the cluster. Recovery and restore begin a new epoch with a higher number. Two
+    /// epochs may grant the same node, job or attempt id, so such an id is unique only together
+    /// with its epoch.
     Epoch
     /// Sequence number of an applied version of the fleet; 0: none.
     GenerationSeq
@@ -58,17 +60,17 @@ macro_rules! text {
 }
 
 text! {
-    /// A node's name in the inventory; an attribute, not its identity.
+    /// A node's name in the inventory. The name does not identify the node; its key does.
     NodeName
     /// A host group, as in Ansible.
     GroupName
     /// A named set of declared files, checks and playbook tags.
     ServiceName
-    /// Random at `init`, hex.
+    /// The cluster's random id in hex, made by `init`.
     ClusterId
     /// The kernel's random boot id (`/proc/sys/kernel/random/boot_id`).
     BootId
-    /// Random at each start of the agent, 16 hex digits.
+    /// The random id of one start of an agent, 16 hex digits.
     Instance
 }
 

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// Cheap to clone, because the large parts are shared.
+/// The replicated state of the cluster. A clone is cheap, because clones share the large parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     pub cluster: ClusterId,
@@ -50,7 +50,7 @@ pub struct Inventory {
     pub manager_token: TokenRecord,
     #[serde(default)]
     pub gossip: GossipKeys,
-    /// The CA that is to replace `ca_pem`, if any, and the former CAs.
+    /// The next CA, which is to replace `ca_pem`, if a rotation is in progress; and the former CAs.
     #[serde(default)]
     pub authority: Arc<Authority>,
     /// Machines that wait for an operator's permission to join.
@@ -80,7 +80,8 @@ pub struct Inventory {
     pub jobs: BTreeMap<JobId, Arc<Job>>,
     pub history: History,
     pub breaker: Option<Breaker>,
-    /// When an operator last closed a breaker. Earlier events do not count for the next one.
+    /// When an operator last closed a breaker. Earlier drift and absences do not count when a
+    /// breaker opens again.
     #[serde(rename = "resumed")]
     pub breaker_closed_at: Wall,
     /// Index of the last applied entry.
@@ -153,8 +154,8 @@ impl Inventory {
         group.is_some_and(|(_, group)| group.services.iter().any(|service| self.is_monitor_only(service)))
     }
 
-    /// There is drift, and all of it concerns services that are monitored only, so a re-setup
-    /// cannot repair it.
+    /// True if there is drift and all of it concerns services that are monitored only. A re-setup
+    /// cannot repair such drift.
     pub fn drifts_only_monitored(&self, reasons: &[Reason]) -> bool {
         let drift = || reasons.iter().filter(|r| r.drifts());
         drift().count() > 0 && drift().all(|r| self.is_monitor_only(&r.service))

@@ -172,7 +172,7 @@ pub struct Job {
     /// Run also if the agent is down but the host answers.
     #[serde(default)]
     pub force: bool,
-    /// If set, the job only restores what this attempt backed up.
+    /// If set, the job is an undo: it only restores what this attempt backed up.
     #[serde(default)]
     pub undo: Option<AttemptId>,
     /// Part of a rollout that an operator ordered.

@@ -33,14 +33,14 @@ pub struct ServiceManifest {
     pub state: Vec<String>,
     /// Globs of files in `files` that cleanup keeps, because other services or packages share them.
     pub keep: Vec<String>,
-    /// Rendered check files of this service for this node: (file name for messages, goss YAML text after templating).
+    /// The check files of this service, rendered for this node.
     pub checks: Vec<CheckText>,
 }
 
 /// One file below `checks/`, as it applies to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFile {
-    /// Relative to the fleet directory.
+    /// Path relative to the fleet directory.
     pub file: String,
     pub service: ServiceName,
     /// The node runs the checks of this file.
@@ -58,7 +58,7 @@ pub struct CheckFile {
 pub struct ListedCheck {
     /// Line in the rendered text.
     pub line: u32,
-    /// `type:id`, as in results.
+    /// The check as `type:id`, in the same form as in results.
     pub check: String,
     pub title: Option<String>,
     pub severity: Severity,

@@ -103,7 +103,7 @@ pub struct Absence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
     pub generation: GenerationSeq,
-    /// `HostSummary::desired` of that generation.
+    /// Hash of the node's desired state in that generation, see `HostSummary::desired`.
     pub desired: Sha256,
     /// Root of the node digest.
     pub root: Sha256,
@@ -136,17 +136,19 @@ pub struct ResetupRequest {
     pub examined: Option<Wall>,
     /// The operator; None: remoor itself.
     pub by: Option<String>,
-    /// Ignores hold, window and settle time, but not fencing and quorum.
+    /// If set, the re-setup ignores hold, window and settle time, but not fencing and quorum.
     pub now: bool,
-    /// Only clean up; provision nothing.
+    /// If set, the node is only cleaned up and nothing is provisioned.
     pub decommission: bool,
-    /// Run also if the agent is down but the host answers. Overrides nothing else.
+    /// If set, the re-setup also runs if the agent is down but the host answers. This overrides
+    /// nothing else.
     #[serde(default)]
     pub force: bool,
     /// Not a re-setup: restore what this attempt backed up. Dropped when the node goes away.
     #[serde(default)]
     pub undo: Option<AttemptId>,
-    /// Takes the node into service, even if it was decommissioned. Nothing else does.
+    /// If set, the re-setup takes the node into service, even if it was decommissioned. No other
+    /// request does that.
     #[serde(default)]
     pub commission: bool,
     /// Variables of this re-setup; they override the fleet's.
@@ -215,9 +217,10 @@ pub struct NodeSpec {
     pub api: String,
     /// `ip:port` of gossip.
     pub gossip: String,
-    /// ed25519, hex.
+    /// The node's ed25519 public key in hex.
     pub public_key: String,
-    /// Lines like `ssh-ed25519 AAAA...`; checked strictly from the first login on.
+    /// The node's SSH host keys as lines like `ssh-ed25519 AAAA...`. They are checked strictly from
+    /// the first login on.
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
     pub version: String,
@@ -268,7 +271,8 @@ pub struct Node {
     /// The last conclusion about an absence or from a live examination.
     pub finding: Option<Finding>,
     pub baseline: Option<Baseline>,
-    /// Adopted, and neither set up by remoor nor entrusted to it: see `GroupSummary::policy_of`.
+    /// True if the node was adopted but neither set up by remoor nor entrusted to it, see
+    /// `GroupSummary::policy_of`.
     #[serde(default, rename = "watched")]
     pub adopted_only: bool,
     #[serde(rename = "want")]
@@ -323,15 +327,15 @@ impl Node {
     pub fn is_away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
     }
-    /// Records the phase in which a re-setup failed. A failure in `Fence` or of an undo does not
-    /// overwrite that of a run which got further.
+    /// Records the phase in which a re-setup failed. A failure in the phase `Fence` or of an undo
+    /// does not overwrite the failure of a run that got further.
     pub(super) fn record_failure(&mut self, phase: Phase) {
         if !matches!(phase, Phase::Fence | Phase::Undo) || self.failed.is_none() {
             self.failed = Some(phase.as_str().to_owned());
         }
     }
-    /// Records that the node matches its desired state. A last finding that said otherwise is
-    /// marked as overtaken.
+    /// Records that the node matches its desired state. If the last finding said otherwise, the
+    /// finding is marked as overtaken.
     pub(super) fn mark_as_desired(&mut self, root: Option<Sha256>, at: Wall) {
         self.drifted_since = None;
         if let Some(finding) = &mut self.finding {
@@ -381,7 +385,7 @@ impl Node {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     pub seq: GenerationSeq,
-    /// Blob: MessagePack of `FileSet`.
+    /// Hash of the blob with the files of the fleet directory, stored as MessagePack of `FileSet`.
     pub blob: Sha256,
     pub at: Wall,
     pub by: String,

@@ -1,5 +1,5 @@
-//! Lines that are ignored. They are removed from a content before it is hashed, both on a node and
-//! where a manager renders the expected content. Does not hash anything itself.
+//! Removes the lines of a file that `normalize:` ignores, before the content is hashed. The same
+//! code is used on a node and on a manager that renders the expected content.
 
 use super::Sha256;
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
@@ -81,7 +81,8 @@ impl Normalizer {
         }
     }
 
-    /// Equal for equal patterns, different for others, never 0.
+    /// A number that identifies the patterns: equal for equal patterns, different for others, never
+    /// 0.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -98,8 +99,8 @@ impl Normalizer {
     }
 }
 
-/// The patterns match a line that occurs in no real file, or all of several lines that have nothing
-/// in common.
+/// True if the patterns match a line that occurs in no real file, or if they match several lines
+/// that have nothing in common.
 fn drops_all(finds: impl Fn(&[u8]) -> bool) -> bool {
     const UNLIKE: [&[u8]; 5] = [b"port = 80", b"[main]", b"  - name: \"x\"", b"</Directory>", b"0.0.0.0/0 via eth0;"];
     finds(b"\x01") || UNLIKE.iter().all(|line| finds(line))

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of remembered credentials.
 pub const OPERATORS_MAX: usize = 1_000;
-/// Longest name of an operator, bytes.
+/// Maximum length of an operator's name in bytes.
 const NAME_MAX: usize = 64;
 /// How long credentials are remembered after their expiry, to tolerate wrong clocks.
 pub const OPERATOR_KEPT_MS: u64 = 7 * 24 * 3_600_000;

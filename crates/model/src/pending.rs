@@ -24,9 +24,9 @@ pub enum JoinDecision {
 /// A machine that asks to join.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingJoin {
-    /// As reported by the machine. Only the key is proved.
+    /// The machine's description of itself. Only its key is proved.
     pub spec: NodeSpec,
-    /// The role that it asks for.
+    /// The role that the machine asks for.
     pub role: ClusterRole,
     pub since: Wall,
     pub expires: Wall,

@@ -25,7 +25,7 @@ pub const DOWN_MS: u64 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedRecord {
     pub name: NodeName,
-    /// ed25519, hex.
+    /// The node's ed25519 public key in hex.
     pub public_key: String,
     pub machine_id: String,
     pub at: Wall,

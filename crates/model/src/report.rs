@@ -27,7 +27,8 @@ impl CheckSummary {
     }
 }
 
-/// Sent signed in the gossip metadata; at most 256 bytes including the signature.
+/// The report of an agent. It is sent with a signature in the gossip metadata, together at most 256
+/// bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The agent announced that it leaves, so its silence is not a failure.
@@ -44,8 +45,8 @@ pub struct Report {
     /// Version of the agent program; empty: not reported.
     #[serde(default)]
     pub version: String,
-    /// Hash of failed and inconclusive checks, see [`super::amiss`]; 0: no problem, or an older
-    /// agent that does not report it.
+    /// Hash of failed and inconclusive checks, see [`super::failure_hash`]; 0: no problem, or an
+    /// older agent that does not report it.
     #[serde(default, rename = "amiss")]
     pub failure_hash: u64,
     /// Epoch of the certificate that the node's API presents, so that other nodes can verify it
@@ -61,8 +62,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report could not be read: boot id and instance are empty, which every agent sets. It
-    /// shows only that the node is alive.
+    /// True if the report could not be read. Then boot id and instance are empty, although every
+    /// agent sets them. Such a report shows only that the node is alive.
     pub fn is_blank(&self) -> bool {
         self.boot.as_str().is_empty() && self.instance.0.is_empty()
     }

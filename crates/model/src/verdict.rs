@@ -12,12 +12,12 @@ pub enum Verdict {
     Same,
     /// The desired state changed.
     Outdated,
-    /// The state on the node changed. The alias is a former verdict that was never concluded: a
-    /// node that differs after provisioning fails the attempt with
-    /// [`super::FailureClass::ProvisionedWrong`].
+    /// The state on the node changed. The alias is the name of a verdict in earlier versions, which
+    /// was never concluded. A node that differs after provisioning fails the attempt with
+    /// [`super::FailureClass::ProvisionedWrong`] instead.
     #[serde(alias = "provisioned-wrong")]
     Drifted,
-    /// Both changed.
+    /// Both the desired state and the state on the node changed.
     Conflict,
     /// Inconclusive, not drift: it is retried and then alerted, but never triggers a re-setup
     /// (invariant I9).
@@ -156,8 +156,8 @@ pub struct Finding {
     pub digest: Option<Sha256>,
     /// Number of checks that passed, failed and were inconclusive.
     pub checks: (u32, u32, u32),
-    /// Hash of failed and inconclusive checks, see [`super::amiss`]; None: nothing was examined, or
-    /// an older manager concluded it.
+    /// Hash of failed and inconclusive checks, see [`super::failure_hash`]; None: nothing was
+    /// examined, or the finding is from an older manager.
     #[serde(default, rename = "amiss")]
     pub failure_hash: Option<u64>,
     #[serde(rename = "marks")]
@@ -207,7 +207,7 @@ mod tests {
         let finding = |reasons, at| Finding { reasons, at: Wall(at), ..sample::finding() };
         let first = Reason::date_reasons(vec![path("mode")], None, Wall(1));
         // Another value of the same attribute is not a new difference. The same path in another
-        // service, or in a check, is one.
+        // service or in a check is a new difference.
         let others = [
             path("sha256"),
             reason("db", Witness::Digest, "/etc/a", "mode"),

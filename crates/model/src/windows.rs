@@ -11,8 +11,8 @@ const MINUTE_MS: u64 = 60_000;
 const EPOCH_MINUTE: u64 = 3 * 24 * 60;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// From one minute of the week to another, excluding the latter. A span may wrap around at the end
-/// of Sunday (`from > to`); `from == to` is the whole week.
+/// A span from one minute of the week to another, excluding the last one. A span may continue past
+/// the end of Sunday (`from > to`). If `from == to`, the span is the whole week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WeekSpan {
     pub from: u32,
@@ -107,7 +107,7 @@ mod tests {
             (1, 2, 0, true),
             (1, 5, 59, true),
             (1, 6, 0, false),
-            (6, 23, 0, true), // over the end of the week
+            (6, 23, 0, true), // a span past the end of the week
             (7, 5, 59, true),
             (7, 6, 0, false),
         ] {
@@ -131,7 +131,7 @@ mod tests {
             assert_eq!(next, to);
             assert!(windows.is_open(next) && !windows.is_open(Wall(next.0 - 1)));
         }
-        // From the middle of a minute, and once a week.
+        // The search begins in the middle of a minute, and the window opens once a week.
         let weekly = Windows { allow: vec![span((2, 3), (2, 4))], deny: Vec::new() };
         assert_eq!(weekly.next_opening(Wall(moment(2, 4, 0).0 + 30_000)), Some(moment(9, 3, 0)));
     }

@@ -11,8 +11,8 @@ pub fn is_zone(name: &str) -> bool {
     (1..=ZONE_MAX).contains(&name.len()) && !name.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// Distributes the managers as evenly as possible over the zones, largest first: 5 over 3 are
-/// 2-2-1.
+/// Distributes the managers as evenly as possible over the zones, the largest number first. 5
+/// managers over 3 zones are 2-2-1.
 pub fn spread(managers: usize, zones: usize) -> Vec<usize> {
     let zones = zones.clamp(1, managers.max(1));
     (0..zones).map(|at| managers / zones + usize::from(at < managers % zones)).collect()
@@ -35,7 +35,7 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
             *held.entry(zone).or_default() += 1;
         }
     }
-    // Of two zones with the same count, the first by name.
+    // If two zones have the same count, the first one by name is taken.
     let (zone, count) = held.iter().rev().max_by_key(|(_, count)| **count)?;
     if managers < 3 || *count <= tolerated_losses(managers) {
         return None;

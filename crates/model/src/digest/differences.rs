@@ -78,7 +78,7 @@ fn entries_by_path(service: &ServiceDigest) -> BTreeMap<&str, &FileEntry> {
 /// lookup needs one binary search and one comparison.
 struct UnreadablePaths<'a> {
     paths: Vec<&'a str>,
-    /// Some unreadable paths are not listed, so any path may be one of them.
+    /// True if some unreadable paths are not listed. Then any path may be one of them.
     more: bool,
 }
 

@@ -1,9 +1,10 @@
-//! A digest from the top: the roots of its services and, branch by branch, the hashes below. A node
-//! answers with these to a manager that searches for differences, so that not every entry is sent.
+//! Parts of a digest that a node sends to a manager which searches for differences. The node first
+//! sends the roots of its services, then hashes of single branches on request. So only entries that
+//! may differ are sent.
 //!
 //! ```text
-//! services that are not as the manager knows them   root, and of a small one every entry, else hashes of 16 branches
-//! branch `3`, branch `3f`, ..                       hashes of 16 branches, or where few are left their entries
+//! service whose root the manager does not know   its root; also all entries if few, else 16 hashes
+//! branch `3`, then `3f`, ..                      16 hashes, or all entries if few are left
 //! ```
 
 use super::tree::{BUCKET_SIZE, KEY_DIGITS, Leaf, hex_digit, subtree};
@@ -28,7 +29,7 @@ pub struct DigestSummary {
     pub unreadable: BTreeMap<String, String>,
     #[serde(default)]
     pub unreadable_more: u64,
-    /// None: the root equals the one that the manager knows.
+    /// None: the manager knows this root already.
     #[serde(rename = "below")]
     pub content: Option<BranchContent>,
 }

@@ -1,4 +1,4 @@
-//! The record of a node after a provisioning, an adoption or a part of either.
+//! The record that is made of a node after it, or some of its services, was provisioned or adopted.
 
 use super::{NodeDigest, ServiceDigest};
 use crate::{ClusterContext, ServiceName, Sha256};

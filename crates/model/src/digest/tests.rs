@@ -96,7 +96,7 @@ fn a_partial_record_keeps_the_other_services() {
     let part = found.clone().of_part(&["a".into()], Some(&before));
     let expected = record("2", "1", serde_json::json!({"of b": 1, "of a": 2, "both": 2}), &["/a", "/b"]);
     assert_eq!(part, expected, "the root too");
-    // The change of b is the only remaining difference.
+    // The change of service b is the only remaining difference.
     let left: Vec<String> = differences(&part.digest(), &found.digest()).into_iter().map(|d| d.path).collect();
     assert_eq!(left, ["/b"]);
     assert_eq!(found.clone().of_part(&[], Some(&before)), found, "a job about all");

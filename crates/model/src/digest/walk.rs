@@ -37,7 +37,7 @@ struct WalkedService {
 /// The next step of a walk.
 #[derive(Debug)]
 pub enum WalkStep {
-    /// Request these branches; pass the answers, in order, to [`Walk::answers`].
+    /// Request these branches; pass the answers, in order, to [`DigestWalk::answers`].
     Ask(Vec<BranchQuestion>),
     Found(Box<NodeDigest>),
 }

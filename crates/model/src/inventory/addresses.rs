@@ -135,7 +135,8 @@ impl Inventory {
 }
 
 impl Generation {
-    /// A fleet with this summary equals this generation, as applied or as rendered since.
+    /// True if a fleet with this summary equals this generation, either as it was applied or as it
+    /// was rendered again later.
     pub(super) fn has_summary(&self, summary: &FleetSummary) -> bool {
         let mut own = self.summary.clone();
         if own == *summary {

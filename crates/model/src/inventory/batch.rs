@@ -3,7 +3,8 @@
 use super::*;
 
 impl Inventory {
-    /// Decides on a copy, which replaces the state only if no order was refused (invariant I12).
+    /// Applies the orders to a copy. The copy replaces the state only if no order was refused
+    /// (invariant I12).
     pub(super) fn batch(&mut self, at: &ApplyContext, commands: &[Command]) -> Decision {
         if commands.is_empty() || commands.len() > BATCH_MAX {
             let text = format!("{} orders in one batch; 1 to {BATCH_MAX} are allowed", commands.len());
@@ -57,7 +58,7 @@ mod tests {
     fn a_batch_is_applied_as_a_whole_or_not_at_all() {
         let (mut state, ids) = cluster();
         let before = state.clone();
-        // The second order is refused, because that node has no waiting request.
+        // The second order is refused, because its node has no waiting request.
         let bad = Command::Batch(vec![pause(ids[0]), Command::DropRequest { node: ids[1], why: String::new() }]);
         let applied = write(&mut state, bad);
         let refusal = applied.refusal().expect("refused");

@@ -156,7 +156,7 @@ mod tests {
             Some("decommissioned"),
             "its current state cannot be adopted"
         );
-        // Revoked before it began: the state is as before.
+        // The drain was revoked before the cleanup began, so the state is as before.
         assert_eq!(code(&mut state, Command::DropRequest { node, why: "called off by alice".to_owned() }), None);
         let known = &state.nodes[&node];
         assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));

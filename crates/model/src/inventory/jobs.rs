@@ -454,7 +454,7 @@ struct ClosedAttempt<'a> {
     outcome: &'a AttemptOutcome,
     /// The attempt that the job undid, and the operator who ordered it.
     undo: Option<(AttemptId, String)>,
-    /// The services of a partial re-setup; None: the job concerned the whole node.
+    /// The services of a job about some services; None: the job concerned the whole node.
     part: Option<Vec<ServiceName>>,
     baseline: Option<Baseline>,
 }

@@ -19,8 +19,8 @@ impl Inventory {
         all.filter_map(|n| n.baseline.as_ref())
     }
 
-    /// The first node that did not return in time, as the entry that removes it. None also if no
-    /// more removed nodes can be remembered.
+    /// The entry that removes the first node that did not return in time. None if there is no such
+    /// node, or if no more removed nodes can be remembered.
     pub fn next_to_forget(&self, moment: Wall) -> Option<Command> {
         let (over, fits) = (self.limits().remove_left_ms, self.removed.len() < REMOVED_MAX);
         let (id, left) = self.left.iter().find(|(_, left)| fits && moment.ms_since(left.at) >= over)?;

@@ -99,7 +99,7 @@ impl Inventory {
                     after: returned.clone(),
                     planned,
                 });
-                // An undo runs immediately or not at all.
+                // An undo that has not begun is dropped, because it runs immediately or not at all.
                 let undo = node.pending_resetup.take_if(|w| w.undo.is_some()).is_some();
                 let retrospect = returned.is_some();
                 let what = JournalEvent::Away {
@@ -215,8 +215,8 @@ impl Inventory {
         } else if !matches!(finding.verdict, Verdict::Unknown(_))
             && !matches!(finding.planned_action, PlannedAction::Blocked(_))
         {
-            // An automatic request rested on an older examination and is dropped. A rollout request
-            // rests on none and stays.
+            // An automatic request that is based on an older examination is dropped. A rollout
+            // request stays, because it is based on no examination.
             node.pending_resetup = node.pending_resetup.take().filter(|w| w.by.is_some() || w.examined.is_none());
         }
         if let PlannedAction::Held(why) = &finding.planned_action {

@@ -13,9 +13,10 @@ pub const EPOCH_GAP: u64 = 1_000_000;
 /// epochs that start from the same past in the same second therefore differ.
 pub const EPOCHS_A_SECOND: u64 = 10_000;
 
-/// Log indices that are reserved per epoch number. Two epochs that start from the same past have
-/// disjoint indices, unless the first one writes more entries than this per intermediate number: a
-/// million a second. Until the year 2255, JSON represents such an index exactly.
+/// Number of log indices that are reserved for each epoch number. A second has [`EPOCHS_A_SECOND`]
+/// numbers, so two epochs that start from the same past have disjoint indices unless the first one
+/// writes more than a million entries a second. Until the year 2255, JSON represents such an index
+/// exactly.
 const IDS_AN_EPOCH: u64 = 100;
 
 /// Parameters of a new epoch.
@@ -33,7 +34,7 @@ pub struct ClusterRebuild {
     pub how: String,
     /// Nodes with new addresses: API and gossip address.
     pub new_addresses: BTreeMap<NodeId, (String, String)>,
-    /// The founder has the key of the CA that is being distributed.
+    /// True if the founder has the key of the new CA that is being distributed.
     pub next_ca: bool,
 }
 
@@ -54,8 +55,8 @@ impl Inventory {
         let index = (self.applied + EPOCH_GAP).max(with.epoch.0.saturating_mul(IDS_AN_EPOCH));
         let raft = RaftId(index);
         (self.epoch, self.applied) = (with.epoch, index);
-        // Nodes may have later keys than this state contains, so all nodes ask for keys again over
-        // TLS.
+        // Nodes may have newer gossip keys than this state contains, so all nodes request the keys
+        // again over TLS.
         self.gossip.changed = index;
         let authority = Arc::make_mut(&mut self.authority);
         authority.changed = index;
@@ -63,7 +64,8 @@ impl Inventory {
             // Nodes may be further in the rotation than this state. Certificates of the new CA are
             // accepted by nodes that know only one of the two CAs.
             Some(next) if with.next_ca => next.step = CaStep::Issue,
-            // The key of the new CA is on lost managers, and no certificate depends on it yet.
+            // Only lost managers have the key of the new CA. No certificate depends on that key
+            // yet, so the rotation is dropped.
             Some(next) if next.step == CaStep::Trust => authority.next = None,
             _ => {}
         }

@@ -30,7 +30,7 @@ impl Inventory {
         left.chain(self.removed.values().map(|r| &r.name)).filter(|name| !self.names.contains_key(*name))
     }
 
-    /// The id belonged to a node that left or was removed.
+    /// True if this id belonged to a node that left or was removed.
     pub fn is_out(&self, id: NodeId) -> bool {
         self.left.contains_key(&id) || self.removed.contains_key(&id)
     }
@@ -114,9 +114,9 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Takes the node out of the nodes, so that nothing runs on it or concerns it any more
-    /// (invariant I8). An open absence gets its single verdict here (invariant I11). `why` is one
-    /// word. A refusal changes nothing.
+    /// Deletes the node from the list of nodes, so that nothing is run on it any more (invariant
+    /// I8). An open absence gets its single verdict here (invariant I11). `why` is one word, such
+    /// as `removed`. A refusal changes nothing.
     pub(super) fn withdraw(&mut self, at: &ApplyContext, id: NodeId, why: &str) -> Result<Arc<Node>, Refusal> {
         self.close_held_job(id, at.entry.at)?;
         let cancelled = |j: &Job| {

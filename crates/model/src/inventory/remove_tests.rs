@@ -129,7 +129,7 @@ fn a_raft_member_is_removed_only_after_it_left_raft() {
     assert!(log.0.node(m2).is_none() && log.0.is_retired(raft));
     assert_eq!(log.0.removed[&m2].by, "root@m1", "who ordered it");
 
-    // The same with one order, and revoked before it is complete.
+    // A forced removal of m3, which is still a manager, is revoked before it is complete.
     let m3 = log.id("m3");
     assert_eq!(log.remove(8, "m3", true), None);
     assert_eq!(log.0.node(m3).map(|n| (n.role, n.removing.is_some())), Some((ClusterRole::Worker, true)));

@@ -16,8 +16,8 @@ impl Inventory {
         self.nodes.values().map(Arc::as_ref).find(|n| n.raft == Some(raft))
     }
 
-    /// The id is no longer in use. Ids are log indices, so an id that the log has passed and that
-    /// no node has is never granted again.
+    /// True if the id is no longer in use. Ids are log indices. An id that no node has, and that is
+    /// not higher than the last applied index, is never granted again.
     pub fn is_retired(&self, raft: RaftId) -> bool {
         raft.0 <= self.applied && self.raft_id_holder(raft).is_none()
     }
@@ -36,8 +36,8 @@ impl Inventory {
     }
 
     /// Counts desired managers, not current voters, so the demotion of the last one is always
-    /// refused. swarmkit counts current voters, and three simultaneous demotions leave a manager
-    /// whose desired role is worker.
+    /// refused. swarmkit counts current voters instead; there, three simultaneous demotions leave a
+    /// manager whose desired role is worker.
     pub(super) fn set_role(&mut self, at: &ApplyContext, id: NodeId, role: ClusterRole) -> Decision {
         let managers = self.managers().count();
         let changed = self.change(id)?;
