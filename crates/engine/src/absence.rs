@@ -133,13 +133,14 @@ fn agent_restarted(before: &HostFingerprint, exam: &Exam) -> bool {
     *before != HostFingerprint::default() && exam.agent.as_ref().is_some_and(|a| a.instance != before.instance)
 }
 
-/// The agent's record exists but cannot be read.
+/// True if the agent's record exists but cannot be read.
 fn record_unreadable(exam: &Exam) -> bool {
     exam.agent.is_none() && exam.damaged.iter().any(|name| name == "agent.json")
 }
 
-/// The earlier record was damaged: it cannot be read, or it was replaced by this instance or since
-/// the node was last seen. The clocks of node and manager may differ slightly.
+/// True if the earlier agent record is lost: it cannot be read, or it was damaged and replaced by
+/// this instance or since the node was last seen. The clocks of node and manager may differ
+/// slightly.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
         let since = |at: Wall| at == agent.started || at.plus_ms(CLOCKS_MS) >= absence.last_seen;
@@ -162,8 +163,8 @@ pub fn fingerprint(exam: &Exam, known: &HostFingerprint) -> HostFingerprint {
     HostFingerprint { boot: exam.boot.clone(), instance, isolation }
 }
 
-/// The same, but `known` is used only if it belongs to the examined boot. None: nothing is known of
-/// this boot.
+/// Like [`fingerprint`], but `known` is used only if it belongs to the examined boot. None: nothing
+/// is known of this boot.
 pub fn observed_fingerprint(exam: &Exam, known: Option<&HostFingerprint>) -> Option<HostFingerprint> {
     match (&exam.agent, known.filter(|known| known.boot == exam.boot)) {
         (None, None) => None,

@@ -1,15 +1,15 @@
-//! The addresses of nodes. An address that a node signs is recorded before its return, and the
-//! desired state is rendered again before any node is examined against it. Searches for no node and
-//! opens no job.
+//! Records changed addresses of nodes. If a node returns with another signed address, the address
+//! is recorded before the return. The desired state is then rendered again before any node is
+//! compared with it. This module opens no job.
 
 use super::event::{About, Action};
 use super::manager::{ManagerEngine, StepContext};
 use remoor_model::{Command, GenerationSeq, Inventory, Node, NodeId, NodeName, Now, Sha256};
 use std::collections::BTreeMap;
 
-/// Timeout of [`Action::Render`]; then it is requested again.
+/// Timeout of [`Action::Render`]. After it, the rendering is requested again.
 const RENDER_MS: u64 = 15_000;
-/// Maximum time that nodes wait for a rendering that fails.
+/// Maximum time that examinations wait if the rendering fails.
 const RENDER_WAIT_MS: u64 = 60_000;
 
 /// The decision about a node that signs a gossip address.
@@ -24,7 +24,8 @@ pub enum AddressDecision {
     Held(NodeId),
 }
 
-/// `elsewhere` returns for another node whether it signs another address now.
+/// Decides what to do with the address that a node signs. `elsewhere` returns whether another node
+/// signs a different address now.
 pub fn decide_address(
     inventory: &Inventory,
     node: &Node,
@@ -45,13 +46,13 @@ pub fn decide_address(
     AddressDecision::Enter { command, was: holder.map(|n| n.id) }
 }
 
-/// The state of rendering the desired state again.
+/// How far the rendering of the desired state for changed addresses has come.
 #[derive(Debug, Clone, Default)]
 pub struct Rendering {
-    /// Since when rendering is due.
+    /// Since when a rendering is due.
     due: Option<Now>,
     asked: Option<Now>,
-    /// The result. It is proposed until it is applied or outdated.
+    /// The result of the rendering. It is proposed again until it is applied or outdated.
     answer: Option<Command>,
 }
 
@@ -141,8 +142,8 @@ impl ManagerEngine {
         }
     }
 
-    /// A new desired state is being rendered. An examination now would compare the node with the
-    /// outdated one.
+    /// True while a new desired state is being rendered. An examination at this time would compare
+    /// the node with the outdated desired state.
     pub(super) fn is_rendering(&self, now: Now) -> bool {
         self.rendering.due.is_some_and(|since| now.ms_since(since) < RENDER_WAIT_MS)
     }

@@ -17,8 +17,8 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     };
     let limits = inventory.limits();
     let counts = |moment: Wall| moment > inventory.breaker_closed_at && at.ms_since(moment) <= limits.breaker_window_ms;
-    // An absence that was detected afterwards has ended, so it is not a sign of current trouble. It
-    // occurs after a restart of all managers.
+    // An absence that was detected afterwards has ended already, so it is not a sign of current
+    // trouble. Such absences occur after a restart of all managers.
     let missed = |a: &Absence| counts(a.opened) && a.kind == AbsenceKind::Away && !a.planned && !a.seen_by.is_empty();
     let troubled = |n: &Node| n.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
     let TrippedBreaker { group, hit, of } = find_tripped(inventory, troubled, but)?;

@@ -1,5 +1,5 @@
-//! Whether the node is as it should be. Compares the desired state, the last applied state, the
-//! state found on the node, and the check results.
+//! Determines the verdict on a node. Compares the desired state, the last applied state, the state
+//! found on the node, and the check results.
 
 use remoor_model::{
     CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
@@ -8,8 +8,8 @@ use remoor_model::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number and size in bytes of reasons that are listed individually; at least one for each
-/// service.
+/// Maximum number of reasons that are listed individually, and their maximum total size in bytes.
+/// At least one reason is listed for each service.
 const REASONS_MAX: usize = 100;
 const REASONS_BYTES: usize = 64 * 1024;
 
@@ -24,15 +24,15 @@ pub struct Evidence {
     pub rendered: BTreeSet<String>,
 }
 
-/// Verdict and reasons.
+/// Returns the verdict and its reasons.
 ///
-/// Three-way comparison: if the found state equals the recorded one and the desired state equals
-/// the applied one, the verdict is `same`. If the desired state changed it is `outdated`, if the
-/// found state changed `drifted`, if both changed `conflict`. Unreadable files and inconclusive
-/// checks give `unknown`, never `same`, and never hide drift that was found. Checks with `on-fail:
-/// none` may be inconclusive. An inconclusive check of a monitored service does not block the
-/// verdict; it is reported as an additional reason. Nothing is expected of a decommissioned node,
-/// so it is `same`.
+/// If the found state equals the recorded one and the desired state equals the applied one, the
+/// verdict is `same`. If only the desired state changed, the verdict is `outdated`. If only the
+/// found state changed, the verdict is `drifted`. If both changed, the verdict is `conflict`.
+/// Unreadable files and inconclusive checks give `unknown`, never `same`, and never hide drift that
+/// was found. Checks with `on-fail: none` may be inconclusive. An inconclusive check of a monitored
+/// service does not block the verdict; it is reported as an additional reason. Nothing is expected
+/// of a decommissioned node, so its verdict is `same`.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     if node.lifecycle == Lifecycle::Decommissioned {
         return (Verdict::Same, Vec::new());
@@ -138,7 +138,8 @@ fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
             told.push(reason);
             continue;
         }
-        // The first omitted reason is actionable if any omitted one is.
+        // Actionable reasons come first, so the first omitted reason is actionable if any omitted
+        // one is.
         let (left, rest) = more.entry(reason.service.clone()).or_insert_with(|| (0, reason.clone()));
         *left += 1;
         if reason.by == Witness::Digest {
@@ -285,7 +286,7 @@ mod tests {
         let (verdict, reasons) = judge(found);
         assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
         assert!(reasons.iter().all(|r| !r.actionable), "{reasons:?}");
-        // If the files are as recorded, a failing check only alerts.
+        // If the files are as recorded, a failing check of this kind only alerts.
         let (verdict, reasons) = judge(digest("before"));
         assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
         assert!(!reasons[0].actionable && reasons[0].by == Witness::Check, "{reasons:?}");

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExaminationTicket(pub u64);
 
-/// The subject of a proposal. At most one proposal per subject is in flight.
+/// The subject of a proposal. For each subject, at most one proposal is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum About {
     Fleet,
@@ -101,7 +101,7 @@ pub enum Reachability {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ExamOutcome {
     Found(Evidence),
-    /// Login failed: refused, timed out or no route.
+    /// The login failed: refused, timed out or no route.
     Unreachable(String),
     /// The node offered another host key than the recorded one; nothing was sent.
     HostKey(String),
@@ -124,7 +124,7 @@ pub struct Verified {
     pub evidence: Evidence,
     /// A majority of managers stores this blob already.
     pub baseline: Baseline,
-    /// None: the agent has no record, and no other source is available.
+    /// The node's identity. None: the agent has no record, and no other source is available.
     pub marks: Option<HostFingerprint>,
     /// Paths whose content differs from what the manager rendered.
     pub wrong: Vec<String>,
@@ -177,7 +177,7 @@ pub enum Action {
         /// The only manager that may take over, once it has the complete log; None: any manager.
         to: Option<NodeId>,
     },
-    /// Notify people. Equal trouble has an equal `key`, so that it is notified once.
+    /// Notify people. Notices with the same `key` are about the same trouble and are sent once.
     Notify {
         key: String,
         node: Option<NodeId>,

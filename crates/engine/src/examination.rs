@@ -105,8 +105,8 @@ impl ManagerEngine {
         }
     }
 
-    /// The examination gave no usable result. It is repeated; the second failure is concluded as
-    /// unknown.
+    /// Handles an examination without a usable result. The examination is repeated. After the
+    /// second failure the verdict is `unknown`.
     fn handle_no_result(
         &mut self,
         at: StepContext,
@@ -225,8 +225,8 @@ impl ManagerEngine {
         self.conclude(at, node, finding, out);
     }
 
-    /// The finding of a node that could not be examined: unknown, which triggers nothing (invariant
-    /// I9).
+    /// The finding of a node that could not be examined. Its verdict is `unknown`, which triggers
+    /// nothing (invariant I9).
     fn inconclusive_finding(&mut self, at: StepContext, node: &Node, exam: RunningExamination, why: String) -> Finding {
         let seen = self.seen.entry(node.id).or_default();
         let report = seen.report.as_ref().map(reported_fingerprint);
@@ -288,8 +288,8 @@ impl ManagerEngine {
     }
 }
 
-/// A check that only alerts gives no verdict, so it is notified separately: once for the same
-/// failed checks, whatever their values.
+/// Notifies people of failed checks that only alert, because such checks do not change the verdict.
+/// The same failed checks are notified once, whatever their values.
 fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     let Some(amiss) =
         finding.failure_hash.filter(|now| node.finding.as_ref().and_then(|f| f.failure_hash) != Some(*now))
@@ -304,8 +304,9 @@ fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     }
 }
 
-/// How long a finding is not a verdict yet, counted from its first occurrence; 0: it is a verdict.
-/// `settle` is the limit after a reboot; a reconnected node never exceeds it either.
+/// How long services may take to come up before a finding becomes a verdict, counted from the first
+/// such finding. 0: the finding is a verdict at once. `settle` is the maximum after a reboot, and
+/// also limits the time after a network loss.
 fn settle_time_ms(cause: Option<AbsenceCause>, verdict: &Verdict, reasons: &[Reason], settle: u64) -> u64 {
     let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
     let checks = reasons.iter().any(|r| r.by == Witness::Check) && reasons.iter().all(|r| r.by != Witness::Digest);
@@ -316,7 +317,8 @@ fn settle_time_ms(cause: Option<AbsenceCause>, verdict: &Verdict, reasons: &[Rea
     }
 }
 
-/// The agent reports that its host booted during this absence. sshd may start later than the agent.
+/// True if the agent reports that its host booted during this absence. In this case a failed login
+/// proves nothing, because sshd may start later than the agent.
 pub(super) fn host_rebooted(node: &Node, seen: &NodeObservation) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
     before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))

@@ -6,7 +6,7 @@ use super::{absence, drift, policy};
 use remoor_model::{Exam, Finding, Inventory, Node, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// One decision, repeated.
+/// One decision, with the rule that determined it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// `cause`, `verdict`, `action`.
@@ -19,7 +19,7 @@ pub struct Rule {
 }
 
 /// Cause, verdict and action of `finding`, each with its rule. `exam` is the underlying
-/// examination, with `node` and `inventory` as they were at that time. Without it, the cause is
+/// examination, with `node` and `inventory` as they were at that time. Without `exam`, the cause is
 /// taken from the finding, and the action is derived from the current state.
 pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Option<&Exam>) -> Vec<Rule> {
     let mut rules = Vec::new();
@@ -47,7 +47,7 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
     add("verdict", rule.to_owned(), verdict.to_string(), then.to_string());
     let mut then = node.clone();
     if exam.is_none() {
-        // The job that this finding caused must not count against it.
+        // The job that this finding caused must not change the repeated decision.
         then.job = None;
     }
     let (remedy, rule) =

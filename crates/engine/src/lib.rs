@@ -1,6 +1,6 @@
 //! Every decision, without any IO: `step(now, event) -> actions`.
 //!
-//! Rules of this folder: no clock, no randomness, no tokio, no tracing, no unordered maps. The
+//! Rules of this crate: no clock, no randomness, no tokio, no tracing, no unordered maps. The
 //! engine requests an effect on a node only if the applied inventory contains the open attempt that
 //! allows it. A timer derives all work from the inventory again; events only make it happen sooner.
 #![doc = include_str!("../README.md")]

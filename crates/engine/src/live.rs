@@ -8,9 +8,10 @@ use remoor_model::{
     Verdict,
 };
 
-/// Number of changes of the check result before the next examination is delayed.
+/// Number of changes of the check results after which the next examination is delayed.
 const TURNS_FREE: u32 = 4;
-/// Maximum number of times that the pause (the check interval) is doubled.
+/// Maximum number of times that the pause between examinations is doubled. The pause begins with
+/// the check interval.
 const DOUBLED_MAX: u32 = 3;
 
 impl ManagerEngine {
@@ -43,15 +44,15 @@ impl ManagerEngine {
         let rested = looked.is_none_or(|before| at.now.ms_since(before.at) >= pause_before_next(&before, &hint, every));
         let news = (hashed || checked || moved_back || node.half_done()) && rested || node.needs_examination;
         let owed = at.inventory.own_address_change(node).is_some();
-        // A due re-setup that is neither requested nor running was held, paused or dropped, and may
-        // begin now.
+        // A re-setup that is due, but neither requested nor running, was held, paused or dropped
+        // before. It may begin now.
         let due = finding.is_some_and(|f| match f.planned_action {
             PlannedAction::Held(_) => true,
             PlannedAction::Resetup(_) | PlannedAction::Blocked(_) => f.verdict.is_drifted() || owed,
             PlannedAction::None | PlannedAction::Report => false,
         });
-        // The address changed, but the last examination did not know the new desired state or had
-        // another trigger.
+        // The node's address changed, but the last finding does not cover that yet: it was made
+        // before the new desired state was known or with another trigger.
         let said = |f: &Finding| {
             f.verdict != Verdict::Same && (f.trigger != Trigger::Live || f.planned_action != PlannedAction::Report)
         };
@@ -87,8 +88,8 @@ impl ManagerEngine {
     }
 }
 
-/// The last examination found exactly the check results that the agent reports. Comparing the hash
-/// ensures that one failing check does not hide another.
+/// True if the last examination found exactly the check results that the agent reports. Comparing
+/// the hash ensures that one failing check does not hide another.
 fn matches_finding(hint: &ReportSummary, finding: Option<&Finding>) -> bool {
     let found = finding.map_or(Some(0), |f| f.failure_hash);
     match (hint.checks, found) {
@@ -112,7 +113,7 @@ pub(super) fn record_examination(
     now: Now,
     every: u64,
 ) -> LastExamination {
-    // Checks without a change for longer than any pause start with a fresh count.
+    // If the checks did not change for longer than any pause, the count of changes starts again.
     let lately = |before: &LastExamination| now.ms_since(before.at) < every << (DOUBLED_MAX + 1);
     let turns = before
         .filter(lately)
@@ -158,7 +159,7 @@ mod tests {
             (fail(8), Some(finding(Some(7), 1)), false),
             (fail(7), Some(finding(Some(0), 0)), false),
             (pass, Some(finding(Some(7), 1)), false),
-            // A failing check with `on-fail: none` is only counted.
+            // A failing check with `on-fail: none` is counted, but causes no examination.
             (pass, Some(finding(Some(0), 1)), true),
             // Older agents report only that a check fails; older managers stored only the number of
             // failures.
@@ -181,8 +182,8 @@ mod tests {
         }
     }
 
-    /// Times of the examinations if the check report is taken from `hint` in each of so many
-    /// intervals.
+    /// The times at which a node is examined during this number of intervals. `hint` returns the
+    /// agent's report in each interval.
     fn examination_times(intervals: u64, hint: impl Fn(u64) -> ReportSummary) -> Vec<u64> {
         let (mut last, mut all) = (None, Vec::new());
         for n in 0..intervals {

@@ -1,8 +1,8 @@
 //! The leader's engine: its observations and requests, and one function `step`.
 //!
-//! A new leader knows only the inventory. Each node has at most one proposal in flight, so an entry
-//! is never based on a state that the leader's own earlier entry is about to change. The parts are
-//! `presence`, `examination`, `live`, `resetup`, `runner` and `view`.
+//! A new leader knows only the inventory. For each node, at most one proposal is in flight. So an
+//! entry is never based on a state that the leader's previous entry is about to change. The parts
+//! are `presence`, `examination`, `live`, `resetup`, `runner` and `view`.
 
 use super::address_tracking::Rendering;
 use super::budget;
@@ -22,10 +22,12 @@ pub(super) const PROPOSAL_MS: u64 = 15_000;
 const EXAM_SLACK_MS: u64 = 10_000;
 /// A new leader reports no absences during this time, because its gossip must settle first.
 pub(super) const FIRST_SIGHT_MS: u64 = 15_000;
-/// A requested re-setup that waited longer than this is preceded by a new examination.
+/// If a requested re-setup waited longer than this, the node is examined again before the re-setup
+/// begins.
 const STALE_WANT_MS: u64 = 120_000;
 
-/// This leader's observations of one node and its requests about it. Discarded with the leadership.
+/// What this leader observed about one node and requested for it. Discarded when the leadership
+/// ends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NodeObservation {
     pub alive: bool,
@@ -54,15 +56,17 @@ pub(super) struct NodeObservation {
     pub held: Option<String>,
 }
 
-/// The last examination of a node, and the agent's report at that time.
+/// The last examination of a node, and the agent's report at the time of the examination.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastExamination {
     pub hint: ReportSummary,
     pub at: Now,
-    /// Number of previous examinations with the same report. Each repetition waits longer, but the
-    /// same report is examined again, because the conclusion may have been lost.
+    /// Number of previous examinations with the same report. The node is examined again although
+    /// the report is the same, because the conclusion may have been lost. The pause grows with each
+    /// repetition.
     pub repeats: u32,
-    /// Number of recent examinations between which the check report changed: flapping checks.
+    /// Number of recent examinations before which the check report had changed. A high number means
+    /// that the checks flap.
     pub check_changes: u32,
 }
 
@@ -99,7 +103,8 @@ pub struct ManagerEngine {
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     pub(super) proposing_fleet: Option<Now>,
     pub(super) rendering: Rendering,
-    /// The last result of [`Manager::crowd`], with the state and time that it is valid for.
+    /// The last result of [`Self::awaits_mass_return`], with the applied index and the time for
+    /// which it is valid.
     mass_return_cache: Option<(u64, Wall, bool)>,
     /// Which manager reaches which node.
     pub(super) routes: RouteTable,
@@ -146,8 +151,8 @@ impl ManagerEngine {
         }
     }
 
-    /// Processes one event and returns the resulting actions. `inventory` is the applied state and
-    /// includes every own entry whose `Proposed` was delivered.
+    /// Processes one event and returns the resulting actions. `inventory` is the applied state. It
+    /// includes every entry of this engine whose `Proposed` event was delivered.
     pub fn step(&mut self, now: Now, wall: Wall, inventory: &Inventory, event: EngineEvent) -> Vec<Action> {
         let ground = FleetView::new(inventory);
         let at = StepContext { now, wall, inventory, ground: &ground };
@@ -228,7 +233,8 @@ impl ManagerEngine {
         out
     }
 
-    /// The attempt is no longer open: stop its run, at once if its job requires it.
+    /// Stops the run of an attempt that is no longer open. The run is stopped at once if its job
+    /// requires it.
     fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
         self.own_attempts.remove(&attempt);
         let answered = self.unapplied_results.remove(&attempt).map(|(phase, _)| phase);
@@ -284,7 +290,7 @@ impl ManagerEngine {
         }
     }
 
-    /// No proposal for the whole fleet is in flight.
+    /// True if no proposal for the whole fleet is in flight.
     pub(super) fn fleet_is_free(&self, now: Now) -> bool {
         self.proposing_fleet.is_none_or(|since| now.ms_since(since) > PROPOSAL_MS)
     }
@@ -369,7 +375,9 @@ impl ManagerEngine {
             let can =
                 |n: &Node| n.pending_resetup.is_some() && self.route(at, n) != Route::NoRoute && may_open_now(at, n);
             if others.into_iter().any(|n| can(n)) {
-                return; // the other one goes first: two managers that both wait for a handover would pass leadership back and forth forever
+                // The other manager goes first. Otherwise two managers that both wait for a handover
+                // would pass leadership back and forth forever.
+                return;
             }
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
         } else if self.runs_here(at, node, out) {
@@ -378,7 +386,8 @@ impl ManagerEngine {
         }
     }
 
-    /// Too many nodes returned to begin with one of them. Computed once for each state and time.
+    /// True while so many returned nodes have no verdict that no re-setup may begin (see
+    /// `mass_return`). Computed once for each state and time.
     pub(super) fn awaits_mass_return(&mut self, at: StepContext) -> bool {
         match self.mass_return_cache {
             Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
@@ -390,13 +399,14 @@ impl ManagerEngine {
         }
     }
 
-    /// The node is this leader, and another manager can take over leadership.
+    /// True if the node is this leader and another manager can take over leadership.
     pub(super) fn is_me(&self, at: StepContext, node: &Node) -> bool {
         node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
     }
 }
 
-/// An automatic request whose examination is too old to begin with.
+/// True if this is an automatic request whose examination is too old, so that the node must be
+/// examined again first.
 pub(super) fn needs_new_examination(at: StepContext, node: &Node, want: &ResetupRequest) -> bool {
     let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     let old =
@@ -408,8 +418,8 @@ fn may_open_now(at: StepContext, node: &Node) -> bool {
     node.pending_resetup.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
 }
 
-/// While an attempt runs, an agent restart is expected, and any finding describes an unfinished
-/// state.
+/// True while an attempt runs on the node. An agent restart is then expected, and any finding
+/// describes an unfinished state.
 pub(super) fn in_attempt(at: StepContext, node: &Node) -> bool {
     node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
 }
@@ -419,7 +429,7 @@ pub fn reported_fingerprint(report: &Report) -> HostFingerprint {
     HostFingerprint { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }
 
-/// The job of the attempt was cancelled with `now`: its current task is ended too.
+/// True if the job of the attempt was cancelled with `now`, so that its current task is ended too.
 fn ends_task_now(inventory: &Inventory, attempt: AttemptId) -> bool {
     inventory.jobs.values().any(|j| j.end_task_now && j.attempts.iter().any(|a| a.id == attempt))
 }

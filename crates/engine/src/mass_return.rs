@@ -1,5 +1,6 @@
 //! Many nodes return at once, for example after a power failure. Their verdicts arrive one by one.
-//! No action may follow the first verdicts until it is clear whether all together open a breaker.
+//! No re-setup may begin after the first verdicts until it is clear whether all verdicts together
+//! open a breaker.
 
 use remoor_model::{Inventory, Node, Wall};
 

@@ -8,20 +8,21 @@ use remoor_model::{ClusterRole, Node};
 /// The observed Raft role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObservedRole {
-    /// Not a member, and not to be one.
+    /// Not a member of Raft, and not to become one.
     Worker,
-    /// To be a manager, but not a member yet; or a member that an unfinished change removes and
-    /// that is added again afterwards.
+    /// To become a manager, but not a member of Raft yet. Also a member that an unfinished change
+    /// removes and that will be added again.
     Promoting,
-    /// To be a manager, and a member without a vote. `lag`: number of missing entries; None:
-    /// unknown.
+    /// To become a manager, and a member of Raft without a vote. `lag`: number of missing entries;
+    /// None: unknown.
     Learner {
         lag: Option<u64>,
     },
     Voter,
     Leader,
-    /// To be a worker, but still a member, or its id is not retired yet. A promotion now would
-    /// reuse the id, which a node that archived its Raft data refuses.
+    /// To become a worker, but still a member of Raft, or with an id that is not retired yet. A
+    /// promotion now would reuse the id, and a node that archived its Raft data refuses a reused
+    /// id.
     Demoting,
     /// Was a manager when the cluster was rebuilt without it. An operator has not decided its role
     /// yet.
@@ -42,7 +43,8 @@ impl ObservedRole {
         }
     }
 
-    /// The observed role matches the desired one, as far as an operator has decided it.
+    /// True if the observed role matches the desired one, or if no operator has decided the desired
+    /// role.
     pub fn is_reached(self) -> bool {
         matches!(self, ObservedRole::Worker | ObservedRole::Voter | ObservedRole::Leader | ObservedRole::Lost)
     }
@@ -133,7 +135,7 @@ mod tests {
             let roles = [(ClusterRole::Manager, manager, O::Promoting), (ClusterRole::Worker, worker, O::Worker)];
             for (role, with_id, without) in roles {
                 assert_eq!(observe(role, Some(ID), member), with_id, "{role:?} {member:?}");
-                // Another node has that id, or no node has it: a member that is not this node.
+                // The member is not this node, because another node has the id or no node has it.
                 assert_eq!(observe(role, None, member), without, "{role:?} {member:?} without an id");
                 let before = if role == ClusterRole::Worker { O::Demoting } else { without };
                 assert_eq!(observe(role, Some(RaftId(99)), member), before, "{role:?} {member:?} with an id of before");

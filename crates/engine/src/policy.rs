@@ -67,12 +67,13 @@ pub fn decide(
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
         (Policy::Check, Verdict::Conflict) if inventory.own_address_change(node).is_some() => Some(Vec::new()),
-        // An applied generation is rolled out to the whole group anyway, so one re-setup is enough.
+        // The new generation is rolled out to the whole group anyway, so one re-setup of all
+        // services is enough.
         (Policy::Check, Verdict::Conflict) if grave && rolls_out => Some(Vec::new()),
         (Policy::Check, v) if v.is_drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.is_drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.actionable).map(|r| r.service.clone()).collect();
-            // Dependents as defined in the generation that the services are set up from.
+            // The dependents are those of the generation from which the services are set up.
             let named: Vec<ServiceName> = named.into_iter().collect();
             inventory.generations.get(&inventory.source_generation(node, &named)).map(|g| {
                 let mut all = with_dependents(&g.summary, &named.iter().cloned().collect());
@@ -111,8 +112,8 @@ pub fn decide(
     (PlannedAction::Resetup(services), rule + weight)
 }
 
-/// The policy that counts for `verdict`: that of the occasion, or that of a new generation where the
-/// desired state is what changed.
+/// The policy that counts for `verdict`: the policy of the trigger, or the policy for a new
+/// generation if the desired state changed.
 fn effective_policy(
     inventory: &Inventory,
     node: &Node,
@@ -121,7 +122,8 @@ fn effective_policy(
     verdict: &Verdict,
 ) -> Policy {
     let policy = match verdict {
-        // The node's own address changed. Repairing that on its return needs no operator.
+        // The node's own address changed. The repair of such a change on the node's return needs no
+        // operator.
         Verdict::Outdated if inventory.own_address_change(node).is_some() => {
             match (group.policy_of(node, occasion), group.policy(Trigger::Apply)) {
                 (Policy::Report, apply) => apply,
@@ -139,8 +141,8 @@ fn effective_policy(
         },
         _ => group.policy_of(node, occasion),
     };
-    // `resetup` does not set up a node that was not away, or that is only outdated, without a
-    // difference.
+    // `resetup` sets up a node without any difference only after an absence, and not because of
+    // live drift or a new generation.
     match (policy, verdict) {
         (Policy::Resetup, Verdict::Same) if matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Check,
         (policy, _) => policy,
@@ -166,7 +168,7 @@ fn policy_word(policy: Policy) -> &'static str {
     }
 }
 
-/// The node had so many absences within the window that it is held instead of set up again.
+/// True if the node had so many absences within the window that it is held instead of set up again.
 pub fn is_flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     let limits = inventory.limits();
     let recent =
@@ -199,8 +201,8 @@ mod tests {
     use remoor_model::*;
     use std::collections::BTreeMap;
 
-    /// Entrusted w1 of group web, which has the default policies; its address changed from .1 to
-    /// .9.
+    /// The entrusted node w1 of group web, which has the default policies. The node's address
+    /// changed from .1 to .9.
     fn moved_node(after: Vec<Command>) -> Inventory {
         let mut inventory = Inventory::default();
         let gossip = |last: u8| format!("10.0.0.{last}:7946");
@@ -238,8 +240,8 @@ mod tests {
             summary.hosts.insert("w2".into(), HostSummary { group: "web".into(), desired: blob });
             Command::Generation { blob, summary }
         };
-        // No node is set up as a whole with a generation that another member of the group is held
-        // with.
+        // If a member of the group is held with a generation, no other member is set up as a whole
+        // with that generation.
         let held = |apply| {
             let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
             let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));
@@ -304,8 +306,8 @@ mod tests {
             for reasons in [vec![clock.clone()], vec![clock.clone(), alert.clone()]] {
                 assert_eq!(decide(Verdict::Drifted, &reasons), PlannedAction::Report, "{policy:?} {occasion:?}");
             }
-            // Drift of another service, and a changed desired state, have the same effect as
-            // without the monitored service.
+            // A monitored service does not change the effect of drift of another service or of a
+            // changed desired state.
             let app = reason("app", Witness::Digest, true);
             let desired = reason("", Witness::Desired, false);
             assert_eq!(

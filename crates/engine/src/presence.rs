@@ -5,19 +5,20 @@ use super::event::{Action, Purpose};
 use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext, in_attempt, reported_fingerprint};
 use remoor_model::{AbsenceKind, AbsenceNo, Command, HostFingerprint, Node, NodeId, Report};
 
-/// Gossip may lose a member for less than this without an absence. A node that was cut off returns
-/// with its own suspicions of all other nodes, which these refute within one or two rounds.
+/// If gossip loses a member for less than this time, no absence is opened. A node that was cut off
+/// returns with its own suspicions of all other nodes. The other nodes refute the suspicions within
+/// one or two rounds.
 const COALESCE_MS: u64 = 1_000;
 
-/// The agent reports the recorded boot id, instance and isolation count.
+/// True if the agent reports the recorded boot id, instance and isolation count.
 fn matches_known(report: &Report, known: &HostFingerprint) -> bool {
     (&report.boot, &report.instance, report.isolation) == (&known.boot, &known.instance, known.isolation)
 }
 
 impl ManagerEngine {
     pub(super) fn presence(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
-        // Copies nothing before there is something to propose, because this runs for each node at
-        // every entry.
+        // This code runs for each node at every entry. So nothing is copied before there is
+        // something to propose.
         let seen = self.seen.entry(node.id).or_default();
         let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
         let sighted = seen.last_seen_before.unwrap_or(node.seen);

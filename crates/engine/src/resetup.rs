@@ -8,7 +8,7 @@
 //!                                      └ none left, or wrong for good: held
 //! ```
 //! An undo has only the phases `Fence` and `Undo`. A new leader never continues an attempt of
-//! another leader: it opens the next attempt, whose fence ends what still runs.
+//! another leader. It opens the next attempt, and the fence of that attempt ends what still runs.
 
 use super::event::{Action, PhaseResult, Verified};
 use super::manager::{ManagerEngine, StepContext};
@@ -18,7 +18,8 @@ use remoor_model::{
     OnFail, Phase, ServiceName, Wall, join_limited,
 };
 
-/// Number of failed verifications before the failure counts, because services need time to start.
+/// Number of failed verifications after which an attempt fails. There is more than one, because
+/// services need time to start.
 const VERIFY_TRIES: u32 = 5;
 const VERIFY_PAUSE_MS: u64 = 1_500;
 /// Pause between two attempts that could not reach the node.
@@ -43,8 +44,8 @@ impl ManagerEngine {
                 Route::FromLeader | Route::Querying => {
                     Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why }
                 }
-                // No attempt is opened without a route. The manager that has one opens the next
-                // attempt.
+                // No attempt is opened without a route to the node. A manager that has a route
+                // opens the next attempt.
                 Route::FromManager(_) | Route::NoRoute => {
                     let message = format!("{why}, which cannot reach the node");
                     let (class, phase) = (FailureClass::Unreachable, attempt.phase);
@@ -60,7 +61,8 @@ impl ManagerEngine {
             self.propose(at, node.id, command, out);
         } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
             let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
-            // Provisioning and its hash must use the same addresses.
+            // The provisioning and the recorded hash of the desired state must use the same
+            // addresses.
             let early = attempt.phase == Phase::Provision && self.is_rendering(at.now);
             if !pause && !early {
                 self.running.insert(attempt.id, attempt.phase);
@@ -111,7 +113,7 @@ impl ManagerEngine {
             return;
         };
         if attempt.phase != phase || !self.own_attempts.contains(&attempt_id) {
-            return; // a duplicate, or from an earlier leadership, whose attempts are taken over
+            return; // a duplicate result, or a result from an earlier leadership
         }
         let command = match result {
             PhaseResult::Ok => match phase.next(job.kind()) {
@@ -148,7 +150,8 @@ impl ManagerEngine {
     }
 }
 
-/// The next attempt must still wait after an attempt that ended like this.
+/// True if the next attempt must still wait, because the last one failed with `failure` at
+/// `closed`.
 pub(super) fn is_paused_after(at: StepContext, failure: &Failure, closed: Wall) -> bool {
     failure.class == FailureClass::Unreachable && at.wall.ms_since(closed) < UNREACHABLE_PAUSE_MS
 }
@@ -210,7 +213,8 @@ mod tests {
     };
     use std::collections::BTreeMap;
 
-    /// w1 with an open job about all services. Its service `clock` is monitored only, `app` is not.
+    /// The node w1 with an open job about all services. The service `clock` is monitored only,
+    /// `app` is not.
     fn inventory() -> Inventory {
         let mut summary = FleetSummary::default();
         let host = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };

@@ -1,18 +1,18 @@
 //! The role manager reconciles the Raft membership with the desired roles, one change at a time.
 //!
-//! It compares both completely at every call, so a missed event has no effect. It finds managers
-//! that are missing in Raft, members that are not desired, ids without a node, and changes that a
-//! failed leader left unfinished. It stores no observed roles; they follow from the membership. The
-//! faults of swarmkit's `role_manager.go` that it avoids are in docs/design/scenarios.md, E1 to
-//! E29.
+//! The role manager compares both completely at every call, so a missed event has no effect. It
+//! finds managers that are missing in Raft, members that are not desired, ids without a node, and
+//! changes that a failed leader left unfinished. It stores no observed roles, because they follow
+//! from the membership. It avoids the faults of swarmkit's `role_manager.go` that
+//! docs/design/scenarios.md lists (E1 to E29).
 
 use remoor_model::{ClusterRole, Inventory, Node, NodeId, Now, RaftId, majority};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of entries that a learner may lack when it becomes a voter.
 const LAG_MAX: u64 = 100;
-/// A learner must not lag for this long before it becomes a voter, because a promotion must not
-/// cost the quorum.
+/// A learner becomes a voter only after it was caught up for this long, because a promotion must
+/// not cost the quorum.
 pub const STEADY_MS: u64 = 10_000;
 /// Timeout of a step. Repeating a step does no harm.
 const LOST_MS: u64 = 15_000;
@@ -33,7 +33,7 @@ pub struct Membership {
     /// This membership is committed. Until then, Raft accepts no other change.
     pub committed: bool,
     pub last_log: u64,
-    /// Last log index of each other member that is known to be stored there.
+    /// For each other member, the last log index that is known to be stored on it.
     pub matched: BTreeMap<RaftId, u64>,
     /// Other members that answered recently.
     pub heard: BTreeSet<RaftId>,
@@ -44,12 +44,12 @@ impl Membership {
         self.voters.contains_key(&raft) || self.learners.contains_key(&raft)
     }
 
-    /// The member answered recently. True for the leader itself.
+    /// True if the member answered recently, and for the leader itself.
     pub fn answers(&self, raft: RaftId) -> bool {
         raft == self.me || self.heard.contains(&raft)
     }
 
-    /// The members and their functions. A step is derived from this.
+    /// The members and their functions, from which a step is derived.
     pub fn list(&self) -> (Vec<RaftId>, Vec<RaftId>, &BTreeSet<RaftId>, bool) {
         (self.voters.keys().copied().collect(), self.learners.keys().copied().collect(), &self.target, self.joint)
     }
@@ -65,8 +65,8 @@ impl Membership {
         (up < majority(voters.len())).then_some(up)
     }
 
-    /// Checks that majorities of the current and of the next voters answer. Err: what is missing,
-    /// as text.
+    /// Checks that a majority of the current voters and a majority of the `next` voters answer. The
+    /// error describes what is missing.
     fn can_become(&self, next: &BTreeSet<RaftId>) -> Result<(), String> {
         let before: BTreeSet<RaftId> = self.voters.keys().copied().collect();
         for voters in [&before, next] {
@@ -78,7 +78,8 @@ impl Membership {
     }
 }
 
-/// The next step. Each step may be repeated, and may be performed by a former leader, without harm.
+/// A step of the role manager. A step does no harm if it is repeated or performed by a former
+/// leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleStep {
     /// Propose the entry that gives the node a Raft id.
@@ -86,7 +87,7 @@ pub enum RoleStep {
         node: NodeId,
     },
     /// Order the node at this API address to run a manager service under this id, and add it as a
-    /// learner. Only the same node may answer.
+    /// learner. An answer of another node is not accepted.
     Enlist {
         node: NodeId,
         raft: RaftId,
@@ -105,7 +106,7 @@ pub enum RoleStep {
     RemoveLearner {
         raft: RaftId,
     },
-    /// The leader is to be demoted: this voter must take over first.
+    /// Hand the leadership over to this voter, because the leader is to be demoted.
     HandOver {
         to: RaftId,
     },
@@ -128,7 +129,7 @@ pub enum RoleSubject {
     Orphan(RaftId),
 }
 
-/// State of one leadership; a new leader begins with an empty one.
+/// The role manager's state during one leadership. A new leader begins with an empty state.
 #[derive(Debug, Clone, Default)]
 pub struct RoleManager {
     under_way: Option<(RoleStep, RoleSubject, Now)>,
@@ -183,7 +184,7 @@ impl RoleManager {
         let look = RoleInputs { now, inventory, raft, up };
         let next = self.next(&look);
         if raft.committed && !raft.joint {
-            // Failures of subjects that need no step any more are dropped.
+            // If a subject needs no step any more, its failure is dropped.
             let Self { failed, waits, .. } = self;
             failed.retain(|whose, _| waits.contains_key(whose));
         }
@@ -192,7 +193,7 @@ impl RoleManager {
         Some(step)
     }
 
-    /// Finishes the current step. Err: why it must be repeated, as text.
+    /// Finishes the current step. An error says why the step must be repeated.
     pub fn finish_step(&mut self, now: Now, outcome: Result<(), String>) {
         let Some((step, whose, _)) = self.under_way.take() else { return };
         match (outcome, step) {
@@ -203,7 +204,7 @@ impl RoleManager {
         }
     }
 
-    /// Why the desired role of a node, or the removal of an orphan, is not reached yet.
+    /// Why a node does not have its desired role yet, or why an orphan is not removed yet.
     pub fn waits(&self, whose: RoleSubject) -> Option<&str> {
         self.waits.get(&whose).map(String::as_str)
     }
@@ -224,7 +225,7 @@ impl RoleManager {
         self.failed.get(&whose).is_none_or(|(at, _)| now.ms_since(*at) >= RETRY_MS)
     }
 
-    /// A failure is shown until a step succeeds, also while it is retried.
+    /// Shows the last failure of the subject until a step succeeds, also while the step is retried.
     fn show_failure(&mut self, whose: RoleSubject) {
         if let Some((_, why)) = self.failed.get(&whose) {
             let text = format!("the last step failed and is tried again: {why}");
@@ -365,8 +366,8 @@ impl RoleManager {
         }
     }
 
-    /// The node is to be a voter, is not one yet, and makes progress: a learner answers, or the
-    /// node is up and its last step did not fail.
+    /// True if the node is to become a voter and makes progress. A learner makes progress if it
+    /// answers; any other node if it is up and its last step did not fail.
     fn is_coming(&self, look: &RoleInputs, node: &Node) -> bool {
         match node.raft {
             Some(id) if look.raft.voters.contains_key(&id) => false,
@@ -375,9 +376,9 @@ impl RoleManager {
         }
     }
 
-    /// The next leader if the current one is to be demoted: of the remaining voters that answer,
-    /// the one with the most log. None: no voter accepted, so the leader is removed by the
-    /// membership change itself.
+    /// The next leader if the current one is to be demoted: the remaining voter that answers and
+    /// has the longest log. None: no voter accepted, so the leader is removed by the membership
+    /// change itself.
     fn heir(&self, look: &RoleInputs) -> Option<RaftId> {
         let raft = look.raft;
         let fits =

@@ -5,7 +5,7 @@ use super::event::Reachability;
 use remoor_model::{NodeId, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Managers that did not answer after this time count as silent.
+/// A manager that did not answer within this time counts as silent.
 const ANSWER_MS: u64 = 10_000;
 /// Minimum pause between two queries about a node that is reachable as far as known and became
 /// suspect again.
@@ -14,7 +14,7 @@ const AGAIN_MS: u64 = 5_000;
 /// How a node is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// From the leader, as far as it knows.
+    /// From the leader, as far as the leader knows.
     FromLeader,
     /// The managers were asked a moment ago.
     Querying,
@@ -24,10 +24,11 @@ pub(super) enum Route {
     NoRoute,
 }
 
-/// Discarded with the leadership. Managers that cannot reach a node tell the next leader.
+/// Which manager reaches which node. Discarded when the leadership ends; managers that cannot reach
+/// a node report that to the next leader.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RouteTable {
-    /// By node and manager: the last result, and when it arrived.
+    /// The last result for each pair of node and manager, and when the result arrived.
     results: BTreeMap<(NodeId, NodeId), (Reachability, Now)>,
     queried_at: BTreeMap<NodeId, Now>,
     suspect: BTreeSet<NodeId>,
@@ -101,7 +102,7 @@ impl RouteTable {
         (now.ms_since(*at) <= validity_ms(every)).then_some(*line == Reachability::Reachable)
     }
 
-    /// The manager was asked a moment ago and has not answered yet.
+    /// True if the manager was asked a moment ago and has not answered yet.
     pub fn is_awaiting(&self, node: NodeId, by: NodeId, now: Now) -> bool {
         let Some(asked) = self.queried_at.get(&node).filter(|at| now.ms_since(**at) < ANSWER_MS) else { return false };
         self.results.get(&(node, by)).is_none_or(|(_, at)| at < asked)
@@ -133,7 +134,7 @@ impl RouteTable {
     }
 }
 
-/// A result is valid until the next two queries should have replaced it.
+/// How long a result is valid: until two later queries should have replaced it.
 fn validity_ms(every: u64) -> u64 {
     2 * every + ANSWER_MS
 }

@@ -1,6 +1,6 @@
-//! Which manager runs the work on a node: the leader, or, if the leader cannot reach the node,
-//! another manager, which first takes over leadership. Examinations use the same routes without a
-//! handover.
+//! Decides which manager runs the work on a node. This is the leader, if it can reach the node.
+//! Otherwise another manager first takes over the leadership. Examinations use the same routes
+//! without a handover.
 
 use super::event::Action;
 use super::manager::{ManagerEngine, NodeObservation, PROPOSAL_MS, StepContext, needs_new_examination};
@@ -10,9 +10,10 @@ use remoor_model::{AttemptOutcome, Job, JobState, Node, NodeId};
 
 /// Minimum pause between two requested handovers.
 const HAND_OVER_MS: u64 = 15_000;
-/// While a handover is in progress, nothing is begun that the next leader would have to take over.
+/// For this long after a requested handover, no work is begun, because the next leader would have
+/// to take it over.
 const HANDING_MS: u64 = 5_000;
-/// Maximum number of waiting nodes that are compared before a handover.
+/// Maximum number of waiting nodes whose routes are compared before a handover.
 const WAITING_MAX: usize = 32;
 
 impl ManagerEngine {
@@ -29,8 +30,8 @@ impl ManagerEngine {
         managers.filter(|n| !n.is_away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
     }
 
-    /// Asks every manager that is up, including itself, whether it reaches the node, if there is a
-    /// reason to.
+    /// Asks every manager that is up, including the leader, whether it reaches the node. Does
+    /// nothing if there is no reason to ask.
     pub(super) fn query_reachability(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
         if alive && !node.is_away() && self.routes.should_query(node.id, at.now, probe_interval_ms(at)) {
@@ -40,8 +41,9 @@ impl ManagerEngine {
         }
     }
 
-    /// This leader may open an attempt on the node now. If only another manager reaches the node,
-    /// leadership is handed over first. If no manager reaches it, nothing is opened.
+    /// True if this leader may open an attempt on the node now. If only another manager reaches the
+    /// node, the leadership is handed over first. If no manager reaches the node, no attempt is
+    /// opened.
     pub(super) fn runs_here(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
         if self.handed_over_at.is_some_and(|last| at.now.ms_since(last) < HANDING_MS) {
             return false;
@@ -103,7 +105,7 @@ impl ManagerEngine {
     }
 }
 
-/// Work could begin on this node at once. With `shut`, only an operator's order counts.
+/// True if work could begin on this node at once. With `shut`, only an operator's order counts.
 fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
@@ -122,7 +124,7 @@ fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     }
 }
 
-/// The last attempt failed to reach the node a moment ago.
+/// True if the last attempt failed to reach the node a moment ago.
 fn is_backing_off(at: StepContext, job: &Job) -> bool {
     job.attempts.last().and_then(|a| a.closed.as_ref()).is_some_and(|(closed, outcome)| match outcome {
         AttemptOutcome::Failed(failure) => is_paused_after(at, failure, *closed),

@@ -24,7 +24,8 @@ pub enum Presence {
     NeverSeen,
 }
 
-/// A condition that is shown in addition to the states, with its reason.
+/// A condition of a node, such as `waiting`, with its reason. Conditions are shown in addition to
+/// the node's states.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCondition {
     pub is: String,
@@ -32,7 +33,7 @@ pub struct NodeCondition {
 }
 
 impl ManagerEngine {
-    /// The presence according to the inventory and to gossip.
+    /// The node's presence according to the inventory and to gossip.
     pub fn presence_of(&self, node: &Node) -> Presence {
         if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_none()) {
             return match absence.kind {
@@ -68,7 +69,7 @@ impl ManagerEngine {
         missed.filter(|(by, _)| up(by)).map(|(by, since)| (by.name().clone(), since)).collect()
     }
 
-    /// What blocks a job that is otherwise allowed to begin: the route to the node.
+    /// The condition of a job that may begin but has no usable route to the node.
     fn route_condition(&self, at: StepContext, node: &Node) -> Option<NodeCondition> {
         let condition = |is: &str, why: String| Some(NodeCondition { is: is.to_owned(), why });
         match self.route(at, node) {

@@ -220,7 +220,7 @@ fn a_changed_member_address_is_set_in_raft_once_the_node_is_up() {
     assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: addr.clone() }));
     bench.raft.voters.insert(raft, addr);
     assert_eq!(bench.finish(), None);
-    // The same for a learner, before it becomes a voter.
+    // A learner whose address changed gets the new one before it becomes a voter.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.raft.learners.insert(raft, "elsewhere:1".to_owned());
     bench.answer(raft, 0);
@@ -388,7 +388,7 @@ fn an_answering_manager_keeps_its_vote_until_its_replacements_are_voters() {
     };
     dead.silence("m3");
     assert_eq!(dead.step(), dead.set(&["m1", "m2"], "m3"), "a dead voter is not kept");
-    // A node that does not make progress is not waited for either.
+    // The demotion does not wait for a node that makes no progress.
     bench.silence("w1");
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
 }
@@ -408,7 +408,7 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     assert_eq!(bench.fail(), None);
     assert_eq!(bench.step_after(RETRY_MS - 1), None, "Raft takes no other change");
     assert_eq!(bench.step_after(1), bench.set(&["m1", "m2"], "m3"));
-    // If a member is added, the change is about that one.
+    // If the unfinished change adds a member, the change is about the added member.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.vote(raft, "w1");
     bench.raft.joint = true;
@@ -477,8 +477,8 @@ fn a_step_that_fails_does_not_starve_the_others() {
     let (w1, w2) = (bench.node("w1"), bench.node("w2"));
     let enlists =
         |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
-    // Two nodes accept no order for longer than the retry pause. By turns they would block all
-    // others.
+    // Two nodes accept no order for longer than the retry pause. If they were tried by turns, they
+    // would block all other nodes.
     let first = bench.step();
     assert!(enlists(&first, w1));
     bench.now = bench.now.plus_ms(RETRY_MS + 1);
@@ -559,17 +559,19 @@ fn a_handover_without_an_answer_counts_as_declined() {
 
 #[test]
 fn a_revoked_promotion_makes_no_voter_and_needs_no_quorum() {
-    // docs/design/scenarios.md, E6: before anything was done.
+    // The promotion is revoked before anything was done (docs/design/scenarios.md, E6).
     let mut bench = Bench::new();
     bench.role("w1", MANAGER);
     bench.role("w1", WORKER);
     assert_eq!(bench.step(), None);
-    // With an id that was never a member: the id is retired.
+    // The promotion is revoked when w1 has an id that was never a member of Raft. The id is
+    // retired.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.role("w1", WORKER);
     let node = bench.node("w1");
     assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "docs/design/scenarios.md, E1");
-    // As a learner that was about to become a voter, while no quorum answers.
+    // The promotion is revoked when w1 is a learner that was about to become a voter, while no
+    // quorum answers.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -589,7 +591,8 @@ fn a_demotion_revoked_in_time_needs_no_step() {
     bench.role("m3", WORKER);
     bench.role("m3", MANAGER);
     assert_eq!(bench.step(), None, "docs/design/scenarios.md, E3");
-    // Removed from Raft before it was promoted again: it joins again under its current id.
+    // m3 is removed from Raft before it is promoted again. It then joins again under its current
+    // id.
     bench.role("m3", WORKER);
     let (node, raft) = (bench.node("m3"), bench.id("m3"));
     assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));

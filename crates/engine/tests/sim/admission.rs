@@ -1,7 +1,7 @@
 //! The simulation of admission, on the real inventory. Machines and copies of machines request
 //! admission, with and without a token. Certificates of nodes expire. Operators approve, deny, or
 //! do nothing. The gossip key is rotated while nodes join and leave. Each law is checked against
-//! the world's own records, and each law finds its planted bugs.
+//! the world's own records. Planted bugs show that each law can be broken.
 
 use super::rng::Rng;
 use super::search::{self, Outcome, Search};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const SEEDS_TO_DETECTION: u64 = 300;
 const STEPS: u64 = 250;
-/// Events that must have happened.
+/// Events that must have happened in at least one seed.
 const FAULTS: [&str; 11] = [
     "admission requested",
     "admitted",
@@ -64,7 +64,7 @@ const ALL: [(Planted, &str); 10] = [
     (Planted::ForgottenEarly, "too early"),
 ];
 
-/// A machine: its key, its machine id and its boot id.
+/// A machine with this name and key. The machine id and the boot id follow from the key.
 fn machine(name: usize, key: u64) -> NodeSpec {
     // Every third machine is a copy of the previous one, with another key.
     let disk = key - u64::from(key % 3 == 2);
@@ -77,8 +77,8 @@ fn machine(name: usize, key: u64) -> NodeSpec {
     }
 }
 
-/// The gossip of a node: whether the node is present, the entry that its keys are from, the key
-/// with which it sends, and the other key that it can read.
+/// The gossip state of a node: whether the node is present, the log index of its keys, the key with
+/// which it sends, and the other key that it can read.
 type GossipState = (bool, u64, (u64, Option<u64>));
 
 struct World {
@@ -92,7 +92,7 @@ struct World {
     denied: BTreeSet<String>,
     /// All nodes that were ever admitted, with their keys.
     known: BTreeMap<NodeId, String>,
-    /// Nodes that left, with the time, and nodes that were forgotten after that.
+    /// Nodes that left, with the time at which they left.
     left: BTreeMap<NodeId, u64>,
     forgotten: BTreeSet<NodeId>,
     /// Tokens of workers, and until when each is valid.
@@ -141,7 +141,7 @@ impl World {
         *self.fired.entry(what).or_default() += 1;
     }
 
-    /// What was applied, with the bug on the way there, if there is one.
+    /// Applies the command. If a bug is planted, the bug changes the command or the result.
     fn apply(&mut self, command: Command) -> Applied {
         let mut at = self.now;
         let command = match command {

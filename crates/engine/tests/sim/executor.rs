@@ -16,7 +16,7 @@ enum Line {
 }
 
 impl World {
-    /// The reachability from one host of the address at which another one is recorded.
+    /// Whether the host `from` reaches the recorded address `entered`.
     fn reachability(&self, from: usize, recorded: &[String], entered: &str) -> Line {
         let Some(to) = self.hosts.iter().position(|h| h.gossip() == entered) else { return Line::Dead };
         let host = &self.hosts[to];
@@ -37,7 +37,8 @@ impl World {
         self.reachability_from(term, from, node)
     }
 
-    /// The reachability from one host of the node's address as the leader has recorded it.
+    /// Whether the host `from` reaches the node's address, as the leader of this term has recorded
+    /// it.
     fn reachability_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
         let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
         let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
@@ -56,8 +57,8 @@ impl World {
         self.send_event(term, EngineEvent::Probed { node, answers });
     }
 
-    /// Reports whether managers reach the node. A manager that does not receive from the leader
-    /// does not answer.
+    /// Reports whether managers reach the node. A manager that the leader cannot reach does not
+    /// answer.
     pub fn reach(&mut self, term: u64, node: NodeId, managers: &[NodeId]) {
         let Some(leader) = self.leader_of(term).map(|l| l.host) else { return };
         for by in managers {
@@ -78,8 +79,8 @@ impl World {
         engine::Reachability::Unreachable { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
     }
 
-    /// A manager whose pings a node does not answer although gossip has it tests the node itself
-    /// and reports to the leader.
+    /// A node may be in gossip and yet not answer the pings of one manager. That manager then tests
+    /// the node's SSH port and reports the result to the leader.
     pub fn report_unreachable(&mut self) {
         let Some((leader, term)) = self.leader.as_ref().map(|l| (l.host, l.term)) else { return };
         for at in 0..self.hosts.len() {
@@ -129,7 +130,7 @@ impl World {
         self.schedule(ms, Due::Tell { term, event: Box::new(event) });
     }
 
-    /// An order reaches the executor, or does not.
+    /// Sends the order of a phase to the executor. The order may be lost.
     pub fn order(&mut self, term: u64, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
         let Some((at, line)) = self.reachability_of(term, node) else { return };
         let failed = |class, message: &str| {
@@ -175,7 +176,8 @@ impl World {
             .collect();
         let generation = self.state.generations.get(&known.generation);
         let whole = generation.and_then(|g| g.desired_hash(&self.hosts[at].name.into())).unwrap_or_default();
-        // One service is made for the same addresses as the others.
+        // A job about one service uses the same addresses as the services that the job does not
+        // touch.
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
         let own = self.state.node(node).and_then(|n| n.baseline.as_ref());
@@ -221,7 +223,7 @@ impl World {
         self.schedule(ms, Due::Step { host: at, serial, last: true });
     }
 
-    /// Stops a run after its current step, or at once if `now`.
+    /// Stops a run: at once if `now` is true, otherwise after its current step.
     pub fn stop(&mut self, term: u64, attempt: AttemptId, now: bool) {
         let Some(from) = self.leader_of(term).map(|l| l.host) else { return };
         let source = self.hosts[from].cut;
@@ -246,7 +248,8 @@ impl World {
         }
     }
 
-    /// One half of a run's work, or the other half and its answer.
+    /// Does the first half of a run's work. If `last` is true, does the second half and sends the
+    /// answer.
     pub fn step(&mut self, at: usize, serial: u64, last: bool) {
         let host = &self.hosts[at];
         let Some(run) = host.runs.iter().find(|r| r.serial == serial).cloned() else { return };
@@ -354,7 +357,7 @@ impl World {
             (Some(Planted::RecordsAll), _) | (_, None) => Vec::new(),
             (_, Some(job)) => job.services.clone(),
         };
-        // As a manager does it.
+        // The baseline is merged as in a real manager.
         let generation = self.state.job(job).and_then(|j| self.state.generations.get(&j.generation)).cloned();
         let takes_over = self.options.planted == Some(Planted::TakesOver);
         let watches =
@@ -401,7 +404,8 @@ impl World {
         self.schedule(ms, Due::Tell { term: run.term, event });
     }
 
-    /// Every run on the host loses its manager. `ended` says whether the runs themselves ended.
+    /// All runs on the host lose the connection to their manager. `ended` says whether the runs
+    /// themselves ended too.
     pub fn lose_all_connections(&mut self, at: usize, ended: bool) {
         for run in self.hosts[at].runs.clone() {
             if !run.orphan {

@@ -7,7 +7,7 @@ use super::world::{Due, World};
 impl World {
     pub fn fault(&mut self) {
         let at = self.rng.up_to(self.hosts.len());
-        // Bugs about reachability are searched with frequent losses of it.
+        // If the planted bug concerns reachability, managers lose it more often.
         let roads = matches!(self.options.planted, Some(Planted::OpensWithoutRoute | Planted::HandsOverAtOnce));
         match if roads && self.rng.chance(400) { 22 } else { self.rng.up_to(26) } {
             0 | 1 => {
@@ -109,8 +109,8 @@ impl World {
         self.schedule(ms, Due::ChecksOn { host: at });
     }
 
-    /// The host is cut off and comes back with another address, often one that another host has
-    /// given up.
+    /// The host is cut off and comes back with another address. Often that address belonged to
+    /// another host before.
     fn renumber(&mut self, at: usize) {
         let free: Vec<u64> = (1..=14).filter(|p| self.hosts.iter().all(|h| h.place != *p)).collect();
         let place = free[self.rng.up_to(free.len())];
@@ -178,14 +178,15 @@ impl World {
         self.schedule(ms, Due::Heal { host: at });
     }
 
-    /// The leader alone, the leader and another one, or all.
+    /// Chooses the managers of a fault: the leader alone, the leader and one other manager, or all
+    /// managers.
     fn some_managers(&mut self) -> Vec<usize> {
         let first = self.leader.as_ref().map_or(0, |l| l.host);
         let many = [1, 1, 2, 3][self.rng.up_to(4)];
         (0..many).map(|n| (first + n) % 3).collect()
     }
 
-    /// These managers no longer reach the host; gossip finds another route.
+    /// These managers no longer reach the host's SSH port. Gossip still has the host.
     pub fn lose_reachability(&mut self, at: usize, managers: &[usize], ms: u64) {
         self.fire("managers lose their routes");
         self.hosts[at].unreachable_from.extend(managers.iter().filter(|m| **m != at));
@@ -220,7 +221,7 @@ impl World {
         }
     }
 
-    /// The agent says goodbye before it ends.
+    /// The agent announces that it leaves, and ends.
     pub fn leave(&mut self, at: usize, ms: u64) {
         if self.hosts[at].up && self.hosts[at].agent_up {
             self.fire("graceful leave");
@@ -251,8 +252,8 @@ impl World {
         self.hosts[at].sshd = Sshd::Up;
     }
 
-    /// Ends every fault, and no new one occurs. Failures of checks that only warn or require no
-    /// action may stay forever.
+    /// Ends every fault and prevents new ones. A failing check that only warns, or that requires no
+    /// action, may continue to fail.
     pub fn clear(&mut self) {
         self.calm = true;
         self.blobs_missing = false;

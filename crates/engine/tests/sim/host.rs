@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     None,
-    /// Nothing passes.
+    /// No connection to the host works.
     Full,
-    /// Gossip is lost one way, SSH works.
+    /// Gossip is lost in one direction. SSH works.
     Gossip,
-    /// One manager has no route; the others do.
+    /// This manager has no route to the host. All other managers have one.
     From(usize),
 }
 
@@ -30,7 +30,7 @@ pub enum Sshd {
 pub struct SimService {
     /// None: the file does not exist.
     pub version: Option<Sha256>,
-    /// Manual edits since it was written.
+    /// Number of manual edits since the file was written.
     pub edits: u64,
     pub running: bool,
     pub enabled: bool,
@@ -46,9 +46,9 @@ pub struct Run {
     pub term: u64,
     /// The manager that ordered the run has given up on it; the run continues.
     pub orphan: bool,
-    /// Ordered to end after its current step.
+    /// True if the run was ordered to end after its current step.
     pub stopping: bool,
-    /// The attempt that this one undoes.
+    /// If the run is an undo: the attempt that is undone.
     pub undo: Option<AttemptId>,
     pub fails: bool,
     pub services: Vec<&'static str>,
@@ -66,7 +66,7 @@ pub struct Host {
     pub agent_up: bool,
     pub instance: u64,
     pub isolation: u32,
-    /// This cut was counted by the agent.
+    /// True if the agent has counted the current isolation already.
     pub isolated: bool,
     pub left: bool,
     pub cut: Cut,
@@ -74,30 +74,30 @@ pub struct Host {
     pub unreachable_from: BTreeSet<usize>,
     pub sshd: Sshd,
     pub key: u64,
-    /// The number of its current address.
+    /// The number of the host's current address.
     pub place: u64,
     pub parts: BTreeMap<&'static str, SimService>,
     /// [`MONITORED`] is monitor-only.
     pub has_monitored: bool,
     pub unreadable: bool,
     pub checks_hang: bool,
-    /// A check that only warns fails, whatever the units do.
+    /// True while a check that only warns fails, whatever the units do.
     pub warns: bool,
-    /// A check that requires no action fails.
+    /// True while a check that requires no action fails.
     pub murmurs: bool,
-    /// The number of next phases that fail.
+    /// How many of the next phases will fail.
     pub failing: u32,
     pub leftovers: bool,
-    /// The highest attempt that was obeyed; survives everything.
+    /// The highest attempt whose orders the executor obeyed. A reboot does not change it.
     pub fence: AttemptId,
-    /// Holds the lock; ends with the boot.
+    /// The attempt that holds the executor's lock. A reboot releases the lock.
     pub session: Option<AttemptId>,
     pub runs: Vec<Run>,
-    /// The copies made by attempts, the last five.
+    /// The backups of the last five attempts.
     pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, SimService>>,
-    /// What gossip reports about it.
+    /// The agent's report, as gossip delivers it to the managers.
     pub gossip_report: Option<Report>,
-    /// The address under which gossip has it.
+    /// The number of the address at which gossip has the host.
     pub gossip_place: u64,
     pub silent_ms: u64,
     digest: Option<NodeDigest>,
@@ -105,11 +105,11 @@ pub struct Host {
 
 /// The monitor-only service, if there is one.
 pub const MONITORED: &str = "tool";
-/// The check that warns; the one below requires no action.
+/// The check that only warns.
 pub const WARNING: &str = "http:latency";
 const MURMUR: &str = "command:uptime";
 
-/// Address number `place`, as gossip has it.
+/// Address number `place` in gossip's form.
 pub fn gossip(place: u64) -> String {
     format!("10.0.0.{place}:7946")
 }
@@ -122,7 +122,7 @@ pub fn services(group: &str) -> &'static [&'static str] {
     }
 }
 
-/// A manager renders nothing of `tool`: a difference there is only recorded.
+/// Whether a manager renders the files of the service. The files of `tool` are only recorded.
 pub fn is_rendered(service: &str) -> bool {
     service != "tool"
 }
@@ -194,7 +194,7 @@ impl Host {
             && self.parts.iter().all(|(name, p)| p.running || self.is_monitor_only(name))
     }
 
-    /// Whether that service is monitor-only.
+    /// Whether this service is monitor-only.
     pub fn is_monitor_only(&self, service: &str) -> bool {
         self.has_monitored && service == MONITORED
     }
@@ -279,7 +279,7 @@ impl Host {
         (self.unreadable, self.digest) = (unreadable, None);
     }
 
-    /// Power returns: enabled units run, all earlier processes are gone.
+    /// Boots the host. Enabled units run again, and all earlier processes are gone.
     pub fn boot(&mut self) {
         self.up = true;
         self.boot += 1;

@@ -13,7 +13,7 @@ fn has_warning(world: &World, name: &str) -> bool {
     finding(world, name).is_some_and(|f| f.verdict == Verdict::Same && f.reasons.iter().any(|r| !r.actionable))
 }
 
-/// Bug: while a check failed that only warns, no other check was considered. A stopped unit was
+/// Bug: while a check that only warns failed, no other check was considered. A stopped unit was
 /// neither noticed nor repaired.
 #[test]
 fn a_failing_check_does_not_hide_one_that_fails_later() {
@@ -27,7 +27,7 @@ fn a_failing_check_does_not_hide_one_that_fails_later() {
     for at in [w1, x1] {
         story.world.hosts[at].part("web").running = false;
     }
-    // Live drift of a worker is reported, that of an edge node is repaired.
+    // Live drift of a worker is only reported. Live drift of an edge node is repaired.
     story.wait_until("drift is reported", 20, |w| finding(w, "w1").is_some_and(|f| f.verdict == Verdict::Drifted));
     story.wait_until("repaired", 30, |w| w.hosts[x1].parts["web"].running);
     story.wait_until_at_rest(60);
@@ -35,14 +35,14 @@ fn a_failing_check_does_not_hide_one_that_fails_later() {
     let reasons = &finding(&story.world, "w1").expect("examined").reasons;
     assert_eq!(reasons.iter().map(|r| r.actionable).collect::<Vec<_>>(), [true, false], "{reasons:?}");
     assert!(has_warning(&story.world, "x1"), "the warning stays and is reported again");
-    // The other way round: the actionable failure goes, the warning stays.
+    // The actionable failure ends, and the warning stays.
     story.world.hosts[w1].part("web").running = true;
     story.wait_until("only the warning is left", 20, |w| has_warning(w, "w1"));
     story.wait_until_at_rest(10);
 }
 
-/// Bug: an agent does not count such a check. Once the check had failed, the node was examined in
-/// intervals forever.
+/// Bug: an agent does not count a failing check that requires no action, but an examination did.
+/// Once the check had failed, the node was examined in intervals forever.
 #[test]
 fn a_check_that_requires_no_action_causes_no_examination() {
     let mut story = Story::begin();

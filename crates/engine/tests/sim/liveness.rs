@@ -1,11 +1,11 @@
-//! I10: once the faults stop: a leader, no open work, every absence concluded, no drift that the
-//! policy would repair.
+//! I10: once the faults have stopped, there is a leader, no open work, a verdict on every absence,
+//! and no drift that the policy would repair.
 
 use super::host::{SimService, WARNING};
 use super::world::World;
 use remoor_model::*;
 
-/// The first unmet condition. None: at rest.
+/// The first unmet condition of I10. None: the world is at rest.
 pub fn unmet_condition(world: &mut World) -> Option<String> {
     if world.leader.is_none() {
         return Some("a leader".to_owned());
@@ -60,9 +60,9 @@ fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &SimService> {
     host.parts.iter().filter(|(name, _)| !host.is_monitor_only(name)).map(|(_, part)| part)
 }
 
-/// The node is one of two remaining members of a group with a quorum, or one of three of which
-/// others were cancelled halfway. It can't be set up without losing the quorum, which nothing
-/// overrides.
+/// True if the node can't be set up without losing the quorum of its group, which nothing
+/// overrides. This is so if only two members remain, or if jobs on other members were cancelled
+/// halfway.
 fn stuck(world: &World, id: NodeId) -> bool {
     let master = |id| world.hosts[world.host_of(id)].group == "master";
     let left = |n: &&std::sync::Arc<Node>| master(n.id) && n.serves() && (n.id == id || !n.half_done());

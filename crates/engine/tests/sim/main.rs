@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I16
-//!             faults and operators ──┘      └── engine::Manager::step, Inventory::apply
+//!             faults and operators ──┘      └── ManagerEngine::step, Inventory::apply
 //! ```
-//! A run has a phase with faults, for safety, and a phase without, for liveness. A failing seed
-//! prints its last events and the command that runs it again, and writes the events as JSON to
-//! `target/tmp/`. `REMOOR_SEED=n` runs one seed. `REMOOR_SIM_SEEDS=n` runs n seeds instead of
-//! 1,000.
+//! A run first has a phase with faults, which tests safety. A phase without faults follows, which
+//! tests liveness. A failing seed prints its last events and the command that runs it again, and
+//! writes the events as JSON to `target/tmp/`. `REMOOR_SEED=n` runs one seed. `REMOOR_SIM_SEEDS=n`
+//! runs n seeds instead of 1,000.
 
 mod admission;
 mod executor;
@@ -102,7 +102,7 @@ const FAULTS: [&str; 57] = [
     "unit stopped",
 ];
 
-/// Happens once in 2,000 seeds. Each seed checks the fence itself (I4).
+/// An event that happens once in 2,000 seeds. Each seed checks the fence itself (I4).
 const RARE: [&str; 1] = ["older attempt refused by the fence"];
 
 /// Runs one seed from beginning to end.

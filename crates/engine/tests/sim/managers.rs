@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Ends the leadership. A process that keeps running does not notice at once.
+    /// Ends the leadership. A leader whose process continues does not notice at once.
     pub fn depose(&mut self) {
         let Some(mut leader) = self.leader.take() else { return };
         let host = &self.hosts[leader.host];
@@ -127,14 +127,15 @@ impl World {
         self.schedule(ms, Due::Propose { term: Some(term), about, entry: Box::new(entry) });
     }
 
-    /// A proposal reaches the log, or does not. A proposal without a term comes from an operator,
-    /// and any leader accepts it.
+    /// Appends a proposal to the log, or loses it. A proposal without a term comes from an
+    /// operator, and any leader accepts it.
     pub fn append_or_lose(&mut self, term: Option<u64>, about: About, entry: InventoryEntry) {
         let Some(current) = self.leader.as_ref().map(|l| l.term) else {
             return self.reject(term, about);
         };
         if term.is_some_and(|t| t != current) {
-            // A proposal that reached a follower in time sometimes outlives its leader.
+            // A proposal that reached a follower before its leader was deposed is sometimes
+            // committed.
             if !self.calm && self.rng.chance(100) {
                 self.fire("proposal outlived its leader");
                 self.commit(&entry);
@@ -236,7 +237,7 @@ impl World {
         }
     }
 
-    /// What gossip reports to the managers, a few seconds late.
+    /// Delivers gossip to the managers, a few seconds late.
     fn gossip(&mut self) {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];

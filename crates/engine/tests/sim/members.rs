@@ -1,14 +1,14 @@
 //! The simulation of membership: the real role manager and the real inventory, on a model of Raft.
-//! The model is faithful in all that membership depends on: logs, elections, joint member lists,
-//! deposed leaders.
+//! The model contains everything that membership depends on: logs, elections, joint member lists
+//! and deposed leaders.
 //!
 //! ```text
 //!   seed ─> options ─> world (nodes, sides, logs) ─> laws
-//!        faults and operators ──┘   └── engine::Roles::step, Inventory::apply
+//!        faults and operators ──┘   └── RoleManager::step, Inventory::apply
 //! ```
-//! A small world in addition to the big one, whose three managers never change. It runs first with
-//! faults, then without, until the desired state is reached. `REMOOR_SEED=n` runs one seed;
-//! `REMOOR_SIM_SEEDS=n` runs that many.
+//! This small world is separate from the main simulation, whose three managers never change. It
+//! runs first with faults, then without, until the desired state is reached. `REMOOR_SEED=n` runs
+//! one seed; `REMOOR_SIM_SEEDS=n` runs that many.
 
 mod driver;
 mod faults;

@@ -60,7 +60,7 @@ impl World {
         Command::Drain { node, want }
     }
 
-    /// Several orders as one. If one of them is nonsensical, none of them takes effect.
+    /// Several orders in one batch. If one of the orders is nonsensical, none of them takes effect.
     fn batch(&mut self) -> Command {
         if self.rng.chance(300) {
             return self.roll_out();
@@ -74,7 +74,8 @@ impl World {
         Command::Batch(orders.collect())
     }
 
-    /// The current generation for several nodes at once; one node of a group goes first.
+    /// An order to set up several nodes with the current generation. One node of each group goes
+    /// first.
     fn roll_out(&mut self) -> Command {
         let group = self.hosts[self.rng.up_to(self.hosts.len())].group;
         let behind = |n: &Node| n.lifecycle == Lifecycle::Commissioned && self.state.is_outdated(n);
@@ -160,7 +161,8 @@ impl World {
         self.schedule(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
     }
 
-    /// After the faults: resumes what was stopped.
+    /// Called after the faults. Trusts changed host keys, resumes held and paused nodes, and closes
+    /// the breaker.
     pub fn resume_all(&mut self) {
         for at in 0..self.hosts.len() {
             let id = self.hosts[at].id;

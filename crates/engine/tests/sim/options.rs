@@ -8,26 +8,27 @@ use remoor_model::{Limits, Wall, WeekSpan, Windows};
 #[derive(Debug, Clone)]
 pub struct Options {
     pub seed: u64,
-    /// Length of the phase with faults, and the limit of the phase without them (I10's T).
+    /// Length of the phase with faults.
     pub faults_ms: u64,
+    /// Limit of the phase without faults, within which everything must be at rest (T of I10).
     pub calm_ms: u64,
-    /// Chances per simulated second, in a thousand.
+    /// Chance of a fault per simulated second, in thousandths.
     pub fault_permille: u64,
     pub operator_permille: u64,
-    /// Chances per proposal, in a thousand.
+    /// Chance that a proposal is lost, in thousandths.
     pub lost_permille: u64,
     pub slow_permille: u64,
     pub twice_permille: u64,
-    /// Chance that a second passes without gossip from a node.
+    /// Chance that a second passes without gossip from a node, in thousandths.
     pub gossip_lag_permille: u64,
-    /// Chance that a phase of an attempt fails.
+    /// Chance that a phase of an attempt fails, in thousandths.
     pub failing_permille: u64,
     /// The maximum difference between the managers' clocks.
     pub skew_ms: u64,
     pub limits: Limits,
-    /// The workers must not be set up for one minute of the faults.
+    /// If set, the workers must not be set up during one minute of the faults.
     pub windows: bool,
-    /// One service of the edge group is monitor-only.
+    /// If set, one service of the edge group is monitor-only.
     pub with_monitored: bool,
     pub planted: Option<Planted>,
     pub trace: bool,
@@ -75,8 +76,8 @@ impl Options {
     }
 }
 
-/// Start and end of the time in which no work begins on the workers, in milliseconds of the run;
-/// whole minutes of the wall clock.
+/// Start and end of the time in which no work begins on the workers, in milliseconds of the run.
+/// Both are whole minutes of the wall clock.
 const SHUT_MS: (u64, u64) = (20_000, 80_000);
 
 impl Options {
@@ -92,8 +93,8 @@ impl Options {
     }
 }
 
-/// The durations of production, shortened: a run must contain many decisions within a few simulated
-/// minutes.
+/// The limits of production with shorter durations, because a run must contain many decisions
+/// within a few simulated minutes.
 pub fn limits() -> Limits {
     Limits {
         settle_ms: 6_000,

@@ -1,5 +1,5 @@
-//! Pinned stories of operators' orders: undo, several orders as one, cancelling of running or
-//! queued work, and out and back in.
+//! Pinned stories of operators' orders: undo, batches, cancelling of running or queued work, and a
+//! decommissioning that is revoked.
 
 use super::host::Cut;
 use super::story::Story;
@@ -44,8 +44,8 @@ fn an_undone_node_is_examined_and_held_until_it_is_resumed() {
     let at = story.host_index("w1");
     assert_eq!(story.world.hosts[at].parts["web"].edits, 7, "the edit is back");
     story.wait_until("drift is reported", 30, is_reported_drifted);
-    // It goes away and comes back drifted. The policy would repair that, but not what an operator
-    // has just undone.
+    // w1 goes away and comes back drifted. The policy repairs such drift, but not if an operator
+    // has just undone an attempt.
     story.world.cut(at, Cut::Full, 8_000);
     story.secs(90);
     assert_eq!(story.jobs("w1").len(), 2, "the repair and its undo, no more");
@@ -65,7 +65,7 @@ fn the_examination_after_an_undo_needs_no_report_of_the_agent() {
     let attempt = repair_w1(&mut story);
     let before = story.verdicts("w1").len();
     story.edit("w1", "web");
-    // The copies equal the current files: nothing changes, and the node is examined nevertheless.
+    // The backups equal the current files, so nothing changes. The node is examined nevertheless.
     story.wait_until("drift is reported", 90, is_reported_drifted);
     undo(&mut story, attempt);
     story.wait_until("examined", 30, |w| !w1(w).needs_examination && w1(w).hold.is_some());
@@ -93,7 +93,7 @@ fn an_undo_that_would_have_to_wait_or_has_no_effect_is_rejected() {
     assert_eq!(code(&undo(&mut story, attempt)), "decommissioned");
 }
 
-/// Bug: the undo would have run after the return, when it no longer made sense.
+/// Bug: the undo was kept and would have run after the node's return, when it no longer made sense.
 #[test]
 fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     let mut story = Story::begin();
@@ -104,7 +104,7 @@ fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     }
     assert_eq!(story.world.write(command), Applied::Done);
     let node = story.node("w1").id;
-    // Before the leader could open its job.
+    // The absence begins before the leader can open the job of the undo.
     story.world.write(Command::AbsenceOpened {
         node,
         no: AbsenceNo(1),
@@ -198,7 +198,7 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     workers.iter().for_each(|at| story.world.hosts[*at].failing = 0);
     let node = held(&story.world).expect("held");
     story.order(Command::ResumeNode { node });
-    // After its success the others follow, two at a time.
+    // After the success of the first node the other nodes follow, two at a time.
     let working = |w: &World| w.state.jobs.values().filter(|j| j.open_attempt().is_some()).count();
     story.wait_until("the first node continues", 20, |w| working(w) == 1);
     story.wait_until("two at a time", 40, |w| working(w) == 2);
@@ -210,9 +210,9 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     }
 }
 
-/// Found by the simulation. A member was ordered out and, while that waited for the quorum, back
-/// in. It was treated as a node that serves nobody yet, so it was set up at once, at the same time
-/// as the last other member.
+/// Found by the simulation. The decommissioning of a member was ordered, waited for the quorum, and
+/// was revoked. The member was then treated as a node that is not in service, so it was set up at
+/// the same time as the last other member.
 #[test]
 fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {
     let mut story = Story::begin();

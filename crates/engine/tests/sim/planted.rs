@@ -1,5 +1,5 @@
-//! Deliberate bugs, at least one for each invariant: an invariant that no bug can break checks
-//! nothing. None of them is in the program; each sits between the engine and the world, or in the
+//! Deliberate bugs, at least one for each invariant, because a check that no bug can break is
+//! useless. None of the bugs is in the program. Each is between the engine and the world, or in the
 //! world's executor.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

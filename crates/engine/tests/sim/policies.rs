@@ -1,5 +1,5 @@
-//! Pinned stories of configured policies and waiting times: windows, settling, nodes that were only
-//! adopted.
+//! Pinned stories of configured policies and waiting times: windows, settle times, and nodes that
+//! were only adopted.
 
 use super::host::Cut;
 use super::options::Options;
@@ -58,14 +58,14 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     let finding = away_and_edited(&mut story);
     assert_eq!((finding.verdict, finding.planned_action), (Verdict::Drifted, PlannedAction::Report));
     assert!(story.jobs("w1").is_empty() && story.node("w1").adopted_only);
-    // Entrusted: no run is needed for that, and drift at the next return is repaired.
+    // The node is entrusted. Nothing has to run for that, and drift at the next return is repaired.
     let id = story.node("w1").id;
     story.order(Command::Entrust { node: id });
     assert!(!story.node("w1").adopted_only && story.jobs("w1").is_empty());
     let finding = away_and_edited(&mut story);
     assert_eq!(finding.planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until_at_rest(60);
-    // After one set-up it stays entrusted, also when a later state is adopted.
+    // After one set-up the node stays entrusted, also when a later state is adopted.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
     assert!(!story.node("w1").adopted_only);
@@ -74,7 +74,7 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
 }
 
 /// A service that lost the network together with its node may need a moment to find its peers
-/// again. That must not cause a re-setup.
+/// again. This delay must not cause a re-setup.
 #[test]
 fn a_reconnecting_service_gets_time_and_one_that_stays_down_is_set_up_again() {
     for returns in [true, false] {
@@ -92,8 +92,8 @@ fn a_reconnecting_service_gets_time_and_one_that_stays_down_is_set_up_again() {
     }
 }
 
-/// Found by the simulation: drift was only reported because the node was being decommissioned. It
-/// remained forever after the decommissioning was cancelled.
+/// Found by the simulation: drift was only reported because the node was being decommissioned.
+/// After the decommissioning was cancelled, the drift was never repaired.
 #[test]
 fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     let mut story = Story::begin();

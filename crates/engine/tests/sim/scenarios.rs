@@ -1,5 +1,5 @@
-//! Pinned stories: the rows of the reappearance proposal, and every bug that the simulation found
-//! in the engine.
+//! Pinned stories: the cases of a returning node (docs/design/scenarios.md), and every bug that the
+//! simulation found in the engine.
 
 use super::host::Cut;
 use super::options::Options;
@@ -47,7 +47,7 @@ fn a_repaired_service_includes_the_services_that_depend_on_it() {
     story.edit("w1", "net");
     story.wait_until_at_rest(60);
     assert_eq!(story.verdict("w1").planned_action, PlannedAction::Resetup(vec!["net".into(), "web".into()]));
-    // On a master nothing of its group depends on it.
+    // On a master, no service depends on `net`.
     let mut story = Story::begin();
     let m = (0..3).find(|h| *h != story.leader()).expect("a follower");
     let name = story.world.hosts[m].name;
@@ -270,7 +270,8 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// Bug: the job was held because of the key, and trusting the key did not resume it.
+/// Bug: the job was held because of the changed host key, and trusting the key did not resume the
+/// job.
 #[test]
 fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_is_trusted() {
     let mut story = Story::begin();
@@ -331,7 +332,8 @@ fn a_mass_return_waits_for_an_operator_and_then_for_the_budget() {
     }
     story.wait_until("a breaker", 30, |w| w.state.breaker.is_some());
     let begun = story.world.state.jobs.len();
-    // Longer than the breaker's window, and than a waiting re-setup stays fresh.
+    // This is longer than the breaker's window, and longer than the examination of a waiting
+    // re-setup stays valid.
     story.secs(200);
     assert_eq!(story.world.state.jobs.len(), begun, "nothing begins automatically");
     story.order(Command::Resume);
@@ -422,7 +424,8 @@ fn a_new_leader_waits_before_it_starts_automatic_work() {
     assert!(opened.ms_since(since) >= 4_900, "{} ms after the election", opened.ms_since(since));
 }
 
-/// Bug: every node of the group had its request queued before the first one failed.
+/// Bug: every node of the group had a queued request before the first re-setup failed, so all nodes
+/// were set up.
 #[test]
 fn a_roll_out_stops_at_its_first_failure() {
     let mut story = Story::begin();
@@ -443,7 +446,7 @@ fn a_roll_out_stops_at_its_first_failure() {
     assert_eq!(tried.len(), 1, "the canary only");
 }
 
-/// Bug: the rollout stopped until the first node was back.
+/// Bug: the rollout stopped until the first node, which had gone away, was back.
 #[test]
 fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     let mut story = Story::begin();
@@ -468,8 +471,8 @@ fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     assert_eq!(story.jobs(name).pop().map(|j| j.state), Some(JobState::Done));
 }
 
-/// Bug: the order had been cancelled, and the node was left in an intermediate state in which no
-/// commission worked.
+/// Bug: after the order was cancelled, the node stayed in an intermediate state, and could not be
+/// commissioned.
 #[test]
 fn a_cancelled_decommissioning_leaves_the_node_in_its_group() {
     let mut story = Story::begin();
@@ -485,7 +488,8 @@ fn a_cancelled_decommissioning_leaves_the_node_in_its_group() {
     assert!(story.jobs("w1").is_empty());
 }
 
-/// Bug: the waiting re-setup continued after the adoption, and removed the night's hot-fix.
+/// Bug: the waiting re-setup still ran after the adoption, and removed a change that the operator
+/// had adopted.
 #[test]
 fn adoption_cancels_the_repair_of_the_adopted_state() {
     let mut story = Story::begin();
@@ -500,7 +504,7 @@ fn adoption_cancels_the_repair_of_the_adopted_state() {
     assert_eq!(story.world.hosts[w1].parts["web"].edits, 7, "it is still there");
 }
 
-/// Bug: a unit of another service was stopped, so a re-setup that was not about it failed its
+/// Bug: a unit of one service was stopped, so the re-setup of another service failed its
 /// verification three times.
 #[test]
 fn a_scoped_repair_does_not_fail_because_of_other_services() {
@@ -528,7 +532,7 @@ fn an_examination_from_before_a_second_absence_is_ignored() {
     story.secs(6);
     story.wait_until_at_rest(40);
     let node = story.node("w1").id;
-    // Its sshd hangs on the second return, so that no verdict is made in between.
+    // The sshd of w1 hangs on the second return, so that no verdict is made between the absences.
     story.world.cut(w1, Cut::Full, 8_000);
     story.world.hosts[w1].sshd = super::host::Sshd::Hangs;
     story.secs(6);
@@ -548,7 +552,8 @@ fn an_examination_from_before_a_second_absence_is_ignored() {
 #[test]
 fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
     let mut story = Story::with_options(Options { lost_permille: 1_000, faults_ms: 0, ..Options::story() });
-    // Until here only the operator could write; now the managers can too, and x1 drifts.
+    // Until here, all proposals of managers were lost. From here on they are committed, and x1
+    // drifts.
     story.world.options.lost_permille = 0;
     story.secs(20);
     story.edit("x1", "web");
@@ -559,8 +564,8 @@ fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// On real hosts: w2 came back from a cut with the suspicion that m1 is gone. m1 refuted it 0.3 s
-/// later, but got an absence.
+/// On real hosts: w2 came back from a cut with the suspicion that m1 is gone. m1 refuted the
+/// suspicion 0.3 s later, but an absence of m1 was opened.
 #[test]
 fn a_suspicion_that_is_refuted_at_once_is_not_an_absence() {
     let mut story = Story::begin();

@@ -5,8 +5,8 @@ use super::host::Cut;
 use super::story::Story;
 use remoor_model::*;
 
-/// Bug: the drift of services outside the job was taken into its record, and was never reported
-/// again.
+/// Bug: the drift of services outside the job was recorded in the new baseline, and was never
+/// reported again.
 #[test]
 fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     let mut story = Story::begin();
@@ -29,7 +29,7 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// Bug: the node counted as of the new generation, and `update` had nothing to do.
+/// Bug: the node counted as set up with the new generation, and `update` had nothing to do.
 #[test]
 fn a_repair_of_one_service_does_not_make_the_node_current() {
     let mut story = Story::begin();

@@ -1,5 +1,5 @@
-//! A world in which only the events of the story happen, and the methods to tell a story. All laws
-//! apply here too.
+//! A world in which only the events of a test happen, and the methods to write such a test (a
+//! story). All laws apply here too.
 
 use super::liveness;
 use super::options::Options;
@@ -11,7 +11,7 @@ pub struct Story {
 }
 
 impl Story {
-    /// Nine nodes, all seen, a leader past its grace.
+    /// Begins with nine nodes that are all in gossip, and a leader whose grace period is over.
     pub fn begin() -> Self {
         Self::with_options(Options::story())
     }

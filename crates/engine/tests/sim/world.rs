@@ -1,6 +1,6 @@
-//! The world: hosts, network, managers with their log, and the queue of future events. One thread,
-//! one clock, one seed. The engine and the inventory are the real ones; everything that they touch
-//! is modelled here.
+//! The world: hosts, network, managers with their log, and the queue of future events. The world
+//! has one thread, one clock and one seed. The engine and the inventory are the real ones.
+//! Everything that they touch is a model.
 
 use super::host::{Host, MONITORED, Run, gossip, services};
 use super::laws::{Fact, Laws};
@@ -19,8 +19,8 @@ const TRACE_MAX: usize = 50;
 /// The wall clock at the beginning of every run.
 pub const EPOCH: u64 = 1_000_000_000;
 
-/// One leadership. A deposed leader does not know it yet: it sees what was committed until then,
-/// and acts on it.
+/// One leadership. A deposed leader does not know yet that it is deposed. It still acts on the
+/// entries that were committed until then.
 pub struct Leader {
     pub engine: ManagerEngine,
     pub host: usize,
@@ -69,7 +69,7 @@ pub enum Due {
         attempt: AttemptId,
         now: bool,
     },
-    /// The run does half of its work, or ends.
+    /// A run of the executor does half of its work, or ends.
     Step {
         host: usize,
         serial: u64,
@@ -106,7 +106,7 @@ pub struct World {
     serial: u64,
     queue: BTreeMap<(u64, u64), Due>,
     pub hosts: Vec<Host>,
-    /// The state that the log produces: the state of every manager that is up to date.
+    /// The state after all committed entries, which every manager that is up to date has.
     pub state: Inventory,
     pub leader: Option<Leader>,
     pub deposed: Vec<Leader>,
@@ -213,7 +213,7 @@ impl World {
             let baseline = self.baseline(at, true);
             self.write(Command::Adopt { node: self.hosts[at].id, baseline, basis: 0 });
         }
-        // The last one has nothing yet.
+        // The last node has no services yet.
         let last = self.hosts.len() - 1;
         for service in
             services(self.hosts[last].group).iter().filter(|s| !self.options.with_monitored || **s != MONITORED)
@@ -223,13 +223,14 @@ impl World {
         }
     }
 
-    /// A new version of the fleet, as an operator applies it.
+    /// The command with which an operator applies the current version of the fleet.
     pub fn generation(&self) -> Command {
         let returns = [Trigger::Network, Trigger::Reboot, Trigger::Agent, Trigger::Left].map(|o| (o, Policy::Check));
         let group = |name: &str, quorum, parallel, policy: &[(Trigger, Policy)]| {
             let summary = GroupSummary {
                 services: services(name).iter().map(|s| (*s).into()).collect(),
-                // All but one of them were adopted, which alone would only cause reports.
+                // All nodes but one were only adopted. Without a configured policy, their drift
+                // would only be reported.
                 policy: returns.iter().chain(policy).copied().collect(),
                 quorum,
                 whole: false,
@@ -318,7 +319,7 @@ impl World {
         baseline
     }
 
-    /// An entry of the cluster's creation, or of an operator that is never delayed.
+    /// Commits an entry at once, for the creation of the cluster or for an order of an operator.
     pub fn write(&mut self, command: Command) -> Applied {
         let entry = InventoryEntry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
         self.commit(&entry)
@@ -414,7 +415,8 @@ impl World {
         self.leader.as_mut().filter(|l| l.term == term).or_else(|| self.deposed.iter_mut().find(|l| l.term == term))
     }
 
-    /// Passes an event to the engine of that term, if it still exists, and performs its actions.
+    /// Passes an event to the engine of that term, if the engine still exists, and performs the
+    /// engine's actions.
     pub fn send_event(&mut self, term: u64, event: EngineEvent) {
         let mut event = event;
         if self.options.planted == Some(Planted::LosesResults)
@@ -503,7 +505,7 @@ impl World {
         }
     }
 
-    /// Planted bug: a failed examination is treated as empty.
+    /// Planted bug: a failed examination is treated as one that found nothing on the node.
     fn mistake(&mut self, node: NodeId, outcome: &mut ExamOutcome) {
         let host = self.host_of(node);
         let Some(expected) = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob) else { return };
@@ -534,7 +536,8 @@ impl World {
     }
 }
 
-/// Every second version changes only the workers.
+/// The version of a group's playbooks in this version of the fleet. Every second version of the
+/// fleet changes only the workers.
 fn of_group(group: &str, version: u64) -> u64 {
     if group == "worker" { version } else { version.div_ceil(2) }
 }

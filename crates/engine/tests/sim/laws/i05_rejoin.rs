@@ -1,5 +1,5 @@
-//! I5: the rejoin loop never dials a current member. Its plan is pure, so the same world drives it:
-//! the loop of one worker, whose members are the hosts that gossip has.
+//! I5: the rejoin loop never dials a current member. The plan of the loop is a pure function. The
+//! law calls it for one worker, with the hosts that gossip has as members.
 
 use super::super::planted::Planted;
 use super::*;

@@ -1,5 +1,5 @@
 //! I7: budgets, breakers, canaries and the quorum of a group are kept whenever work on a node
-//! begins. Judged by the limits that the operator wrote, and by what really happened on the hosts.
+//! begins. The law uses the limits that the operator wrote and the real states of the hosts.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000;
 pub struct Budgets {
     /// Hosts on which a cleanup began and no provisioning has succeeded since.
     broken: BTreeSet<usize>,
-    /// When each of these hosts was last complete, in steps of a second.
+    /// When each of the broken hosts was last complete, to the second.
     whole: BTreeMap<usize, u64>,
 }
 
@@ -33,8 +33,8 @@ impl Law for Budgets {
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
-            // Cancelled halfway, examined afterwards, and really complete at that time. Later
-            // events on the host do not matter here.
+            // The job was cancelled halfway, but an examination afterwards found the host complete.
+            // Later events on the host do not matter here.
             Fact::Applied {
                 entry: InventoryEntry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
@@ -46,7 +46,7 @@ impl Law for Budgets {
                     self.broken.remove(&host);
                 }
             }
-            // An operator examined it and accepted its state.
+            // An operator adopted the node in its current state.
             Fact::Applied {
                 entry: InventoryEntry { command: Command::Adopt { node, .. }, .. },
                 applied: Applied::Done,
@@ -72,8 +72,8 @@ fn is_whole(world: &World, host: usize) -> bool {
     world.hosts[host].parts.values().all(|p| p.running && p.version.is_some())
 }
 
-/// Whether that host of the same group is being set up with the same generation, and is the first
-/// of its group.
+/// Whether the host `other` of the same group is set up with the same generation, as the first of
+/// its group.
 fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> bool {
     let group = world.hosts[world.host_of(job.node)].group;
     let members: Vec<&Node> =
@@ -85,8 +85,8 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     world.hosts[other].group == group && !before.node(id).is_some_and(Node::is_away) && same && !proven
 }
 
-/// Whether the whole node is set up with a generation that is not its own, without a reason of its
-/// own.
+/// Whether the job sets up the whole node with a newer generation, and not because of a changed
+/// address or an unfinished earlier job.
 fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
     let whole = job.services.is_empty() && !job.decommission && job.undo.is_none();
     whole && before.is_outdated(node) && !before.only_addresses_changed(node) && !node.half_done()

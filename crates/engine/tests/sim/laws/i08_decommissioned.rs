@@ -1,5 +1,5 @@
-//! I8: a decommissioned node is never provisioned until an operator takes it back, nor a drained
-//! one until it is resumed.
+//! I8: a decommissioned node is never provisioned until an operator takes it back. A drained node
+//! is never provisioned until it is resumed.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ impl Decommissioned {
             Command::RequestResetup { node, want } if want.commission => {
                 self.out.remove(node);
             }
-            // Cancelled while it was only requested: nothing happened yet.
+            // The request was dropped before anything happened.
             Command::DropRequest { node, .. }
                 if before.node(*node).and_then(|n| n.pending_resetup.as_ref()).is_some_and(|w| w.decommission) =>
             {

@@ -1,6 +1,5 @@
-//! I14: no attempt is opened by a leader that knows that it does not reach the node while another
-//! manager does. For this reason the leadership is transferred only if nothing runs, by a leader
-//! that has led for a while.
+//! I14: a leader opens no attempt if it knows that it does not reach the node while another manager
+//! does. It then transfers the leadership, but only if no work runs and it has led for a while.
 
 use super::*;
 use remoor_engine::Reachability;
@@ -8,12 +7,13 @@ use std::collections::BTreeMap;
 
 /// A report counts as known for this time.
 const KNOWN_MS: u64 = 10_000;
-/// A leader keeps the leadership at least this long, in steps of a second as this law sees it.
+/// A leader keeps the leadership at least this long. The law measures this to the second.
 const KEPT_MS: u64 = 4_000;
 
 #[derive(Default)]
 pub struct LeaderReach {
-    /// By term, node and manager: whether it is reached, and when that was reported.
+    /// For each term, node and manager: whether the manager reaches the node, and when that was
+    /// reported.
     reports: BTreeMap<(u64, NodeId, NodeId), (bool, u64)>,
     /// When each term was first seen.
     began: BTreeMap<u64, u64>,
@@ -47,7 +47,8 @@ impl Law for LeaderReach {
             {
                 self.reports.insert((*term, *node, *by), (*line == Reachability::Reachable, world.now));
             }
-            // An absent node has no reachability, and a login proves that there is a route.
+            // Earlier reports about an absent node no longer count. A login proves that there is a
+            // route.
             Fact::Told { term, event: EngineEvent::Gone { node } } => self.forget(*term, *node),
             Fact::Told { term, event: EngineEvent::Examined { node, outcome, .. } }
                 if matches!(**outcome, ExamOutcome::Found(_)) =>

@@ -1,5 +1,6 @@
-//! I15: a job about some services changes the record of these services only. A node counts as of a
-//! generation only if each of its services was made from it or adopted as it.
+//! I15: a job about some services changes the record of these services only. A node counts as set
+//! up with a generation only if each of its services was provisioned from that generation or
+//! adopted with it.
 
 use super::super::host::services;
 use super::*;
@@ -7,7 +8,8 @@ use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct JobServices {
-    /// The version from which each service of a node was made, or as which it was adopted.
+    /// For each service of a node: the desired state from which it was provisioned or with which it
+    /// was adopted.
     made: BTreeMap<(NodeId, &'static str), Sha256>,
 }
 
@@ -18,11 +20,11 @@ impl JobServices {
         let Some(is) = baseline(&world.state).filter(|_| job.kind() == JobKind::Resetup) else { return Ok(()) };
         let recorded = |of: &Baseline| world.blobs.get(&of.blob).cloned().unwrap_or_default();
         let was = baseline(before).map(|was| recorded(&was));
-        // A service that no job makes belongs to no generation.
+        // A monitor-only service belongs to no generation, because no job provisions it.
         let names = || services(host.group).iter().filter(|name| !host.is_monitor_only(name));
         for name in names() {
             if job.services.is_empty() || job.services.iter().any(|s| s.as_str() == *name) {
-                // It may have been deleted since.
+                // The service may have been deleted since it was provisioned.
                 self.made.insert((job.node, name), host.parts[name].version.unwrap_or(is.desired));
             } else if was.as_ref().is_some_and(|was| was.services.get(*name) != recorded(&is).services.get(*name)) {
                 let text = format!("job {} does not include {name} of {}", job.id, host.name);

@@ -44,7 +44,7 @@ pub enum Fact<'a> {
     HandsOver {
         term: u64,
     },
-    /// A leader orders a phase. `view`: what it knows, if it lags.
+    /// A leader orders a phase. `view`: the state that the leader knows, if it lags behind the log.
     Ordered {
         job: JobId,
         attempt: AttemptId,
@@ -63,7 +63,7 @@ pub enum Fact<'a> {
         attempt: AttemptId,
         phase: Phase,
     },
-    /// A run changes something on its host, or reads it.
+    /// A run changes something on its host, or reads something there.
     Touches {
         host: usize,
         attempt: AttemptId,
@@ -77,7 +77,7 @@ pub enum Fact<'a> {
     },
     /// One second passed, with or without faults.
     Second,
-    /// The run is over, and the world is at rest.
+    /// The simulation is over, and the world is at rest.
     Over,
 }
 
@@ -110,7 +110,7 @@ impl Laws {
         ])
     }
 
-    /// Only this law: a planted bug may break other laws earlier.
+    /// Keeps only the law with this name, because a planted bug may break other laws first.
     pub fn keep_only(mut self, name: &str) -> Self {
         self.0.retain(|law| law.name() == name);
         self

@@ -38,16 +38,16 @@ impl World {
         }
     }
 
-    /// Whether this node believes that it leads, as its status would say. It may be wrong for a
-    /// while.
+    /// Whether this node believes that it leads, as its status would say. A deposed leader may be
+    /// wrong for a while.
     pub fn leads(&self, at: usize) -> bool {
         let Some(part) = self.hosts[at].part.as_ref().filter(|_| self.hosts[at].up) else { return false };
         let fresh = |p: &SimManagerService| p.commit > 0 && p.log[p.commit as usize - 1].term == p.term;
         part.lead.as_ref().is_some_and(|l| self.now - l.quorum_at <= self.options.believes_ms) && fresh(part)
     }
 
-    /// A node whose Raft id was retired learns this from any manager that it reaches, including
-    /// itself.
+    /// Archives the Raft data of a node whose Raft id was retired. The node learns this from any
+    /// manager that it reaches, including itself.
     fn archive_if_retired(&mut self, at: usize) {
         let Some(id) = self.hosts[at].part.as_ref().map(|p| p.id) else { return };
         let knows = |other: usize| {
@@ -61,15 +61,15 @@ impl World {
         }
     }
 
-    /// A node without an identity requests to join again, with the key that it always had.
+    /// A node without an identity requests to join again with its key.
     fn join(&mut self, at: usize) {
         let life = self.hosts[at].life;
         let waits =
             self.pending.iter().any(|p| matches!(p.then, Then::Joined { host, life: l } if (host, l) == (at, life)));
         let Some(leader) = (0..self.hosts.len()).find(|l| self.leads(*l) && self.reaches(at, *l)) else { return };
         if !waits {
-            // A replaced machine joins as a worker. As a manager, the others would wait for it when
-            // all must be at rest.
+            // A machine whose key was replaced joins as a worker. If it joined as a manager, the
+            // liveness check would wait for it.
             let role = if self.hosts[at].keys > 0 { ClusterRole::Worker } else { ClusterRole::Manager };
             let command = Command::Accept { spec: self.spec(at), role };
             self.propose(leader, command, Then::Joined { host: at, life });
@@ -144,7 +144,7 @@ impl World {
         self.send(order);
     }
 
-    /// A step may be lost, delayed or duplicated on its way.
+    /// Sends the leader's step to its execution. The step may be lost, delayed or duplicated.
     fn send(&mut self, order: Order) {
         if self.calm_since.is_some() {
             self.schedule(100, Due::Perform(order));
@@ -170,7 +170,7 @@ impl World {
     pub fn end(&mut self, order: &Order, done: bool) {
         let part = self.hosts[order.host].part.as_mut().filter(|p| p.term == order.term);
         let Some(lead) = part.and_then(|p| p.lead.as_mut()).filter(|l| l.ticket == order.ticket) else { return };
-        lead.ticket += 1; // a second answer is ignored
+        lead.ticket += 1; // so that a second answer to the same step is ignored
         let outcome = done.then_some(()).ok_or_else(|| "no answer".to_owned());
         RoleManager::finish_step(&mut lead.roles, Now(self.now), outcome);
         self.trace(|_| format!("{} got the result of {:?}: {done}", NAMES[order.host], order.step));
@@ -179,9 +179,9 @@ impl World {
         }
     }
 
-    /// Performs the step if the manager service still leads, in any term: Raft requires no more.
-    /// What a delayed step could damage is checked again: which node it enlists, whose id it
-    /// retires, which member list it changes.
+    /// Performs the step if the manager service still leads. The term may be another one, because
+    /// Raft requires no more. A delayed step is checked again where it could do damage: which node
+    /// it enlists, whose id it retires, which member list it changes.
     pub fn perform(&mut self, order: Order) {
         let at = order.host;
         let leads = self.hosts[at].up && self.hosts[at].part.as_ref().is_some_and(|p| p.lead.is_some());
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Queries the node itself first. Then it becomes a learner, if that is still desired.
+    /// Asks the node first. The node then becomes a learner, if that is still desired.
     fn add_learner(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
         let state = self.state_of(order.host);
         let wanted = state.raft_id_holder(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
@@ -258,8 +258,8 @@ impl World {
         config.is_some_and(|c| c.nodes.contains_key(&raft))
     }
 
-    /// The node's side: it starts a manager service with a new id, and never with an id that is
-    /// older than what it knows.
+    /// The part of the node: it starts a manager service with a new id, but never with an id that
+    /// is older than the newest id that it knows.
     fn accept_order(&mut self, at: usize, raft: RaftId) -> bool {
         let host = &self.hosts[at];
         let Some(joined) = host.joined else { return false };
@@ -308,7 +308,7 @@ impl World {
             self.fire("leadership declined");
             return false;
         };
-        // The others have learned the term from the leader, so the heir has it too.
+        // The other members have learned the term from the leader, so the next leader knows it too.
         let term = part.term;
         if let Some(heir) = self.hosts[heir].part.as_mut() {
             heir.term = heir.term.max(term);
@@ -319,7 +319,7 @@ impl World {
         done
     }
 
-    /// Appends another member list. Raft rejects it while the last one is not committed.
+    /// Appends a changed member list. Raft rejects the list while the last one is not committed.
     fn change(&mut self, at: usize, edit: impl FnOnce(&mut Config), then: Then) -> bool {
         let Some(part) = self.hosts[at].part.as_ref() else { return false };
         let Some(mut config) = part.config().cloned() else { return false };

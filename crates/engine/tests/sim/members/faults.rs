@@ -9,7 +9,7 @@ use remoor_model::*;
 use std::collections::BTreeSet;
 
 impl World {
-    /// Called once a second.
+    /// Causes faults by chance. Called once a second.
     pub fn weather(&mut self) {
         if self.rng.chance(self.options.fault_permille) {
             self.fault();
@@ -90,7 +90,7 @@ impl World {
         self.schedule(ms, Due::Heal { host: at });
     }
 
-    /// Memory is lost; the log is not.
+    /// Crashes the host. Its memory is lost, but its log is not.
     pub fn crash(&mut self, at: usize) {
         let now = self.now;
         if self.hosts[at].up {
@@ -107,8 +107,8 @@ impl World {
             return;
         }
         self.hosts[at].up = true;
-        // The node was known to be silent before its log is lost: nothing that began since relies
-        // on it.
+        // A log is lost only if the node was known to be silent before. Then no step that has begun
+        // since relies on that log.
         let known = self.now - self.hosts[at].down_since > HEARD_MS + 1_000;
         if wiped && known && self.calm_since.is_none() && self.can_lose(at) {
             self.fire("log lost");
@@ -124,8 +124,8 @@ impl World {
         }
     }
 
-    /// No Raft survives the loss of a majority. So each member list that is in force or about to be
-    /// must keep a majority of its logs.
+    /// Whether the host may lose its log. No Raft survives the loss of a majority of logs. So each
+    /// member list that is in force, or may come into force, must keep a majority of its logs.
     fn can_lose(&self, at: usize) -> bool {
         let parts = || (0..self.hosts.len()).filter(|h| *h != at).filter_map(|h| self.hosts[h].part.as_ref());
         let whole = |id: RaftId| parts().any(|p| p.id == id);
@@ -139,7 +139,7 @@ impl World {
             && ordered.into_iter().all(most)
     }
 
-    /// More entries than a learner may lack.
+    /// Writes more entries than a learner may lack.
     fn traffic(&mut self) {
         let many = self.rng.in_range(20, 300);
         if let Some(leader) = self.any_leader() {
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// The node that believes it leads accepts the order. An order to a deposed leader is lost.
+    /// Sends an order to the node that believes it leads. An order to a deposed leader is lost.
     pub fn order(&mut self, command: Command) {
         if let Some(leader) = self.any_leader() {
             self.trace(|_| format!("{} receives {command:?}", NAMES[leader]));

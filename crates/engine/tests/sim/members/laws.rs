@@ -1,5 +1,5 @@
-//! The laws of membership, each judged by what the world itself knows, and the bugs between world
-//! and role manager.
+//! The laws of membership, each checked with the real state of the world. Also the planted bugs
+//! between the world and the role manager.
 
 use super::manager_service::{Config, SimManagerService};
 use super::planted::Planted;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 /// Two ticks of the role manager, as designed.
 const TWO_TICKS_MS: u64 = 10_000;
-/// Actions that were running when the faults ended are over after this time.
+/// Actions that were running when the faults ended have ended after this time.
 const OVER_MS: u64 = 25_000;
 
 impl World {
-    /// Called after every event.
+    /// Checks the laws. Called after every event.
     pub fn check(&mut self) {
         let Some(calm) = self.calm_since.filter(|calm| self.now > calm + OVER_MS) else { return };
         let leader = (0..self.hosts.len()).find(|at| self.leads(*at) && self.hosts[*at].part.as_ref().is_some());
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// A vote, or an answer that counts like one, was given on this log.
+    /// Checks the log on which a member gave a vote, or an answer that counts like a vote.
     pub fn check_vote_log(&mut self, id: RaftId, log_no: u64) {
         let first = *self.voted_on.entry(id).or_insert(log_no);
         if first != log_no {
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Called after each command of the log.
+    /// Checks the laws about commands. Called after each command of the log.
     pub fn check_applied(&mut self, before: &Inventory, after: &Inventory, command: &Command, applied: &Applied) {
         let managers = |state: &Inventory| state.managers().count();
         if managers(after) == 0 && managers(before) > 0 {
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Judges a member list that a leader appends to its log.
+    /// Checks a member list that a leader appends to its log.
     pub fn judge_list(&mut self, at: usize, before: &Config, after: &Config) {
         let state = self.state_of(at);
         let wanted = |id: &RaftId| state.raft_id_holder(*id).is_some_and(|n| n.role == ClusterRole::Manager);
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Judges a step of the role manager by what its leader really knows.
+    /// Checks a step of the role manager against the true state, `truth`.
     pub fn judge(&mut self, at: usize, step: &RoleStep, state: &Inventory, truth: &Membership, config: &Config) {
         let wanted = |id: RaftId| state.raft_id_holder(id).is_some_and(|n| n.role == ClusterRole::Manager);
         let role = |node: &NodeId| state.node(*node).map(|n| n.role);
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// The first unmet condition. None: all is as desired.
+    /// The first unmet condition of liveness. None: everything is as desired.
     pub fn unmet_condition(&self) -> Option<String> {
         let state = self.states.last()?;
         let leader = (0..self.hosts.len()).filter(|at| self.leads(*at)).max_by_key(|at| self.term(*at));
@@ -255,7 +255,7 @@ impl World {
                 let known = |id: &RaftId| state.raft_id_holder(*id).is_some();
                 seen.learners.retain(|id, _| known(id));
                 // Orphans among the voters stay, because the role manager does not learn that they
-                // must go.
+                // have no node.
                 let orphans: Vec<RaftId> = seen.voters.keys().copied().filter(|id| !known(id)).collect();
                 let inventory = Arc::make_mut(state);
                 for (orphan, at) in orphans.into_iter().zip(1_000_000..) {

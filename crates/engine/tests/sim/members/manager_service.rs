@@ -6,8 +6,8 @@ use remoor_model::{InventoryEntry, RaftId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member list. It has two sets of voters while a change is half done; each set must agree to
-/// everything.
+/// A member list. While a change is half done, the list has two sets of voters, and a majority of
+/// each set must agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     pub voters: Vec<BTreeSet<RaftId>>,
@@ -36,13 +36,14 @@ impl Config {
         self.voters.last().cloned().unwrap_or_default()
     }
 
-    /// Whether these are a majority of each set.
+    /// Whether the members for which `has` is true are a majority of each set.
     pub fn quorum(&self, has: impl Fn(RaftId) -> bool) -> bool {
         !self.voters.is_empty()
             && self.voters.iter().all(|set| set.iter().filter(|id| has(**id)).count() * 2 > set.len())
     }
 
-    /// The next list on the way to these voters: through a joint one, as in openraft.
+    /// The next member list on the way to these voters. As in openraft, the way leads through a
+    /// joint list.
     pub fn next_towards(&self, goal: &BTreeSet<RaftId>) -> Config {
         let last = self.target();
         let voters = if self.voters.contains(goal) { vec![goal.clone()] } else { vec![last, goal.clone()] };
@@ -76,14 +77,15 @@ pub type Log = Vec<Arc<Item>>;
 #[derive(Clone)]
 pub struct SimManagerService {
     pub id: RaftId,
-    /// The identity of the log: a new empty log is another one.
+    /// The identity of the log. A new empty log has another number.
     pub log_no: u64,
     pub log: Log,
     /// Log indexes of the member lists.
     lists: Vec<u64>,
     pub commit: u64,
     pub term: u64,
-    /// When it last received from a leader, and how long it waits for the next message.
+    /// When the service last received a message from a leader, and how long it waits for the next
+    /// one.
     pub heard: u64,
     pub patience: u64,
     pub lead: Option<Lead>,
@@ -131,12 +133,12 @@ impl SimManagerService {
         }
     }
 
-    /// The list in force: the last one in the log, committed or not.
+    /// The member list in force, which is the last one in the log, committed or not.
     pub fn config(&self) -> Option<&Config> {
         self.lists.last().and_then(|at| self.list_at(*at))
     }
 
-    /// All lists that may still be in force: the last committed one, and those after it.
+    /// All member lists that may still be in force: the last committed one and the later ones.
     pub fn configs(&self) -> impl Iterator<Item = &Config> {
         let first = self.lists.iter().rposition(|at| *at <= self.commit).unwrap_or(0);
         self.lists[first..].iter().filter_map(|at| self.list_at(*at))
@@ -151,8 +153,7 @@ impl SimManagerService {
         self.lists.iter().filter(|at| **at > self.commit).count()
     }
 
-    /// The length of the common prefix of two logs: two entries at one index are the same, or all
-    /// after them differ.
+    /// The length of the common prefix of two logs. After the first difference, all entries differ.
     pub fn common_prefix(&self, other: &SimManagerService) -> u64 {
         let mut at = self.log.len().min(other.log.len());
         while at > 0 && !Arc::ptr_eq(&self.log[at - 1], &other.log[at - 1]) {
@@ -162,20 +163,20 @@ impl SimManagerService {
     }
 }
 
-/// What a leader knows of the others, and its role manager.
+/// A leader's knowledge of the other members, and its role manager.
 #[derive(Clone)]
 pub struct Lead {
     pub matched: BTreeMap<RaftId, u64>,
     pub acked: BTreeMap<RaftId, u64>,
     /// When a majority last answered.
     pub quorum_at: u64,
-    /// Since when each learner was close and reachable, calculated independently of the role
-    /// manager.
+    /// Since when each learner lacks few entries and is reachable, calculated independently of the
+    /// role manager.
     pub close: BTreeMap<RaftId, u64>,
     pub roles: RoleManager,
     /// The ticket of the current step.
     pub ticket: u64,
-    /// The members that were asked to lead since this leader must go, and when.
+    /// The members that were asked to take over from this leader, and when.
     pub asked: BTreeMap<RaftId, u64>,
 }
 

@@ -7,22 +7,22 @@ use crate::rng::Rng;
 pub struct Options {
     pub seed: u64,
     pub faults_ms: u64,
-    /// All is at rest within this time.
+    /// The time after the faults within which everything must be at rest.
     pub calm_ms: u64,
-    /// Chances per simulated second, in a thousand.
+    /// Chance of a fault per simulated second, in thousandths.
     pub fault_permille: u64,
     pub operator_permille: u64,
     pub traffic_permille: u64,
-    /// Chance that gossip lacks a live node.
+    /// Chance that gossip lacks a live node, in thousandths.
     pub gossip_lag_permille: u64,
-    /// Chance per message and answer.
+    /// Chance that a message or an answer is lost, in thousandths.
     pub loss_permille: u64,
-    /// Chances per step of the role manager.
+    /// Chance that a step of the role manager is lost, in thousandths.
     pub lost_permille: u64,
     pub late_permille: u64,
     pub twice_permille: u64,
     pub declines_permille: u64,
-    /// Chance that the leader dies between the two halves of a change.
+    /// Chance that the leader crashes between the two halves of a change, in thousandths.
     pub half_permille: u64,
     /// The time for which a leader without a majority believes that it leads.
     pub believes_ms: u64,

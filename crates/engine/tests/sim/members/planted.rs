@@ -1,23 +1,24 @@
-//! Deliberate bugs, one or more for each law of membership. Each sits in the world, or between it
-//! and the role manager.
+//! Deliberate bugs, one or more for each law of membership. Each bug is in the world, or between
+//! the world and the role manager.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A voter that lost its log continues with its id.
+    /// A voter that lost its log continues under its old id.
     WipedKeepsId,
-    /// A node is enlisted, whatever was decided since the step was made.
+    /// A node is enlisted, even if its desired role has changed since the step was made.
     EnlistsAnybody,
-    /// The same, and the node accepts any id, also one from before it lost its log.
+    /// Like `EnlistsAnybody`, and the node also accepts an id from before it lost its log.
     ObeysOldOrders,
-    /// Only the leader that began a change ever does the second half.
+    /// Only the leader that began a change of members completes it.
     JointStays,
-    /// The role manager does not see members without a node.
+    /// The role manager does not see Raft members without a node.
     OrphansUnseen,
     /// The id is retired as soon as the node is demoted.
     RetiresAtOnce,
-    /// The leader takes the member with the shortest log for the one with the longest.
+    /// As the next leader, the role manager chooses the member with the shortest log instead of the
+    /// longest.
     HeirLags,
-    /// Learners count as caught up and reachable.
+    /// All learners count as caught up and reachable.
     LagHidden,
     /// A learner counts as steady after one second.
     Hasty,
@@ -29,9 +30,9 @@ pub enum Planted {
     QuorumAssumed,
     /// The role manager does not learn of demotions before the learner becomes a voter.
     CancelIgnored,
-    /// A change of voters is performed late, whatever changed since.
+    /// A delayed change of voters is performed, even if the member list has changed since.
     LateOnAnyList,
-    /// Whether an id is a member again is not checked before it is retired.
+    /// An id is retired without a check whether it is a Raft member again.
     RetiresLate,
     /// The manager service of a retired id is never archived.
     NeverParks,

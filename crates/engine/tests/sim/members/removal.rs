@@ -1,5 +1,5 @@
-//! Nodes that are removed permanently: how they learn of it and come back as other nodes, the laws,
-//! and the planted bugs.
+//! Nodes that are removed permanently: how they learn of their removal and come back as other
+//! nodes. Also the laws and the planted bugs about removal.
 
 use super::driver::HEARD_MS;
 use super::planted::Planted;
@@ -8,8 +8,9 @@ use remoor_model::*;
 use std::sync::Arc;
 
 impl World {
-    /// A removed node learns this from any informed manager that it reaches. Its operator starts
-    /// again with an empty directory. At first the old key is still used, like from a copy.
+    /// A removed node learns of its removal from any manager that knows of it. The node's operator
+    /// starts again with an empty data directory. At first the node still uses its old key, as a
+    /// copy of the machine would.
     pub fn learn_of_removal(&mut self, at: usize) {
         let node = self.hosts[at].node;
         let knows = |other: usize| {
@@ -24,7 +25,7 @@ impl World {
         }
     }
 
-    /// A join request is rejected because of its key, so the node takes another key.
+    /// A join request was rejected because of its key, so the node takes another key.
     pub fn refused_to_join(&mut self, at: usize, index: u64) {
         let key = self.spec(at).public_key;
         if self.states[index as usize].removed_key(&key).is_some() {
@@ -33,15 +34,16 @@ impl World {
         }
     }
 
-    /// Removes the first node that is down, or any: with force.
+    /// Orders the removal of this node. The order uses force if the node may be up, and by chance
+    /// otherwise.
     pub fn order_removal(&mut self, at: usize) {
         let host = &self.hosts[at];
         let (node, force) = (host.node, host.up || self.now - host.down_since <= HEARD_MS || self.rng.chance(500));
         self.order(Command::Remove { node, force });
     }
 
-    /// Called after each command: a node that was removed was no member of Raft, and no node has
-    /// the id or the key of a removed one.
+    /// Checks the laws of removal after each command. A removed node was no member of Raft when it
+    /// was removed. No node has the id or the key of a removed node.
     pub fn judge_removed(&mut self, before: &Inventory, after: &Inventory) {
         for node in before.nodes.values().filter(|n| !after.nodes.contains_key(&n.id)) {
             self.fire("a node is removed");
@@ -61,7 +63,7 @@ impl World {
         }
     }
 
-    /// An order that was not completed.
+    /// A removal that was ordered and is not completed.
     pub fn being_removed(&self, state: &Inventory) -> Option<String> {
         let node = state.nodes.values().find(|n| n.removing.is_some())?;
         Some(format!("the removal of {}", node.name()))

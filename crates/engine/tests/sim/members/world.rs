@@ -1,5 +1,5 @@
-//! Seven nodes, the links between them, and Raft in beats of half a second: as much of it as
-//! membership depends on.
+//! Seven nodes, the links between them, and a model of Raft in beats of half a second. The model
+//! contains only the parts of Raft on which membership depends.
 
 use super::manager_service::{Config, Item, Lead, Log, Payload, SimManagerService};
 use super::options::Options;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 pub const BEAT_MS: u64 = 500;
-/// A member that heard from a leader within this time votes for no other one.
+/// A member that received a message from a leader within this time votes for no other candidate.
 const LEASE_MS: u64 = 1_000;
 const TRACE_MAX: usize = 80;
 pub const NAMES: [&str; 7] = ["m1", "m2", "m3", "w1", "w2", "w3", "w4"];
@@ -22,16 +22,17 @@ pub struct Host {
     pub down_since: u64,
     /// Hosts on one side reach each other.
     pub side: usize,
-    /// Accepts few entries per beat.
+    /// True if the host accepts only few entries per beat.
     pub slow: bool,
     pub place: u64,
-    /// Index of the entry by which it last joined. None: it has no identity.
+    /// Index of the entry by which the host last joined. None: the host has no identity.
     pub joined: Option<u64>,
-    /// The number of keys it had before this one.
+    /// The number of keys that the host had before its current key.
     pub keys: u64,
-    /// Distinguishes the host from itself before it lost everything.
+    /// Incremented at each crash and each loss of identity, so that answers to earlier requests are
+    /// ignored.
     pub life: u64,
-    /// The newest id with which it ran a manager service.
+    /// The newest Raft id with which the host ran a manager service.
     pub newest: RaftId,
     pub part: Option<SimManagerService>,
 }
@@ -59,16 +60,16 @@ pub struct Order {
     pub term: u64,
     pub ticket: u64,
     pub step: RoleStep,
-    /// The member list for which it was made.
+    /// The number of the member list for which the step was made.
     pub list: u64,
 }
 
-/// The action after an entry is committed.
+/// What happens after an entry is committed.
 #[derive(Debug, Clone)]
 pub enum Then {
     Nothing,
     End(Order),
-    /// The second half of a change is proposed after the first is committed.
+    /// The first half of a change was committed, so the second half is proposed.
     Second(Order),
     Joined {
         host: usize,
@@ -100,12 +101,14 @@ pub struct World {
     pub list: Config,
     pub list_at: u64,
     pub pending: Vec<Pending>,
-    /// The log on which an id voted, and the leader of each term.
+    /// For each Raft id, the log on which it voted.
     pub voted_on: BTreeMap<RaftId, u64>,
+    /// The leader of each term.
     pub led: BTreeMap<u64, RaftId>,
     pub logs: u64,
     pub calm_since: Option<u64>,
-    /// Since when nothing changed although a member should go; see the law of orphans.
+    /// Since when nothing has changed although an orphan should be removed; used by the law of
+    /// orphans.
     pub stuck: Option<((u64, usize), u64)>,
     pub fired: BTreeMap<&'static str, u64>,
     pub trace: VecDeque<String>,
@@ -280,7 +283,7 @@ impl World {
         }
     }
 
-    /// Whether an earlier step is still on its way.
+    /// Whether a step is still on its way to its execution.
     pub fn comes_late(&self) -> bool {
         self.queue.values().any(|due| matches!(due, Due::Perform(_)))
     }
@@ -309,8 +312,8 @@ impl World {
             if part.lead.is_some() {
                 self.replicate(at);
             } else if now - part.heard > part.patience && part.configs().any(|c| c.votes(part.id)) {
-                // Also a member that an uncommitted list removes as a voter: perhaps no other
-                // member has that list.
+                // A member also campaigns if an uncommitted list removes it as a voter, because
+                // perhaps no other member has that list.
                 self.campaign(at, false);
             }
         }
@@ -425,7 +428,7 @@ impl World {
         self.states.push(state);
     }
 
-    /// Requests votes. `forced`: the leader itself wants the transfer.
+    /// Requests votes. `forced`: the current leader itself transfers its leadership.
     pub fn campaign(&mut self, at: usize, forced: bool) {
         let Some(mut part) = self.hosts[at].part.take() else { return };
         let config = part.config().cloned().unwrap_or_default();
