@@ -228,7 +228,7 @@ fn pyinfra(node: &Node, case: Case) -> Command {
     command
 }
 
-/// The maximum resident memory of the executor during such a run, in MB.
+/// The maximum resident memory of the executor while it runs `peak.yml` on one node, in MB.
 pub fn peak(node: &Node) -> Result<f64> {
     node.empty()?;
     let text = run_tool(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;

@@ -87,7 +87,7 @@ impl Peers {
         self.pooled_client((addr.to_owned(), Some(id)))
     }
 
-    /// Whether the node that must answer for this member is known.
+    /// Whether it is known which node has this Raft id.
     pub fn knows(&self, id: RaftId) -> bool {
         self.whereabouts().ids.contains_key(&id)
     }

@@ -145,7 +145,8 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
     let first = certificate_not_after(&joined_w1.cert_pem).expect("a certificate");
     assert!(first.ms_since(now()) <= (LIFE_S + 1) * 1000, "it is brief");
 
-    // m2 issues its own certificates, and its own node.json has the default period.
+    // m2 is a manager, so it issues its own certificate. The `node.json` of m2 has the default
+    // validity period, so this certificate is valid for months.
     wait_until("the manager m2 has renewed its certificate", || {
         (cluster.ends("m2").ms_since(now()) > 80 * 24 * 3_600_000).then_some(())
     });

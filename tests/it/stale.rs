@@ -47,7 +47,8 @@ impl Cluster {
         (status["as_of"]["stale"] == false).then(|| members.filter_map(|m| m["id"].as_u64()).collect())
     }
 
-    /// Starts a copy of a directory as a second daemon, at its own address.
+    /// Starts a second daemon on `dir`, the copy of a data directory. It listens on an address of
+    /// its own.
     fn start_elsewhere(&self, dir: &Path) -> Daemon {
         let _ = fs::remove_file(dir.join("s"));
         let mut config: Value = serde_json::from_slice(&fs::read(dir.join("node.json")).expect("read")).expect("JSON");

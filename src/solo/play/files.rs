@@ -137,7 +137,8 @@ impl Load<'_> {
         }
     }
 
-    /// Recorded once, however many symlinks lead to it.
+    /// Records that the file at this path is too large. A file that several symlinks lead to is
+    /// recorded once.
     fn leave_out(&mut self, path: &Path) {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if !self.left_out.contains(&real) {

@@ -1,4 +1,5 @@
-//! Resource types that examine this machine, in addition to those in `run`, and special files.
+//! Tests of resource types that examine this machine, as far as the module `run` does not test
+//! them, and of checks of special files.
 
 use super::*;
 use remoor_model::CheckState;

@@ -104,7 +104,8 @@ pub enum MemberError {
     /// Nothing changed, and an unchanged retry will not help.
     #[error("refused: {why}")]
     Refused { why: String },
-    /// It may still take effect, wholly or in part. Read the members before continuing.
+    /// The change of members may still take effect, wholly or in part. Read the members before
+    /// continuing.
     #[error("outcome unknown: {why}")]
     Unknown { why: String },
 }

@@ -1,5 +1,5 @@
-//! Pinned stories of nodes that were never away: the checks of their agents, and when a node is
-//! examined.
+//! Simulations with fixed events, of nodes that were never away: what their agents' checks report,
+//! and when the leader examines such a node.
 
 use super::story::Story;
 use super::world::World;

@@ -213,7 +213,7 @@ impl World {
             let baseline = self.baseline(at, true);
             self.write(Command::Adopt { node: self.hosts[at].id, baseline, basis: 0 });
         }
-        // The last node has no services yet.
+        // On the last host, no service is installed yet.
         let last = self.hosts.len() - 1;
         for service in
             services(self.hosts[last].group).iter().filter(|s| !self.options.with_monitored || **s != MONITORED)

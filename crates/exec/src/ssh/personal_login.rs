@@ -35,7 +35,7 @@ pub(super) fn start(
     run_script(login, target, root_dir, sha256, START)
 }
 
-/// Receives a build on stdin and installs it.
+/// The command that installs a build of remoor on the target. It reads the build from stdin.
 pub(super) fn upload(
     login: &Arc<openssh::Session>,
     target: &LoginTarget,

@@ -92,8 +92,8 @@ impl Mapping {
 fn mappings(smaps: &str) -> Vec<Mapping> {
     let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in smaps.lines() {
-        // A line `Key:   12 kB` follows the line of its mapping, whose first colon is in the
-        // device.
+        // A mapping's first line begins with its addresses, without a colon. The lines
+        // `Key:   12 kB` of the mapping follow it.
         let first = line.split(' ').next().unwrap_or_default();
         match blocks.last_mut() {
             Some((_, values)) if first.ends_with(':') => values.push(line),

@@ -36,7 +36,8 @@ impl Config {
         self.voters.last().cloned().unwrap_or_default()
     }
 
-    /// Whether the members for which `has` is true are a majority of each set.
+    /// Whether the members for which `has` is true are a majority of each set of voters. A joint
+    /// list has two sets.
     pub fn quorum(&self, has: impl Fn(RaftId) -> bool) -> bool {
         !self.voters.is_empty()
             && self.voters.iter().all(|set| set.iter().filter(|id| has(**id)).count() * 2 > set.len())
