@@ -4,3 +4,5 @@
 pub mod gossip; // membership by memberlist
 pub mod raft; // the log by openraft
 pub mod rpc; // identity, TLS, wire types, client and server plumbing
+
+mod keyed_limiter; // rate limits for addresses and names, bounded in memory

@@ -1,7 +1,7 @@
 //! Rate limit for alarms, by kind and subject. Holds a bounded number of subjects and has no clock
 //! of its own.
 
-use std::collections::BTreeMap;
+use crate::keyed_limiter::{KeyedLimiter, Overflow};
 use std::time::{Duration, Instant};
 
 /// Maximum subjects remembered; beyond it, the subject whose alarm is oldest is forgotten.
@@ -9,32 +9,18 @@ const SUBJECTS_MAX: usize = 1024;
 
 /// Remembers when each kind of alarm about each subject was last raised.
 #[derive(Debug)]
-pub struct Limiter {
-    interval: Duration,
-    last: BTreeMap<(&'static str, String), Instant>,
-}
+pub struct Limiter(KeyedLimiter<(&'static str, String)>);
 
 impl Limiter {
     /// Allows one alarm per kind and subject in each `interval`.
     pub fn new(interval: Duration) -> Self {
-        Self { interval, last: BTreeMap::new() }
+        Self(KeyedLimiter::new(1, interval, SUBJECTS_MAX, Overflow::ForgetOldest))
     }
 
     /// Whether an alarm of this kind about `subject` may be raised at `now`. If so, it counts as
     /// raised.
     pub fn allow(&mut self, kind: &'static str, subject: &str, now: Instant) -> bool {
-        let key = (kind, subject.to_owned());
-        if self.last.get(&key).is_some_and(|last| now.saturating_duration_since(*last) < self.interval) {
-            return false;
-        }
-        if self.last.len() >= SUBJECTS_MAX && !self.last.contains_key(&key) {
-            let oldest = self.last.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone());
-            if let Some(oldest) = oldest {
-                self.last.remove(&oldest);
-            }
-        }
-        self.last.insert(key, now);
-        true
+        self.0.take((kind, subject.to_owned()), now).is_ok()
     }
 }
 
@@ -60,6 +46,11 @@ mod tests {
         for n in 0..3 * SUBJECTS_MAX as u64 {
             assert!(limiter.allow("forged", &n.to_string(), start + Duration::from_millis(n)));
         }
-        assert_eq!(limiter.last.len(), SUBJECTS_MAX);
+        assert_eq!(limiter.0.remembered_keys(), SUBJECTS_MAX);
+        let last = 3 * SUBJECTS_MAX as u64 - 1;
+        let end = start + Duration::from_millis(last);
+        assert!(!limiter.allow("forged", &last.to_string(), end), "the newest subjects are remembered");
+        assert!(!limiter.allow("forged", &(2 * SUBJECTS_MAX).to_string(), end), "and all up to the maximum");
+        assert!(limiter.allow("forged", "0", end), "the oldest is forgotten");
     }
 }

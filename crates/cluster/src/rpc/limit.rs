@@ -2,7 +2,7 @@
 
 use super::caller::PeerAddr;
 use super::wire::{ApiFailure, Code};
-use std::collections::HashMap;
+use crate::keyed_limiter::{KeyedLimiter, Overflow};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,17 +12,12 @@ const ADDRESSES_MAX: usize = 4096;
 
 /// Allows each address `burst` attempts at once, and one more per `refill` after that.
 #[derive(Debug)]
-pub struct RateLimit {
-    burst: u32,
-    refill: Duration,
-    /// When each address's bucket will be full again. Addresses with a full bucket need no entry.
-    full_at: Mutex<HashMap<Option<IpAddr>, Instant>>,
-}
+pub struct RateLimit(Mutex<KeyedLimiter<IpAddr>>);
 
 impl RateLimit {
     /// Each address may make `burst` attempts at once, and one more per `refill`.
     pub fn new(burst: u32, refill: Duration) -> Self {
-        Self { burst: burst.max(1), refill, full_at: Mutex::default() }
+        Self(Mutex::new(KeyedLimiter::new(burst, refill, ADDRESSES_MAX, Overflow::ShareBucket)))
     }
 
     /// Takes one token of the peer now. Without one, returns the failure to answer with. Callers on
@@ -39,21 +34,7 @@ impl RateLimit {
     /// Takes one token of `peer`, or returns the time until there is one. An IPv6 peer is its /64
     /// network.
     pub fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut key = Some(network(peer));
-        if !full_at.contains_key(&key) && full_at.len() >= ADDRESSES_MAX {
-            full_at.retain(|_, at| *at > now);
-            if full_at.len() >= ADDRESSES_MAX {
-                key = None;
-            }
-        }
-        let filled = full_at.get(&key).copied().unwrap_or(now).max(now) + self.refill;
-        let wait = filled.saturating_duration_since(now + self.refill * self.burst);
-        if !wait.is_zero() {
-            return Err(wait);
-        }
-        full_at.insert(key, filled);
-        Ok(())
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(network(peer), now)
     }
 }
 
@@ -112,7 +93,7 @@ mod tests {
         for n in 0..ADDRESSES_MAX as u32 * 2 {
             let _ = limit.take(ip(n), start);
         }
-        assert!(limit.full_at.lock().unwrap().len() <= ADDRESSES_MAX + 1);
+        assert!(limit.0.lock().unwrap().remembered_keys() <= ADDRESSES_MAX + 1);
         assert!(limit.take(ip(u32::MAX), start).is_err(), "the shared bucket is used up");
         assert_eq!(limit.take(ip(u32::MAX), start + 10 * SECOND), Ok(()), "full buckets are forgotten");
     }

@@ -1,0 +1,71 @@
+//! A rate limit for each of many keys that others choose, such as addresses and names. It remembers
+//! a bounded number of keys. Pure; the time is passed in.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What happens to a new key while the maximum number of keys is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overflow {
+    /// Keys with a full bucket are forgotten. If that frees no place, new keys share one bucket, so
+    /// that nobody gains attempts by choosing new keys.
+    ShareBucket,
+    /// The key whose bucket will be full first is forgotten, so that a new key is always allowed.
+    ForgetOldest,
+}
+
+/// Allows each key `burst` events at once, and one more per `refill` after that: a token bucket per
+/// key.
+#[derive(Debug)]
+pub(crate) struct KeyedLimiter<K> {
+    burst: u32,
+    refill: Duration,
+    keys_max: usize,
+    overflow: Overflow,
+    /// When each key's bucket will be full again. Keys with a full bucket need no entry. None: the
+    /// shared bucket.
+    full_at: BTreeMap<Option<K>, Instant>,
+}
+
+impl<K: Ord + Clone> KeyedLimiter<K> {
+    pub fn new(burst: u32, refill: Duration, keys_max: usize, overflow: Overflow) -> Self {
+        Self { burst: burst.max(1), refill, keys_max, overflow, full_at: BTreeMap::new() }
+    }
+
+    /// Takes one token of `key`, or returns the time until there is one.
+    pub fn take(&mut self, key: K, now: Instant) -> Result<(), Duration> {
+        let key = self.bucket(Some(key), now);
+        let filled = self.full_at.get(&key).copied().unwrap_or(now).max(now) + self.refill;
+        let wait = filled.saturating_duration_since(now + self.refill * self.burst);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        self.full_at.insert(key, filled);
+        Ok(())
+    }
+
+    /// The bucket of `key`; frees a place for a new one.
+    fn bucket(&mut self, key: Option<K>, now: Instant) -> Option<K> {
+        if self.full_at.len() < self.keys_max || self.full_at.contains_key(&key) {
+            return key;
+        }
+        match self.overflow {
+            Overflow::ShareBucket => {
+                self.full_at.retain(|_, at| *at > now);
+                if self.full_at.len() >= self.keys_max { None } else { key }
+            }
+            Overflow::ForgetOldest => {
+                let oldest = self.full_at.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone());
+                if let Some(oldest) = oldest {
+                    self.full_at.remove(&oldest);
+                }
+                key
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.full_at.len()
+    }
+}
