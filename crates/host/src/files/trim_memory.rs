@@ -161,6 +161,7 @@ fn trim_heap() {}
 mod tests {
     use super::*;
     use std::hint::black_box;
+    use std::sync::Mutex;
     use std::time::Duration;
 
     const SMAPS: &str = "\
@@ -229,12 +230,17 @@ Locked:                0 kB
         mappings(&text).into_iter().find(|m| (m.start..m.end).contains(&at)).expect("the table is mapped")
     }
 
+    /// Held by each test that trims this process, so that no other test trims `TABLE` between the
+    /// steps of this one.
+    static TRIMMING: Mutex<()> = Mutex::new(());
+
     fn sum() -> u64 {
         black_box(&TABLE).iter().map(|b| u64::from(*b)).sum()
     }
 
     #[test]
     fn trimming_reduces_resident_memory_and_keeps_the_content() {
+        let _trimming = TRIMMING.lock().unwrap_or_else(|p| p.into_inner());
         let loaded = LoadedFiles::now().expect("smaps");
         let show: &dyn Fn() -> String = &|| format!("{:?}", black_box(Some(Duration::from_millis(5))));
         let shown = show();
@@ -253,13 +259,14 @@ Locked:                0 kB
 
     #[test]
     fn memory_is_trimmed_only_above_the_limit() {
+        let _trimming = TRIMMING.lock().unwrap_or_else(|p| p.into_inner());
         let kept = |kb| {
             assert_eq!(sum(), 7 << 20);
             let before = around_table();
             trim_memory_above(kb);
             around_table().resident_kb + 512 >= before.resident_kb
         };
-        // Other tests trim and touch pages meanwhile.
+        // Other tests touch pages meanwhile.
         assert!((0..20).any(|_| kept(usize::MAX)), "no process is so large");
         assert!((0..20).any(|_| !kept(1)), "more than a KiB is resident");
     }
