@@ -70,8 +70,8 @@ impl Story {
         text
     }
 
-    /// The reasons of a verdict and its evidence; of a job only the reasons that its verdict did
-    /// not have.
+    /// The lines below an item. For a verdict: its reasons and its evidence. For a job: the reasons
+    /// that the node's last verdict did not have.
     fn details(&self, item: &HistoryItem, node: u64) -> Vec<String> {
         match &item.what {
             JournalEvent::Concluded { finding } => {

@@ -181,10 +181,10 @@ struct RunningAgent {
     saved: (Vec<PeerInfo>, Vec<PeerInfo>),
 }
 
-/// The sockets on which the daemon listens, and the address that the API follows.
+/// The sockets on which the daemon listens.
 struct Listeners {
     api: TcpListener,
-    /// The API follows this address.
+    /// The address of the node. When it changes, the API listens on the new one.
     address: watch::Receiver<IpAddr>,
     metrics: Option<TcpListener>,
 }

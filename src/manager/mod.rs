@@ -148,8 +148,8 @@ impl ManagerTask {
         }
     }
 
-    /// Sends notifications as the applied fleet configures, also after a restart and on a new
-    /// leader.
+    /// Takes the settings of notifications and the inventory's hosts from the applied fleet,
+    /// whenever its generation has changed. After a start, none has been taken.
     async fn follow_fleet(&mut self) {
         let inventory = self.shared.inventory();
         if self.notified_by == inventory.current || inventory.current.0 == 0 {

@@ -46,9 +46,9 @@ impl BoundedCommand for Command {
 
 /// Waits of at most [`LIMIT`].
 pub trait BoundedChild {
-    /// Like [`Child::wait`].
+    /// Like [`Child::wait`], within the limit.
     fn bounded_wait(&mut self) -> ExitStatus;
-    /// Like [`Child::wait_with_output`].
+    /// Like [`Child::wait_with_output`], within the limit.
     fn bounded_output(self) -> Output;
 }
 

@@ -224,8 +224,8 @@ fn run_checked(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<(
 /// phase of an attempt, and the same answer of all managers.
 fn check_invariants(cluster: &Cluster) -> Result<()> {
     for host in five::HOSTS {
-        // The absence after a killed daemon may be detected only now from its traces. Waits for its
-        // verdict, of which there must be one.
+        // If a daemon was killed, its absence may be detected only now, from its traces. This waits
+        // until the last absence has a verdict.
         wait_for(&format!("a verdict on the last absence of {host}"), PATIENCE, || {
             let last = super::steps::absences(cluster, host).ok()?;
             absences_judged(cluster, host).ok()?.last().is_none_or(|no| *no == last).then_some(())

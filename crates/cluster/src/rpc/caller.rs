@@ -85,8 +85,9 @@ impl Caller {
     }
 }
 
-/// The X.520 title attribute, and its value in a certificate that a manager issued for itself.
+/// The object identifier of the X.520 attribute `title`.
 pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
+/// The title in a certificate that a manager issued for itself.
 pub(super) const MANAGER: &str = "manager";
 
 /// Whether this verified certificate is that of a node that was a manager when it was issued.

@@ -222,7 +222,7 @@ impl Inventory {
         }
     }
 
-    /// The node uses its new certificate.
+    /// Removes the node from those with an expired certificate, because it uses its new one.
     pub(super) fn clear_expired_certificate(&mut self, node: NodeId) -> Decision {
         match self.expired_certificates.remove(&node) {
             Some(_) => Ok(Applied::Done),

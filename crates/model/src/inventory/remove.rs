@@ -84,8 +84,8 @@ impl Inventory {
                 Err(Refusal::new("just-gone", text).next(format!("remoor remove {name} again in a moment")))
             }
             Some(_) => Ok(()),
-            // A node that was never seen cannot be away. Gossip is checked before the order is
-            // proposed.
+            // A node that was never seen has no absence. The API asks gossip whether the node is
+            // alive before it proposes the order.
             None if node.last_identity.is_none() => Ok(()),
             None => Err(up),
         }

@@ -1,5 +1,6 @@
 //! What the verifiers accept and refuse, as a client and a server see it at the end of a handshake.
-//! [`super::rotated`] has the same for replaced CAs, and the probe `cert` of checks for its own.
+//! [`super::rotated`] tests the same after a rotation of the CA. The verifier of `cert` checks has
+//! its tests in `remoor-check`.
 
 use super::*;
 use rustls_pki_types::ServerName;

@@ -10,7 +10,7 @@ pub struct BackupRequest {
     pub file: String,
 }
 
-/// Its answer: the file was read back and verified.
+/// The answer to [`BackupRequest`]: the backup was written, read back and verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupTakenView {
     pub version: u32,

@@ -7,7 +7,8 @@ pub enum Planted {
     WipedKeepsId,
     /// A node is enlisted, even if its desired role has changed since the step was made.
     EnlistsAnybody,
-    /// Like `EnlistsAnybody`, and the node also accepts an id from before it lost its log.
+    /// Like `EnlistsAnybody`. Besides, a node that lost its log accepts an order that names the
+    /// Raft id that it had before.
     ObeysOldOrders,
     /// Only the leader that began a change of members completes it.
     JointStays,
