@@ -477,8 +477,8 @@ fn a_step_that_fails_does_not_starve_the_others() {
     let (w1, w2) = (bench.node("w1"), bench.node("w2"));
     let enlists =
         |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
-    // Two nodes accept no order for longer than the retry pause. If they were tried by turns, they
-    // would block all other nodes.
+    // Two nodes accept no order for longer than the retry pause. Tried by turns, they would block
+    // all other nodes.
     let first = bench.step();
     assert!(enlists(&first, w1));
     bench.now = bench.now.plus_ms(RETRY_MS + 1);
@@ -564,14 +564,12 @@ fn a_revoked_promotion_makes_no_voter_and_needs_no_quorum() {
     bench.role("w1", MANAGER);
     bench.role("w1", WORKER);
     assert_eq!(bench.step(), None);
-    // The promotion is revoked when w1 has an id that was never a member of Raft. The id is
-    // retired.
+    // If w1 has an id already that was never a member of Raft, the id is retired.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.role("w1", WORKER);
     let node = bench.node("w1");
     assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "docs/design/scenarios.md, E1");
-    // The promotion is revoked when w1 is a learner that was about to become a voter, while no
-    // quorum answers.
+    // If w1 is a learner that is nearly a voter, it is removed, even without a quorum.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -591,8 +589,7 @@ fn a_demotion_revoked_in_time_needs_no_step() {
     bench.role("m3", WORKER);
     bench.role("m3", MANAGER);
     assert_eq!(bench.step(), None, "docs/design/scenarios.md, E3");
-    // m3 is removed from Raft before it is promoted again. It then joins again under its current
-    // id.
+    // m3 is removed from Raft and then promoted again. It joins again under its current id.
     bench.role("m3", WORKER);
     let (node, raft) = (bench.node("m3"), bench.id("m3"));
     assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));

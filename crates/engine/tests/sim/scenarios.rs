@@ -270,8 +270,7 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// Bug: the job was held because of the changed host key, and trusting the key did not resume the
-/// job.
+/// Bug: the job was held because of the changed host key, and `trust-key` did not resume it.
 #[test]
 fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_is_trusted() {
     let mut story = Story::begin();
@@ -332,8 +331,7 @@ fn a_mass_return_waits_for_an_operator_and_then_for_the_budget() {
     }
     story.wait_until("a breaker", 30, |w| w.state.breaker.is_some());
     let begun = story.world.state.jobs.len();
-    // This is longer than the breaker's window, and longer than the examination of a waiting
-    // re-setup stays valid.
+    // This is longer than the breaker's window, and than an examination stays valid.
     story.secs(200);
     assert_eq!(story.world.state.jobs.len(), begun, "nothing begins automatically");
     story.order(Command::Resume);
@@ -424,8 +422,7 @@ fn a_new_leader_waits_before_it_starts_automatic_work() {
     assert!(opened.ms_since(since) >= 4_900, "{} ms after the election", opened.ms_since(since));
 }
 
-/// Bug: every node of the group had a queued request before the first re-setup failed, so all nodes
-/// were set up.
+/// Bug: every node of the group had a queued request already when the first re-setup failed.
 #[test]
 fn a_roll_out_stops_at_its_first_failure() {
     let mut story = Story::begin();
@@ -552,8 +549,7 @@ fn an_examination_from_before_a_second_absence_is_ignored() {
 #[test]
 fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
     let mut story = Story::with_options(Options { lost_permille: 1_000, faults_ms: 0, ..Options::story() });
-    // Until here, all proposals of managers were lost. From here on they are committed, and x1
-    // drifts.
+    // Until here, all proposals of managers were lost. Now proposals are committed; x1 drifts.
     story.world.options.lost_permille = 0;
     story.secs(20);
     story.edit("x1", "web");
