@@ -32,9 +32,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_playbook", &["remoor_model", "remoor_yaml", "remoor_host"]),
     ("remoor_exec", &["remoor_model", "remoor_host", "remoor_check", "remoor_playbook"]),
     ("remoor_exec::ssh", &["remoor_model", "remoor_host::disk", "remoor_exec::wire", "remoor_exec::STATE_DIR"]),
-    ("remoor_cluster::gossip", &["remoor_model", "remoor_host::disk"]),
+    ("remoor_cluster::keyed_limiter", &[]),
+    ("remoor_cluster::gossip", &["remoor_model", "remoor_host::disk", "remoor_cluster::keyed_limiter"]),
     ("remoor_cluster::raft", &["remoor_model", "remoor_host::disk"]),
-    ("remoor_cluster::rpc", &["remoor_model", "remoor_host::disk", "remoor_host::tls"]),
+    (
+        "remoor_cluster::rpc",
+        &["remoor_model", "remoor_host::disk", "remoor_host::tls", "remoor_cluster::keyed_limiter"],
+    ),
     ("remoor::telemetry", &[]),
     (
         "remoor::fleet",
