@@ -30,6 +30,8 @@ mod removed;
 mod report;
 #[cfg(any(test, feature = "testing"))]
 pub mod sample;
+#[cfg(test)]
+mod stored_form_tests;
 mod time;
 mod verdict;
 mod windows;

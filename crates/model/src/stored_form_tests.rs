@@ -1,7 +1,7 @@
 //! Pins the stored form of the large types: the JSON text, the MessagePack bytes, and which fields
 //! may be missing. Raft's log, snapshots and peers of another version contain these forms.
 
-use remoor_model::{Inventory, Job, Node, ResetupRequest, Sha256};
+use crate::{Inventory, Job, Node, ResetupRequest, Sha256};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
@@ -58,7 +58,7 @@ fn assert_stored_form<T: Serialize + DeserializeOwned + PartialEq + Debug>(text:
 #[test]
 fn the_stored_form_of_a_node() {
     assert_stored_form::<Node>(
-        include_str!("stored/node.json"),
+        include_str!("stored_form/node.json"),
         "e36a63ad9743",
         "absence baseline drifted_since failed finding hold job key_changed lost \
          maintenance marks moved provisioned_at raft removing trusted unseen want watched",
@@ -68,7 +68,7 @@ fn the_stored_form_of_a_node() {
 #[test]
 fn the_stored_form_of_an_inventory() {
     assert_stored_form::<Inventory>(
-        include_str!("stored/inventory.json"),
+        include_str!("stored_form/inventory.json"),
         "3c1026502ae5",
         "authority breaker denied gossip invites lapsed left manager_token \
          moved operators pending removed worker_token",
@@ -78,7 +78,7 @@ fn the_stored_form_of_an_inventory() {
 #[test]
 fn the_stored_form_of_a_job() {
     assert_stored_form::<Job>(
-        include_str!("stored/job.json"),
+        include_str!("stored_form/job.json"),
         "91f4c1e6b340",
         "by closed cut force result retry_at rollout undo vars",
     );
@@ -87,7 +87,7 @@ fn the_stored_form_of_a_job() {
 #[test]
 fn the_stored_form_of_a_resetup_request() {
     assert_stored_form::<ResetupRequest>(
-        include_str!("stored/resetup_request.json"),
+        include_str!("stored_form/resetup_request.json"),
         "c1769ead5c9b",
         "by commission examined force rollout undo vars",
     );
