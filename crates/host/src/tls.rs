@@ -1,5 +1,5 @@
-//! The only rustls verifier of the program. Which certificate is accepted is the caller's
-//! rule. The signatures of a handshake are verified in the same way for every rule.
+//! A verifier for rustls. Which certificate is accepted is the caller's rule. The signatures of a
+//! handshake are verified in the same way for every rule.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
@@ -7,6 +7,11 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::fmt::Debug;
+use std::sync::LazyLock;
+
+/// The signatures that are verified: those of ring.
+pub static SIGNATURES: LazyLock<WebPkiSupportedAlgorithms> =
+    LazyLock::new(|| ring::default_provider().signature_verification_algorithms);
 
 /// Which servers a client accepts.
 pub trait ServerRule: Debug + Send + Sync {
@@ -37,17 +42,7 @@ pub trait ClientRule: Debug + Send + Sync {
 
 /// Verifies the other end of a connection by a rule: a [`ServerRule`] or a [`ClientRule`].
 #[derive(Debug)]
-pub struct PeerVerifier<R> {
-    pub rule: R,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl<R> PeerVerifier<R> {
-    /// Accepts by `rule`, with the signatures that ring verifies.
-    pub fn new(rule: R) -> Self {
-        Self { rule, algorithms: ring::default_provider().signature_verification_algorithms }
-    }
-}
+pub struct PeerVerifier<R>(pub R);
 
 /// The methods that both traits of rustls have.
 macro_rules! verify_signatures {
@@ -58,7 +53,7 @@ macro_rules! verify_signatures {
             cert: &CertificateDer<'_>,
             signed: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, cert, signed, &self.algorithms)
+            verify_tls12_signature(message, cert, signed, &SIGNATURES)
         }
 
         fn verify_tls13_signature(
@@ -67,11 +62,11 @@ macro_rules! verify_signatures {
             cert: &CertificateDer<'_>,
             signed: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, cert, signed, &self.algorithms)
+            verify_tls13_signature(message, cert, signed, &SIGNATURES)
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.algorithms.supported_schemes()
+            SIGNATURES.supported_schemes()
         }
     };
 }
@@ -85,7 +80,7 @@ impl<R: ServerRule> ServerCertVerifier for PeerVerifier<R> {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.rule.accept(end_entity, intermediates, server_name, now)?;
+        self.0.accept(end_entity, intermediates, server_name, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -98,7 +93,7 @@ impl<R: ClientRule> ClientCertVerifier for PeerVerifier<R> {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.rule.root_hint_subjects()
+        self.0.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -107,7 +102,7 @@ impl<R: ClientRule> ClientCertVerifier for PeerVerifier<R> {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.rule.accept(end_entity, intermediates, now)?;
+        self.0.accept(end_entity, intermediates, now)?;
         Ok(ClientCertVerified::assertion())
     }
 

@@ -129,7 +129,7 @@ fn connect(address: &str, until: Instant) -> Result<TcpStream, ProbeError> {
 /// The TLS configuration, and the cell into which the verifier puts the server's certificate.
 fn config() -> Result<(ClientConfig, PresentedCertificate), ProbeError> {
     let seen = PresentedCertificate::default();
-    let verifier = Arc::new(PeerVerifier::new(AcceptAnyCertificate { presented: seen.clone() }));
+    let verifier = Arc::new(PeerVerifier(AcceptAnyCertificate { presented: seen.clone() }));
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(unknown_error)?

@@ -60,7 +60,7 @@ impl ServerTls {
     pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> JudgedChain {
         let mut now = self.now.subscribe();
         let clients = now.borrow_and_update().clients.clone();
-        JudgedChain { by: clients.rule.judge_chain(&chain), chain, now }
+        JudgedChain { by: clients.0.judge_chain(&chain), chain, now }
     }
 
     pub(super) fn cluster(&self) -> &ClusterId {
@@ -80,7 +80,7 @@ impl JudgedChain {
     pub async fn until_changed(mut self) {
         while self.now.changed().await.is_ok() {
             let clients = self.now.borrow_and_update().clients.clone();
-            if clients.rule.judge_chain(&self.chain) != self.by {
+            if clients.0.judge_chain(&self.chain) != self.by {
                 return;
             }
         }
@@ -136,7 +136,7 @@ fn build_config(identity: &TlsIdentity, former: &str) -> Result<ActiveConfig, Id
     let loaded = LoadedIdentity::new(identity)?;
     let present = clients_of(loaded.roots)?;
     let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
-    let clients = Arc::new(PeerVerifier::new(ClientTrust { present, former }));
+    let clients = Arc::new(PeerVerifier(ClientTrust { present, former }));
     // The CA is part of the chain, for machines that know only its digest.
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -182,7 +182,7 @@ fn client_builder(
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| malformed_error("TLS configuration", e))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(PeerVerifier::new(trust))))
+        .with_custom_certificate_verifier(Arc::new(PeerVerifier(trust))))
 }
 
 fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {

@@ -8,10 +8,9 @@
 use super::caller::node_dns;
 use super::identity::{self, IdentityError};
 use super::token;
-use remoor_host::tls::ServerRule;
+use remoor_host::tls::{SIGNATURES, ServerRule};
 use remoor_model::{ClusterId, NodeId};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::ring;
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, OtherError, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -46,7 +45,6 @@ impl ServerRule for Trust {
         now: UnixTime,
     ) -> Result<(), Error> {
         let cert = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = ring::default_provider().signature_verification_algorithms;
         let pinned;
         let roots = match self {
             Self::Roots(roots) => roots,
@@ -55,7 +53,7 @@ impl ServerRule for Trust {
                 &pinned
             }
         };
-        verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, algorithms.all)?;
+        verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, SIGNATURES.all)?;
         // Only nodes have certificates for serving, so any server of this CA is a node of the
         // cluster.
         if name.to_str() != ANY_NODE {
