@@ -34,7 +34,7 @@ impl<K: Ord + Clone> KeyedLimiter<K> {
 
     /// Takes one token of `key`, or returns the time until there is one.
     pub fn take(&mut self, key: K, now: Instant) -> Result<(), Duration> {
-        let key = self.bucket(Some(key), now);
+        let key = self.bucket_of(key, now);
         let filled = self.full_at.get(&key).copied().unwrap_or(now).max(now) + self.refill;
         let wait = filled.saturating_duration_since(now + self.refill * self.burst);
         if !wait.is_zero() {
@@ -44,24 +44,22 @@ impl<K: Ord + Clone> KeyedLimiter<K> {
         Ok(())
     }
 
-    /// The bucket of `key`; frees a place for a new one.
-    fn bucket(&mut self, key: Option<K>, now: Instant) -> Option<K> {
-        if self.full_at.len() < self.keys_max || self.full_at.contains_key(&key) {
-            return key;
-        }
-        match self.overflow {
-            Overflow::ShareBucket => {
-                self.full_at.retain(|_, at| *at > now);
-                if self.full_at.len() >= self.keys_max { None } else { key }
-            }
-            Overflow::ForgetOldest => {
-                let oldest = self.full_at.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone());
-                if let Some(oldest) = oldest {
-                    self.full_at.remove(&oldest);
+    /// The bucket of `key`, or the shared one. Frees a place for a new key if all are taken.
+    fn bucket_of(&mut self, key: K, now: Instant) -> Option<K> {
+        let key = Some(key);
+        if self.full_at.len() >= self.keys_max && !self.full_at.contains_key(&key) {
+            match self.overflow {
+                Overflow::ShareBucket => self.full_at.retain(|_, at| *at > now),
+                Overflow::ForgetOldest => {
+                    let oldest = self.full_at.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone());
+                    oldest.and_then(|oldest| self.full_at.remove(&oldest));
                 }
-                key
+            }
+            if self.full_at.len() >= self.keys_max {
+                return None;
             }
         }
+        key
     }
 
     #[cfg(test)]
