@@ -11,7 +11,8 @@ use std::time::Duration;
 /// itself.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// While this exists, a child is killed after a time. Then its output and its exit come at once.
+/// While this exists, a child is killed after a time. Then its exit comes at once. So does the end of
+/// its output, unless a process that the child started still holds it.
 pub struct TimeLimit {
     _stop: Sender<()>,
 }
