@@ -177,7 +177,7 @@ fn unknown_services_and_roles(fleet: &Fleet) -> Vec<Fault> {
             header.roles.iter().partition(|role| roles().any(|known| known == role.as_str()));
         for role in other {
             let message = format!("`roles`: remoor.yml has no group {role}");
-            let hint = remoor_yaml::suggest_or_list(role, roles().collect::<Vec<_>>());
+            let hint = remoor_model::suggest_or_list(role, roles().collect::<Vec<_>>());
             faults.push(Fault { hint, warning: !mine.is_empty(), ..Fault::error(file, 1, 1, message) });
         }
     }

@@ -6,8 +6,7 @@ use super::matcher::Matcher;
 use super::redact::redact_passwords;
 use super::spec::{EXTENSION_SPECS, HOLDS, ResourceKind, ResourceSpec};
 use super::yaml::{Yaml, YamlKey, YamlNode};
-use remoor_model::{Fault, OnFail, Severity};
-use remoor_yaml::did_you_mean;
+use remoor_model::{Fault, OnFail, Severity, did_you_mean};
 use serde_json::{Number, Value};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,8 +3,7 @@
 
 use super::extensions;
 use super::yaml::{self, Yaml, YamlKey, YamlNode};
-use remoor_model::{Fault, Normalizer, ServiceName};
-use remoor_yaml::did_you_mean;
+use remoor_model::{Fault, Normalizer, ServiceName, did_you_mean};
 use serde_json::{Map, Value};
 
 /// The template language of the file. Its `remoor:` block is never a template.

@@ -2,8 +2,7 @@
 //! caller loads the files.
 
 use super::yaml::{Yaml, YamlKey, YamlNode};
-use remoor_model::Fault;
-use remoor_yaml::did_you_mean;
+use remoor_model::{Fault, did_you_mean};
 
 const KEYS: [&str; 4] = ["file", "skip", "title", "meta"];
 

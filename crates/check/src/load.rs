@@ -8,8 +8,7 @@ use super::meta::{self, Meta};
 use super::redact::{MASK, redact_passwords};
 use super::spec::{AttributeUse, COMMON, EXTENSION_SPECS, ResourceKind, ResourceSpec, SPECS, WINDOWS, current_name};
 use super::yaml::{self, Yaml, YamlKey, YamlNode};
-use remoor_model::{Fault, ServiceName};
-use remoor_yaml::did_you_mean;
+use remoor_model::{Fault, ServiceName, did_you_mean};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use super::matcher::{Matcher, NumericComparison};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
 use super::yaml::{Yaml, YamlKey, YamlNode};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 
 const KNOWN: [&str; 20] = [
     "have-prefix",

@@ -4,8 +4,7 @@ use super::spec::{ResourceSpec, SPECS};
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use jiff::Timestamp;
 use jiff::civil::Date;
-use remoor_model::{Fault, OnFail, Severity, Wall};
-use remoor_yaml::did_you_mean;
+use remoor_model::{Fault, OnFail, Severity, Wall, did_you_mean};
 use std::time::Duration;
 
 /// Limits of `retry`, so that one check cannot delay a run for long.

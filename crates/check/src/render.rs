@@ -4,8 +4,7 @@
 use super::go_template::{self, Outside};
 use super::header::{Header, Template};
 use super::missing_vars;
-use remoor_model::Fault;
-use remoor_yaml::did_you_mean;
+use remoor_model::{Fault, did_you_mean};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use tera::{Context, Error, ErrorKind, Tera};

@@ -170,7 +170,7 @@ impl Fleet {
     pub(super) fn host(&self, name: &str) -> Result<&inventory::HostEntry, Fault> {
         self.inventory.hosts.get(name).ok_or_else(|| {
             let mut fault = Fault::error(&self.config.inventory, 0, 0, format!("there is no host `{name}`"));
-            fault.hint = remoor_yaml::did_you_mean(name, self.inventory.hosts.keys().map(String::as_str));
+            fault.hint = remoor_model::did_you_mean(name, self.inventory.hosts.keys().map(String::as_str));
             fault
         })
     }
@@ -186,7 +186,7 @@ fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleI
         return inventory::load_below(dir, &path);
     }
     let mut fault = config.fault("inventory", format!("there is no `{}`", config.inventory));
-    fault.hint = remoor_yaml::did_you_mean(&config.inventory, files.paths_below(""));
+    fault.hint = remoor_model::did_you_mean(&config.inventory, files.paths_below(""));
     Err(vec![fault])
 }
 

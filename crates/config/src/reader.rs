@@ -61,7 +61,7 @@ impl<'a> ConfigReader<'a> {
             let place = self.places.get(&join(path, key)).copied().unwrap_or_default();
             let inside = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
             let mut fault = Fault::error(self.file, place.line, place.column, format!("unknown field `{key}`{inside}"));
-            fault.hint = remoor_yaml::suggest_or_list(key, known.iter().copied());
+            fault.hint = remoor_model::suggest_or_list(key, known.iter().copied());
             self.faults.push(fault);
         }
         Section { path: path.to_owned(), entries }
@@ -191,13 +191,13 @@ impl<'a> ConfigReader<'a> {
     pub fn keyword<T: Copy>(&mut self, node: &ConfigNode, path: &str, known: &[(&str, T)]) -> Option<T> {
         let ConfigNodeKind::Scalar { text, .. } = &node.kind else {
             self.report_wrong_kind(node, path, "a word").hint =
-                remoor_yaml::suggest_or_list("", known.iter().map(|(word, _)| *word));
+                remoor_model::suggest_or_list("", known.iter().map(|(word, _)| *word));
             return None;
         };
         if let Some((_, value)) = known.iter().find(|(word, _)| word == text) {
             return Some(*value);
         }
-        let hint = remoor_yaml::suggest_or_list(text, known.iter().map(|(word, _)| *word));
+        let hint = remoor_model::suggest_or_list(text, known.iter().map(|(word, _)| *word));
         self.fault(node, format!("`{}` is not a value of `{path}`", cut(text))).hint = hint;
         None
     }

@@ -42,7 +42,7 @@ impl Fleet {
                 continue;
             }
             let mut fault = self.config.fault(&path, format!("there is no file `{file}` in the fleet directory"));
-            fault.hint = remoor_yaml::did_you_mean(file, self.files.paths_below(""));
+            fault.hint = remoor_model::did_you_mean(file, self.files.paths_below(""));
             faults.push(fault);
         }
     }
@@ -69,7 +69,7 @@ impl Fleet {
         let services = &self.config.services;
         let unknown = |path: String, name: &ServiceName, faults: &mut Vec<Fault>| {
             let mut fault = self.config.fault(&path, format!("there is no service `{name}`"));
-            fault.hint = remoor_yaml::suggest_or_list(name.as_str(), services.keys().map(ServiceName::as_str));
+            fault.hint = remoor_model::suggest_or_list(name.as_str(), services.keys().map(ServiceName::as_str));
             faults.push(fault);
         };
         for (name, group) in &self.config.groups {
@@ -156,7 +156,7 @@ impl Fleet {
                 warn(
                     &path,
                     format!("the inventory has no group `{name}`"),
-                    remoor_yaml::suggest_or_list(name.as_str(), known),
+                    remoor_model::suggest_or_list(name.as_str(), known),
                 );
             } else if !self.inventory.hosts.values().any(|host| host.groups.iter().any(|group| group == name.as_str()))
             {

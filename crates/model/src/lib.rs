@@ -32,6 +32,7 @@ mod report;
 pub mod sample;
 #[cfg(test)]
 mod stored_form_tests;
+mod suggestions;
 mod time;
 mod verdict;
 mod windows;
@@ -63,6 +64,7 @@ pub use operators::*;
 pub use pending::*;
 pub use removed::*;
 pub use report::*;
+pub use suggestions::*;
 pub use time::*;
 pub use verdict::*;
 pub use windows::*;

@@ -2,7 +2,7 @@
 
 /// The known word nearest to `word`, if it is near enough to be a typing error. Case does not
 /// count, nor does `_` in place of `-`.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = word.chars().count();
     if letters < 2 {
         return None;
@@ -10,20 +10,20 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     // A more distant suggestion would mislead.
     let limit = 1 + letters / 4;
     let fold = |text: &str| text.to_lowercase().replace('_', "-");
-    let folded = fold(word);
-    known
-        .into_iter()
-        .map(|name| (strsim::osa_distance(&folded, &fold(name)), name))
-        .filter(|(distance, _)| *distance <= limit)
+    let word = fold(word);
+    let rank = |name: &'a str| {
+        let folded = fold(name);
         // If two are equally near, prefer the one that contains all typed letters: `taks` is
         // `tasks` rather than `tags`.
-        .min_by_key(|(distance, name)| (*distance, word.chars().filter(|c| !name.contains(*c)).count(), *name))
-        .map(|(_, name)| name)
+        let missing = word.chars().filter(|c| !folded.contains(*c)).count();
+        (strsim::osa_distance(&word, &folded), missing, name)
+    };
+    known.into_iter().map(rank).filter(|(distance, ..)| *distance <= limit).min().map(|(.., name)| name)
 }
 
 /// Returns the hint for an unknown word if a known one is near.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    nearest(word, known).map(|name| format!("did you mean `{name}`?"))
+    nearest_word(word, known).map(|name| format!("did you mean `{name}`?"))
 }
 
 /// The hint for an unknown word: the nearest known word, else all of them if they are few.
@@ -36,16 +36,16 @@ pub fn suggest_or_list<'a>(word: &str, known: impl IntoIterator<Item = &'a str> 
 
 #[cfg(test)]
 mod tests {
-    use super::{did_you_mean, nearest, suggest_or_list};
+    use super::{did_you_mean, nearest_word, suggest_or_list};
 
     #[test]
     fn only_near_words_are_suggested() {
         let known = ["services", "provision", "cleanup", "depends-on"];
-        assert_eq!(nearest("service", known), Some("services"));
-        assert_eq!(nearest("provsion", known), Some("provision"));
-        assert_eq!(nearest("claenup", known), Some("cleanup"));
-        assert_eq!(nearest("depends_on", known), Some("depends-on"));
-        assert_eq!(nearest("quorum", known), None);
+        assert_eq!(nearest_word("service", known), Some("services"));
+        assert_eq!(nearest_word("provsion", known), Some("provision"));
+        assert_eq!(nearest_word("claenup", known), Some("cleanup"));
+        assert_eq!(nearest_word("depends_on", known), Some("depends-on"));
+        assert_eq!(nearest_word("quorum", known), None);
         assert_eq!(suggest_or_list("quorum", known).unwrap(), "known here: services, provision, cleanup, depends-on");
     }
 
@@ -62,10 +62,12 @@ mod tests {
     #[test]
     fn finds_slips_only() {
         let known = ["template", "copy", "file", "service", "notify"];
-        assert_eq!(nearest("tempalte", known), Some("template"));
-        assert_eq!(nearest("notfy", known), Some("notify"));
-        assert_eq!(nearest("docker_container", known), None);
-        assert_eq!(nearest("cpy", known), Some("copy"));
-        assert_eq!(nearest("taks", ["tags", "tasks"]), Some("tasks"));
+        assert_eq!(nearest_word("tempalte", known), Some("template"));
+        assert_eq!(nearest_word("notfy", known), Some("notify"));
+        assert_eq!(nearest_word("docker_container", known), None);
+        assert_eq!(nearest_word("cpy", known), Some("copy"));
+        assert_eq!(nearest_word("taks", ["tags", "tasks"]), Some("tasks"));
+        assert_eq!(nearest_word("TAKS", ["tags", "tasks"]), Some("tasks"), "case does not count");
+        assert_eq!(nearest_word("e", ["eq", "ne"]), None, "one letter is no word");
     }
 }

@@ -3,8 +3,7 @@
 
 use super::scope::{ExprScope, Trace};
 use super::{expr, facts, lint, tera_text};
-use remoor_model::Fault;
-use remoor_yaml::nearest;
+use remoor_model::{Fault, nearest_word};
 use std::fmt;
 
 /// Variables that the manager sets in each phase of an attempt; they are unknown before.
@@ -145,7 +144,7 @@ fn hint(name: &str, scope: &ExprScope, more: &[&str], language: Language) -> Str
     let own = scope.names();
     let known = own.iter().map(AsRef::as_ref).chain(more.iter().copied());
     if !name.contains('.')
-        && let Some(near) = nearest(name, known.chain(facts::NAMES.iter().copied()))
+        && let Some(near) = nearest_word(name, known.chain(facts::NAMES.iter().copied()))
     {
         return format!("did you mean `{near}`?");
     }

@@ -5,7 +5,7 @@ use super::functions::{self, FunctionCall};
 use super::tree::{Base, Operand, Pipeline, Program, TemplateNode};
 use super::values::{format_printed, is_true, kind};
 use super::{Outside, Place, TemplateError};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Map, Value};
 use std::rc::Rc;
 

@@ -5,7 +5,7 @@ use super::values::{equal, format_printed, is_true, kind, order, value_text};
 use super::{Outside, Place, TemplateError, printf, sprig};
 use crate::go_regex::go_regex;
 use crate::markup::escape_markup;
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 

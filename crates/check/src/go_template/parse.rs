@@ -4,7 +4,7 @@
 use super::lex::{Lexeme, TemplateToken, lex};
 use super::tree::{Base, Operand, Pipeline, Program, TemplateNode};
 use super::{Place, TemplateError, functions};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -64,7 +64,7 @@ fn directory(
         let Some(name) = stem else {
             let stem = ENDINGS[1..].iter().find_map(|ending| entry.strip_suffix(ending)).unwrap_or(entry);
             let mut fault = at.fault(format!("there is no {kind} `{stem}`"));
-            fault.hint = remoor_yaml::did_you_mean(stem, names.iter().map(String::as_str));
+            fault.hint = remoor_model::did_you_mean(stem, names.iter().map(String::as_str));
             fault.warning = true;
             draft.warnings.push(fault);
             continue;

@@ -69,7 +69,7 @@ impl YamlInventoryReader<'_> {
                 other => {
                     let mut fault =
                         self.at_key(key).fault(format!("unknown field `{other}` in the group `{name_text}`"));
-                    fault.hint = Some(match remoor_yaml::nearest(other, ["hosts", "children", "vars"]) {
+                    fault.hint = Some(match remoor_model::nearest_word(other, ["hosts", "children", "vars"]) {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => "a group has hosts, children and vars; groups inside a group go below `children:`"
                             .to_owned(),

@@ -4,7 +4,7 @@ use super::{Compiler, ELSEWHERE, module_specs, option_types, options};
 use crate::elevation;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::{expr, pyregex, var_map, word_split};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Map, Value, json};
 
 /// The options of one task.

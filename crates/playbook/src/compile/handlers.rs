@@ -4,7 +4,7 @@ use super::{Compiler, Context};
 use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedNode};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use std::collections::BTreeSet;
 
 impl Compiler<'_> {

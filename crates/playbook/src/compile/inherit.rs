@@ -5,7 +5,7 @@ use super::{Compiler, Context, ELSEWHERE, module_specs};
 use crate::hosts::LOCAL;
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::Value;
 use std::rc::Rc;
 

@@ -7,7 +7,7 @@ use crate::lint::{self, Lookup};
 use crate::plan::RepeatKind;
 use crate::{expr, filters, var_map};
 use base64::Engine as _;
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Map, Value, json};
 
 /// Maximum size in bytes of a file that a lookup reads.

@@ -4,7 +4,7 @@
 
 use super::module_specs::{choices, find, has_word};
 use crate::{accounts, var_map};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Map, Value};
 
 const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-unauthenticated allow_change_held_packages \

@@ -9,7 +9,7 @@ use crate::schedule::{PlayKeys, Schedule};
 use crate::scope::ExprScope;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::{expr, var_map};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

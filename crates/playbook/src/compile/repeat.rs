@@ -5,7 +5,7 @@ use super::{Compiler, Context, ELSEWHERE, assets, lookup};
 use crate::plan::{Repeat, RepeatKind, Task};
 use crate::var_map::{self, SharedVar};
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

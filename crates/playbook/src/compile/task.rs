@@ -6,7 +6,7 @@ use crate::elevation;
 use crate::plan::{Block, PlanStep, SourcePlace, Task, TaskCondition};
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
-use remoor_yaml::did_you_mean;
+use remoor_model::did_you_mean;
 use serde_json::Value;
 
 /// Maximum number of tasks of one plan.

@@ -5,7 +5,7 @@ use super::methods::{KNOWN, MUTATING};
 use super::{REFUSED, all_filters, all_tests};
 use crate::lint::{self, NameKind};
 use minijinja::{Error, ErrorKind};
-use remoor_yaml::nearest;
+use remoor_model::nearest_word;
 
 /// Tests of minijinja that behave as in Jinja2.
 pub const BUILTIN_TESTS: &[&str] = &[
@@ -77,7 +77,7 @@ pub fn check_names(template: &str) -> Result<(), Error> {
         }
         let hint = match refused.iter().find(|(own, _)| *own == short) {
             Some((_, why)) => format!(" is not part of the language: {why}"),
-            None => nearest(short, known).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
+            None => nearest_word(short, known).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
         };
         return Err(Error::new(what, format!("`{name}`{hint}")));
     }
@@ -91,7 +91,7 @@ pub fn check_names(template: &str) -> Result<(), Error> {
                 return Err(Error::new(ErrorKind::UnknownMethod, message));
             }
             if !KNOWN.contains(&name.as_str()) && name != "cycle" && name != "changed" {
-                let hint = nearest(&name, KNOWN.iter().copied()).map(|n| format!(" (did you mean `{n}`?)"));
+                let hint = nearest_word(&name, KNOWN.iter().copied()).map(|n| format!(" (did you mean `{n}`?)"));
                 return Err(Error::new(ErrorKind::UnknownMethod, format!("`.{name}()`{}", hint.unwrap_or_default())));
             }
         }

@@ -6,8 +6,7 @@ use crate::plan::{Plan, Play, SourcePlace, Task, TaskCondition};
 use crate::scope::{ExprScope, with_trace};
 use crate::var_map::has_markup;
 use crate::{expr, facts, lint, variable_scope};
-use remoor_model::{Fault, FileSet};
-use remoor_yaml::nearest;
+use remoor_model::{Fault, FileSet, nearest_word};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -140,7 +139,7 @@ fn fault(file: &str, at: (u32, u32), name: &str, certain: bool) -> Fault {
     let message = format!("remoor gathers no fact `{name}`");
     let fault = if certain { Fault::error(file, at.0, at.1, message) } else { Fault::warn(file, at.0, at.1, message) };
     let known = facts::NAMES.iter().filter_map(|n| n.strip_prefix("ansible_"));
-    match (facts::absence_reason(&full), nearest(name, known)) {
+    match (facts::absence_reason(&full), nearest_word(name, known)) {
         (Some(why), _) => fault.hint(why),
         (None, Some(near)) => fault.hint(format!("did you mean `{near}`?")),
         (None, None) => {
