@@ -6,7 +6,7 @@
 use super::rng::Rng;
 use super::search::{self, Outcome, Search};
 use remoor_model::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const SEEDS_TO_DETECTION: u64 = 300;
 const STEPS: u64 = 250;
@@ -391,7 +391,7 @@ fn run(seed: u64, planted: Option<Planted>) -> Outcome {
         steps += 1;
     }
     let broken = world.broken.map(|(law, why)| format!("{law}: {why}"));
-    Outcome { broken, fired: world.fired, steps, trace: Vec::new() }
+    Outcome { broken, fired: world.fired, steps, trace: VecDeque::new() }
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl World {
         for at in 0..self.hosts.len() {
             for from in (0..3).filter(|m| self.hosts[at].unreachable_from.contains(m)).collect::<Vec<_>>() {
                 let heard = from == leader || self.can_vote(from);
-                if heard && self.hosts[at].gossip_report.is_some() && self.rng.chance(300) {
+                if heard && self.hosts[at].gossip_view.report.is_some() && self.rng.chance(300) {
                     let event = EngineEvent::Reach {
                         node: self.hosts[at].id,
                         by: self.hosts[from].id,
@@ -147,23 +147,23 @@ impl World {
         let fenced = self.options.planted != Some(Planted::NoFence);
         let locked = self.options.planted != Some(Planted::NoLock);
         let host = &mut self.hosts[at];
-        if fenced && attempt < host.fence {
+        if fenced && attempt < host.executor.fence {
             self.fire("older attempt refused by the fence");
             return self.schedule(50, tell(failed(FailureClass::Step, "a newer attempt was here")));
         }
         if phase == Phase::Fence {
-            host.fence = host.fence.max(attempt);
-            host.session = Some(attempt);
+            host.executor.fence = host.executor.fence.max(attempt);
+            host.executor.session = Some(attempt);
             if fenced {
-                let ended: Vec<Run> = host.runs.extract_if(.., |r| r.attempt < attempt).collect();
+                let ended: Vec<Run> = host.executor.runs.extract_if(.., |r| r.attempt < attempt).collect();
                 if !ended.is_empty() {
                     self.fire("late run ended by the fence");
                 }
             }
-        } else if host.session != Some(attempt) && fenced {
+        } else if host.executor.session != Some(attempt) && fenced {
             return self.schedule(50, tell(failed(FailureClass::Unreachable, "the session is gone")));
         }
-        if locked && fenced && self.hosts[at].runs.iter().any(|r| r.attempt == attempt) {
+        if locked && fenced && self.hosts[at].executor.runs.iter().any(|r| r.attempt == attempt) {
             return self.schedule(50, tell(failed(FailureClass::Step, "the lock is taken")));
         }
         let Some(known) = self.state.job(job) else { return };
@@ -187,9 +187,9 @@ impl World {
             let event = EngineEvent::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
             return self.schedule(50, tell(Box::new(event)));
         }
-        let fails = self.hosts[at].failing > 0 || !self.calm && self.rng.chance(self.options.failing_permille);
+        let fails = self.hosts[at].executor.failing > 0 || !self.calm && self.rng.chance(self.options.failing_permille);
         if fails && phase != Phase::Fence {
-            self.hosts[at].failing = self.hosts[at].failing.saturating_sub(1);
+            self.hosts[at].executor.failing = self.hosts[at].executor.failing.saturating_sub(1);
             self.fire("phase fails");
         }
         let serial = self.serial();
@@ -208,7 +208,7 @@ impl World {
         };
         let copies = if locked || phase != Phase::Provision { 1 } else { 2 };
         for _ in 0..copies {
-            self.hosts[at].runs.push(run.clone());
+            self.hosts[at].executor.runs.push(run.clone());
             self.tell_laws(&Fact::Began { host: at, attempt, phase });
         }
         let ms = match phase {
@@ -231,13 +231,13 @@ impl World {
         for host in &mut self.hosts {
             let road = host.cut == Cut::None && !host.unreachable_from.contains(&from);
             let reached = road && source != Cut::Full && host.sshd == Sshd::Up;
-            if reached && (host.session == Some(attempt) || now) {
-                let_on |= !now && host.runs.iter().any(|r| r.attempt == attempt);
-                host.runs.iter_mut().filter(|r| r.attempt == attempt).for_each(|r| r.stopping = true);
+            if reached && (host.executor.session == Some(attempt) || now) {
+                let_on |= !now && host.executor.runs.iter().any(|r| r.attempt == attempt);
+                host.executor.runs.iter_mut().filter(|r| r.attempt == attempt).for_each(|r| r.stopping = true);
                 if now {
-                    cut |= host.runs.extract_if(.., |r| r.attempt == attempt).count() > 0;
+                    cut |= host.executor.runs.extract_if(.., |r| r.attempt == attempt).count() > 0;
                 }
-                host.session = host.session.filter(|s| *s != attempt);
+                host.executor.session = host.executor.session.filter(|s| *s != attempt);
             }
         }
         if cut {
@@ -252,7 +252,7 @@ impl World {
     /// answer.
     pub fn step(&mut self, at: usize, serial: u64, last: bool) {
         let host = &self.hosts[at];
-        let Some(run) = host.runs.iter().find(|r| r.serial == serial).cloned() else { return };
+        let Some(run) = host.executor.runs.iter().find(|r| r.serial == serial).cloned() else { return };
         if run.orphan && host.cut != Cut::None && self.rng.chance(700) {
             self.fire("run goes on after its manager lost it");
             let ms = self.rng.in_range(2_000, 9_000);
@@ -263,7 +263,7 @@ impl World {
         self.tell_laws(&Fact::Touches { host: at, attempt: run.attempt, phase: run.phase });
         self.work(at, &run, last);
         if !last {
-            self.hosts[at].runs.retain(|r| r.serial != serial || !r.stopping);
+            self.hosts[at].executor.runs.retain(|r| r.serial != serial || !r.stopping);
             return;
         }
         let (host, fail) = (&mut self.hosts[at], |message: &str| {
@@ -275,12 +275,12 @@ impl World {
                 tail: Vec::new(),
             })
         });
-        host.runs.retain(|r| r.serial != serial);
+        host.executor.runs.retain(|r| r.serial != serial);
         let result = match run.phase {
             Phase::Fence => PhaseResult::Ok,
             _ if run.fails => fail("task failed"),
             Phase::Cleaned if !host.clean(&run.services) => fail("the node is not clean"),
-            Phase::Undo if !run.undo.is_some_and(|undone| host.copies.contains_key(&undone)) => {
+            Phase::Undo if !run.undo.is_some_and(|undone| host.executor.copies.contains_key(&undone)) => {
                 PhaseResult::Failed(Failure {
                     class: FailureClass::Plan,
                     phase: run.phase,
@@ -317,13 +317,13 @@ impl World {
         if (run.phase, last) == (Phase::Cleanup, false) {
             let parts = host.parts.iter().filter(|(name, _)| run.services.contains(name));
             let parts = parts.map(|(name, part)| (*name, part.clone())).collect();
-            host.copies.entry(run.attempt).or_insert(parts);
-            while host.copies.len() > 5 {
-                host.copies.pop_first();
+            host.executor.copies.entry(run.attempt).or_insert(parts);
+            while host.executor.copies.len() > 5 {
+                host.executor.copies.pop_first();
             }
         }
         if let (Phase::Undo, true, Some(copies)) =
-            (run.phase, last, run.undo.and_then(|a| host.copies.get(&a).cloned()))
+            (run.phase, last, run.undo.and_then(|a| host.executor.copies.get(&a).cloned()))
         {
             for (name, copy) in copies {
                 let part = host.part(name);
@@ -332,7 +332,7 @@ impl World {
             self.fire("an undo ends well");
             return;
         }
-        let leftovers = self.hosts[at].leftovers;
+        let leftovers = self.hosts[at].executor.leftovers;
         for (nth, service) in run.services.iter().enumerate() {
             let part = self.hosts[at].part(service);
             match (run.phase, last) {
@@ -344,7 +344,7 @@ impl World {
             }
         }
         if run.phase == Phase::Cleanup && last {
-            self.hosts[at].leftovers = false;
+            self.hosts[at].executor.leftovers = false;
         }
     }
 
@@ -388,7 +388,7 @@ impl World {
     pub fn lose_connection(&mut self, at: usize, run: &Run) {
         let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
         let Some(job) = job else { return };
-        if let Some(run) = self.hosts[at].runs.iter_mut().find(|r| r.serial == run.serial) {
+        if let Some(run) = self.hosts[at].executor.runs.iter_mut().find(|r| r.serial == run.serial) {
             run.orphan = true;
         }
         let failure = Failure {
@@ -407,14 +407,14 @@ impl World {
     /// All runs on the host lose the connection to their manager. `ended` says whether the runs
     /// themselves ended too.
     pub fn lose_all_connections(&mut self, at: usize, ended: bool) {
-        for run in self.hosts[at].runs.clone() {
+        for run in self.hosts[at].executor.runs.clone() {
             if !run.orphan {
                 self.lose_connection(at, &run);
             }
         }
         if ended {
-            self.hosts[at].runs.clear();
-            self.hosts[at].session = None;
+            self.hosts[at].executor.runs.clear();
+            self.hosts[at].executor.session = None;
         }
     }
 }

@@ -54,11 +54,11 @@ impl World {
                 self.fire("host key changed");
                 self.hosts[at].key += 1;
             }
-            15 => self.disturb_checks(at, "checks hang", |host| host.checks_hang = true),
+            15 => self.disturb_checks(at, "checks hang", |host| host.check_faults.hang = true),
             16 => self.disturb_checks(at, "file unreadable", |host| host.set_unreadable(true)),
             17 => {
-                self.hosts[at].failing = self.rng.in_range(1, 4) as u32;
-                self.hosts[at].leftovers = self.rng.chance(300);
+                self.hosts[at].executor.failing = self.rng.in_range(1, 4) as u32;
+                self.hosts[at].executor.leftovers = self.rng.chance(300);
             }
             18 => {
                 if let Some(leader) = self.leader.as_ref().map(|l| l.host) {
@@ -84,11 +84,11 @@ impl World {
             }
             23 => {
                 self.fire("a warning comes or goes");
-                self.hosts[at].warns ^= true;
+                self.hosts[at].check_faults.warns ^= true;
             }
             24 => {
                 self.fire("a check that asks for nothing fails or passes");
-                self.hosts[at].murmurs ^= true;
+                self.hosts[at].check_faults.murmurs ^= true;
             }
             _ => self.disaster(),
         }
@@ -125,9 +125,9 @@ impl World {
         self.fire("another address");
         let host = &mut self.hosts[at];
         host.place = place;
-        if host.up && host.agent_up && !host.isolated {
-            host.isolated = true;
-            host.isolation += 1;
+        if host.up && host.agent.up && !host.agent.isolated {
+            host.agent.isolated = true;
+            host.agent.isolation += 1;
         }
     }
 
@@ -201,7 +201,7 @@ impl World {
         if self.hosts[at].up {
             self.fire("power lost");
             self.lose_all_connections(at, true);
-            (self.hosts[at].up, self.hosts[at].agent_up) = (false, false);
+            (self.hosts[at].up, self.hosts[at].agent.up) = (false, false);
             self.schedule(ms, Due::PowerOn { host: at });
         }
     }
@@ -214,8 +214,8 @@ impl World {
 
     pub fn kill_agent(&mut self, at: usize, ms: u64) {
         let host = &mut self.hosts[at];
-        if host.up && host.agent_up {
-            (host.agent_up, host.left) = (false, false);
+        if host.up && host.agent.up {
+            (host.agent.up, host.agent.left) = (false, false);
             self.fire("agent killed");
             self.schedule(ms, Due::AgentOn { host: at });
         }
@@ -223,22 +223,22 @@ impl World {
 
     /// The agent announces that it leaves, and ends.
     pub fn leave(&mut self, at: usize, ms: u64) {
-        if self.hosts[at].up && self.hosts[at].agent_up {
+        if self.hosts[at].up && self.hosts[at].agent.up {
             self.fire("graceful leave");
             if self.hosts[at].is_in_gossip() {
                 let goodbye = self.hosts[at].report(true);
                 self.receive_report(at, goodbye);
             }
-            (self.hosts[at].agent_up, self.hosts[at].left) = (false, true);
+            (self.hosts[at].agent.up, self.hosts[at].agent.left) = (false, true);
             self.schedule(ms, Due::AgentOn { host: at });
         }
     }
 
     pub fn agent_on(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        if host.up && !host.agent_up {
-            host.agent_up = true;
-            host.instance += 1;
+        if host.up && !host.agent.up {
+            host.agent.up = true;
+            host.agent.instance += 1;
         }
     }
 
@@ -263,9 +263,9 @@ impl World {
             self.power_on(at);
             self.agent_on(at);
             self.ssh_on(at);
-            self.hosts[at].checks_hang = false;
+            self.hosts[at].check_faults.hang = false;
             self.hosts[at].set_unreadable(false);
-            (self.hosts[at].failing, self.hosts[at].leftovers) = (0, false);
+            (self.hosts[at].executor.failing, self.hosts[at].executor.leftovers) = (0, false);
         }
     }
 }

@@ -56,6 +56,51 @@ pub struct Run {
 }
 
 #[derive(Debug, Clone)]
+pub struct SimAgent {
+    pub up: bool,
+    pub instance: u64,
+    pub isolation: u32,
+    /// True if the agent has counted the current isolation already.
+    pub isolated: bool,
+    pub left: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct SimExecutor {
+    /// The highest attempt whose orders the executor obeyed. A reboot does not change it.
+    pub fence: AttemptId,
+    /// The attempt that holds the executor's lock. A reboot releases the lock.
+    pub session: Option<AttemptId>,
+    pub runs: Vec<Run>,
+    /// The backups of the last five attempts.
+    pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, SimService>>,
+    /// How many of the next phases will fail.
+    pub failing: u32,
+    /// True if the next cleanup does not remove everything.
+    pub leftovers: bool,
+}
+
+/// Why checks do not pass although the units run.
+#[derive(Debug, Clone, Default)]
+pub struct CheckFaults {
+    pub hang: bool,
+    /// True while a check that only warns fails, whatever the units do.
+    pub warns: bool,
+    /// True while a check that requires no action fails.
+    pub murmurs: bool,
+}
+
+/// What gossip tells the managers about a host.
+#[derive(Debug, Clone, Default)]
+pub struct GossipView {
+    /// The agent's report. None: gossip does not list the host.
+    pub report: Option<Report>,
+    /// The number of the address at which gossip has the host.
+    pub place: u64,
+    pub silent_ms: u64,
+}
+
+#[derive(Debug, Clone)]
 pub struct Host {
     pub name: &'static str,
     pub id: NodeId,
@@ -63,12 +108,9 @@ pub struct Host {
     pub manager: bool,
     pub up: bool,
     pub boot: u64,
-    pub agent_up: bool,
-    pub instance: u64,
-    pub isolation: u32,
-    /// True if the agent has counted the current isolation already.
-    pub isolated: bool,
-    pub left: bool,
+    pub agent: SimAgent,
+    pub executor: SimExecutor,
+    pub gossip_view: GossipView,
     pub cut: Cut,
     /// Managers that do not reach the SSH port of this host while gossip finds another route.
     pub unreachable_from: BTreeSet<usize>,
@@ -80,26 +122,7 @@ pub struct Host {
     /// [`MONITORED`] is monitor-only.
     pub has_monitored: bool,
     pub unreadable: bool,
-    pub checks_hang: bool,
-    /// True while a check that only warns fails, whatever the units do.
-    pub warns: bool,
-    /// True while a check that requires no action fails.
-    pub murmurs: bool,
-    /// How many of the next phases will fail.
-    pub failing: u32,
-    pub leftovers: bool,
-    /// The highest attempt whose orders the executor obeyed. A reboot does not change it.
-    pub fence: AttemptId,
-    /// The attempt that holds the executor's lock. A reboot releases the lock.
-    pub session: Option<AttemptId>,
-    pub runs: Vec<Run>,
-    /// The backups of the last five attempts.
-    pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, SimService>>,
-    /// The agent's report, as gossip delivers it to the managers.
-    pub gossip_report: Option<Report>,
-    /// The number of the address at which gossip has the host.
-    pub gossip_place: u64,
-    pub silent_ms: u64,
+    pub check_faults: CheckFaults,
     digest: Option<NodeDigest>,
 }
 
@@ -137,11 +160,9 @@ impl Host {
             manager: name.starts_with('m'),
             up: true,
             boot: 1,
-            agent_up: true,
-            instance: 1,
-            isolation: 0,
-            isolated: false,
-            left: false,
+            agent: SimAgent { up: true, instance: 1, isolation: 0, isolated: false, left: false },
+            executor: SimExecutor::default(),
+            gossip_view: GossipView::default(),
             cut: Cut::None,
             unreachable_from: BTreeSet::new(),
             sshd: Sshd::Up,
@@ -150,18 +171,7 @@ impl Host {
             parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
             has_monitored: false,
             unreadable: false,
-            checks_hang: false,
-            warns: false,
-            murmurs: false,
-            failing: 0,
-            leftovers: false,
-            fence: AttemptId(0),
-            session: None,
-            runs: Vec::new(),
-            copies: BTreeMap::new(),
-            gossip_report: None,
-            gossip_place: 0,
-            silent_ms: 0,
+            check_faults: CheckFaults::default(),
             digest: None,
         }
     }
@@ -180,7 +190,7 @@ impl Host {
     }
 
     pub fn is_in_gossip(&self) -> bool {
-        self.up && self.agent_up && !matches!(self.cut, Cut::Full | Cut::Gossip)
+        self.up && self.agent.up && !matches!(self.cut, Cut::Full | Cut::Gossip)
     }
 
     pub fn digest(&mut self) -> &NodeDigest {
@@ -208,7 +218,7 @@ impl Host {
             service: service.into(),
             check,
             property: "good".to_owned(),
-            state: match (self.checks_hang, good) {
+            state: match (self.check_faults.hang, good) {
                 (true, _) => CheckState::Unknown,
                 (false, true) => CheckState::Pass,
                 (false, false) => CheckState::Fail,
@@ -216,8 +226,8 @@ impl Host {
             severity,
             on_fail,
             expected: "true".to_owned(),
-            found: if self.checks_hang { String::new() } else { good.to_string() },
-            message: if self.checks_hang { "timed out" } else { "" }.to_owned(),
+            found: if self.check_faults.hang { String::new() } else { good.to_string() },
+            message: if self.check_faults.hang { "timed out" } else { "" }.to_owned(),
             took_ms: 1,
         };
         let units = self.parts.iter().map(|(name, part)| {
@@ -226,8 +236,8 @@ impl Host {
         });
         let first = services(self.group)[0];
         let more = [
-            result(first, WARNING.to_owned(), !self.warns, Severity::Warning, OnFail::Alert),
-            result(first, MURMUR.to_owned(), !self.murmurs, Severity::Info, OnFail::None),
+            result(first, WARNING.to_owned(), !self.check_faults.warns, Severity::Warning, OnFail::Alert),
+            result(first, MURMUR.to_owned(), !self.check_faults.murmurs, Severity::Info, OnFail::None),
         ];
         units.chain(more).collect()
     }
@@ -237,8 +247,8 @@ impl Host {
         Report {
             leaving,
             boot: BootId(format!("boot-{}", self.boot)),
-            instance: Instance(format!("agent-{}", self.instance)),
-            isolation: self.isolation,
+            instance: Instance(format!("agent-{}", self.agent.instance)),
+            isolation: self.agent.isolation,
             digest: self.digest().root,
             generation: GenerationSeq(1),
             checks: CheckSummary::from_results(&checks),
@@ -251,12 +261,12 @@ impl Host {
     pub fn exam(&mut self) -> Exam {
         let agent = AgentRecord {
             boot: BootId(format!("boot-{}", self.boot)),
-            instance: Instance(format!("agent-{}", self.instance)),
+            instance: Instance(format!("agent-{}", self.agent.instance)),
             started: Wall(0),
-            isolation: self.isolation,
+            isolation: self.agent.isolation,
             last_isolation: Some(Isolation { from: Wall(0), to: Some(Wall(1_000)), peers_lost: 8 }),
             previous_end: Some("signal 9".to_owned()),
-            left: self.left,
+            left: self.agent.left,
             crashes: 0,
             damaged: None,
         };
@@ -266,11 +276,16 @@ impl Host {
             uptime_ms: 1,
             system_state: None,
             agent: Some(agent),
-            agent_running: self.agent_up,
+            agent_running: self.agent.up,
             digest: self.digest().clone(),
             checks: self.checks(),
             took_ms: 1,
-            busy: self.runs.iter().find(|r| r.phase != Phase::Verify).map(|r| format!("attempt {}", r.attempt)),
+            busy: self
+                .executor
+                .runs
+                .iter()
+                .find(|r| r.phase != Phase::Verify)
+                .map(|r| format!("attempt {}", r.attempt)),
             damaged: Vec::new(),
         }
     }
@@ -283,10 +298,10 @@ impl Host {
     pub fn boot(&mut self) {
         self.up = true;
         self.boot += 1;
-        self.instance += 1;
-        self.agent_up = true;
-        self.left = false;
-        self.session = None;
+        self.agent.instance += 1;
+        self.agent.up = true;
+        self.agent.left = false;
+        self.executor.session = None;
         self.parts.values_mut().for_each(|p| p.running = p.enabled && p.version.is_some());
     }
 }

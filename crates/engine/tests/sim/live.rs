@@ -20,7 +20,7 @@ fn a_failing_check_does_not_hide_one_that_fails_later() {
     let mut story = Story::begin();
     let (w1, x1) = (story.host_index("w1"), story.host_index("x1"));
     for at in [w1, x1] {
-        story.world.hosts[at].warns = true;
+        story.world.hosts[at].check_faults.warns = true;
     }
     story.wait_until("the warnings are seen", 20, |w| has_warning(w, "w1") && has_warning(w, "x1"));
     story.secs(60);
@@ -47,12 +47,12 @@ fn a_failing_check_does_not_hide_one_that_fails_later() {
 fn a_check_that_requires_no_action_causes_no_examination() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
-    (story.world.hosts[w1].murmurs, story.world.hosts[w1].warns) = (true, true);
+    (story.world.hosts[w1].check_faults.murmurs, story.world.hosts[w1].check_faults.warns) = (true, true);
     story.wait_until("the warning is seen", 20, |w| has_warning(w, "w1"));
     let looks = story.verdicts("w1").len();
     story.secs(400);
     assert_eq!(story.verdicts("w1").len(), looks);
-    story.world.hosts[w1].warns = false;
+    story.world.hosts[w1].check_faults.warns = false;
     story.wait_until("as it should be", 20, |w| finding(w, "w1").is_some_and(|f| f.reasons.is_empty()));
     let looks = story.verdicts("w1").len();
     story.secs(400);
@@ -65,16 +65,16 @@ fn flapping_checks_are_examined_with_backoff_until_stable() {
     let w1 = story.host_index("w1");
     let every = story.world.options.limits.check_interval_ms / 1_000;
     for _ in 0..80 {
-        story.world.hosts[w1].warns ^= true;
+        story.world.hosts[w1].check_faults.warns ^= true;
         story.secs(every);
     }
     let looks = story.verdicts("w1").len();
     assert!((5..25).contains(&looks), "{looks} looks at 80 changes");
-    assert!(!story.world.hosts[w1].warns);
+    assert!(!story.world.hosts[w1].check_faults.warns);
     story.wait_until_at_rest(100);
     // The checks were stable for long, so the next change is examined at once.
     story.secs(every * 20);
-    story.world.hosts[w1].warns = true;
+    story.world.hosts[w1].check_faults.warns = true;
     story.wait_until("the warning is seen", 20, |w| has_warning(w, "w1"));
 }
 
@@ -85,14 +85,14 @@ fn a_check_without_an_answer_is_examined_and_reported_the_second_time() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
     let alert = format!("unknown {}", story.node("w1").id);
-    story.world.hosts[w1].checks_hang = true;
+    story.world.hosts[w1].check_faults.hang = true;
     let unknown = |w: &World| finding(w, "w1").is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     story.wait_until("it is examined", 20, unknown);
     assert!(!story.world.notices.contains(&alert), "once is not enough");
     story.wait_until("operators are notified", 20, |w| w.notices.contains(&alert));
     story.secs(120);
     assert!(unknown(&story.world) && story.jobs("w1").is_empty());
-    story.world.hosts[w1].checks_hang = false;
+    story.world.hosts[w1].check_faults.hang = false;
     story.wait_until_at_rest(180);
     assert_eq!(finding(&story.world, "w1").map(|f| f.verdict.clone()), Some(Verdict::Same));
     assert!(story.jobs("w1").is_empty());

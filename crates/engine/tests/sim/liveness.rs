@@ -87,7 +87,7 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
         return Some("moved, and not set up for its address".to_owned());
     }
     let told = finding.is_some_and(|f| f.reasons.iter().any(|r| r.by == Witness::Check && r.text.contains(WARNING)));
-    if told != world.hosts[at].warns {
+    if told != world.hosts[at].check_faults.warns {
         return Some(
             if told { "its warning is reported but has ended" } else { "it warns, and this was not noticed" }
                 .to_owned(),

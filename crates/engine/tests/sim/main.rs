@@ -116,7 +116,7 @@ fn run(options: Options) -> Outcome {
     // After each resume the breaker may open again for drift that is found only now, but not for
     // the same drift. So the operator resumes a limited number of times.
     let mut resumed = 0;
-    while world.broken.is_none() && world.now < calm + fine {
+    while world.outcome.broken.is_none() && world.now < calm + fine {
         if resumed < 6 && (world.now - calm) / 20_000 >= resumed {
             world.resume_all();
             resumed += 1;
@@ -128,11 +128,12 @@ fn run(options: Options) -> Outcome {
             break;
         }
     }
-    if world.broken.is_none() {
-        world.broken = missing.map(|what| format!("I10: {} s after the last fault, missing: {what}", fine / 1_000));
+    if world.outcome.broken.is_none() {
+        world.outcome.broken =
+            missing.map(|what| format!("I10: {} s after the last fault, missing: {what}", fine / 1_000));
     }
     world.tell_laws(&Fact::Over);
-    Outcome { broken: world.broken, fired: world.fired, steps: world.steps, trace: world.trace.into() }
+    world.outcome
 }
 
 fn search() -> Search<impl Fn(u64, bool) -> Outcome + Sync> {

@@ -34,7 +34,7 @@ impl World {
 
     pub fn can_vote(&self, host: usize) -> bool {
         let host = &self.hosts[host];
-        host.manager && host.up && host.agent_up && host.cut != Cut::Full
+        host.manager && host.up && host.agent.up && host.cut != Cut::Full
     }
 
     fn elections(&mut self) {
@@ -63,7 +63,7 @@ impl World {
         let Some(mut leader) = self.leader.take() else { return };
         let host = &self.hosts[leader.host];
         self.election_at = None;
-        if host.up && host.agent_up {
+        if host.up && host.agent.up {
             leader.view = Some(self.state.clone());
             leader.until = self.now + self.rng.in_range(500, LEASE_MS);
             self.fire("deposed leader acts on");
@@ -80,8 +80,8 @@ impl World {
         self.leader = Some(Leader { engine, host, term: self.term, view: None, until: u64::MAX });
         self.note(format!("{} leads in term {}", self.hosts[host].name, self.term));
         for at in 0..self.hosts.len() {
-            if let Some(report) = self.hosts[at].gossip_report.clone() {
-                let (node, place) = (self.hosts[at].id, self.hosts[at].gossip_place);
+            if let Some(report) = self.hosts[at].gossip_view.report.clone() {
+                let (node, place) = (self.hosts[at].id, self.hosts[at].gossip_view.place);
                 self.send_event(self.term, EngineEvent::Sighted { node, gossip: gossip(place) });
                 self.send_event(self.term, EngineEvent::Alive { node, report });
             }
@@ -242,8 +242,8 @@ impl World {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];
             if host.is_in_gossip() {
-                host.silent_ms = 0;
-                host.isolated = false;
+                host.gossip_view.silent_ms = 0;
+                host.agent.isolated = false;
                 let late = !self.calm && self.rng.chance(self.options.gossip_lag_permille);
                 if !late {
                     let report = host.report(false);
@@ -251,13 +251,13 @@ impl World {
                 }
                 continue;
             }
-            host.silent_ms += 1_000;
-            if host.silent_ms >= 4_000 {
-                if host.up && host.agent_up && !host.isolated {
-                    host.isolated = true;
-                    host.isolation += 1;
+            host.gossip_view.silent_ms += 1_000;
+            if host.gossip_view.silent_ms >= 4_000 {
+                if host.up && host.agent.up && !host.agent.isolated {
+                    host.agent.isolated = true;
+                    host.agent.isolation += 1;
                 }
-                if host.gossip_report.take().is_some() {
+                if host.gossip_view.report.take().is_some() {
                     let event = EngineEvent::Gone { node: host.id };
                     self.tell_all(event);
                 }
@@ -267,8 +267,8 @@ impl World {
 
     pub fn receive_report(&mut self, at: usize, report: Report) {
         let place = self.hosts[at].place;
-        if self.hosts[at].gossip_report.as_ref() != Some(&report) || self.hosts[at].gossip_place != place {
-            (self.hosts[at].gossip_report, self.hosts[at].gossip_place) = (Some(report.clone()), place);
+        if self.hosts[at].gossip_view.report.as_ref() != Some(&report) || self.hosts[at].gossip_view.place != place {
+            (self.hosts[at].gossip_view.report, self.hosts[at].gossip_view.place) = (Some(report.clone()), place);
             self.tell_all(EngineEvent::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
             self.tell_all(EngineEvent::Alive { node: self.hosts[at].id, report });
         }

@@ -79,7 +79,7 @@ fn run(options: Options) -> Outcome {
     world.clear();
     let mut missing = None;
     let mut rest = 0;
-    while world.broken.is_none() && rest < 5 && world.now < bad + fine {
+    while world.outcome.broken.is_none() && rest < 5 && world.now < bad + fine {
         let next = world.now + 1_000;
         world.run_until(next);
         missing = world.unmet_condition();
@@ -88,7 +88,7 @@ fn run(options: Options) -> Outcome {
     if let Some(what) = missing {
         world.breaks("rest", || format!("{} s after the last fault, missing: {what}", fine / 1_000));
     }
-    Outcome { broken: world.broken, fired: world.fired, steps: world.steps, trace: world.trace.into() }
+    world.outcome
 }
 
 fn search() -> Search<impl Fn(u64, bool) -> Outcome + Sync> {

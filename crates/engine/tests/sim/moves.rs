@@ -8,7 +8,7 @@ fn cut_and_moved(name: &str, place: u64) -> Story {
     let mut story = Story::begin();
     let at = story.host_index(name);
     story.world.cut(at, Cut::Full, 15_000);
-    story.wait_until("away", 10, |w| w.hosts[at].gossip_report.is_none());
+    story.wait_until("away", 10, |w| w.hosts[at].gossip_view.report.is_none());
     story.world.moves(at, place);
     story
 }
@@ -87,7 +87,7 @@ fn a_host_at_a_nodes_old_address_gets_no_login() {
     let mut story = Story::begin();
     let (w1, w2) = (story.host_index("w1"), story.host_index("w2"));
     story.world.cut(w1, Cut::Full, 60_000);
-    story.wait_until("away", 10, |w| w.hosts[w1].gossip_report.is_none());
+    story.wait_until("away", 10, |w| w.hosts[w1].gossip_view.report.is_none());
     story.world.cut(w2, Cut::Full, 10_000);
     story.world.moves(w1, 40);
     story.world.moves(w2, 4);

@@ -135,7 +135,7 @@ fn a_cancelled_task_may_finish_and_ends_at_once_when_ordered_later() {
     assert_eq!(story.world.write(cancel(true)).refusal().map(|r| r.code.as_str()), Some("job-closed"));
     story.secs(10);
     let at = story.host_index("w1");
-    assert!(story.world.hosts[at].runs.is_empty());
+    assert!(story.world.hosts[at].executor.runs.is_empty());
     assert!(w1(&story.world).hold.is_some() && story.jobs("w1").len() == 1);
 }
 
@@ -178,7 +178,7 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     story.world.version += 1;
     let generation = story.world.generation();
     story.order(generation);
-    workers.iter().for_each(|at| story.world.hosts[*at].failing = 1_000);
+    workers.iter().for_each(|at| story.world.hosts[*at].executor.failing = 1_000);
     let order = |story: &mut Story| {
         let orders = workers.iter().map(|at| {
             let mut order = story.world.request_resetup(*at, Trigger::Apply, false);
@@ -195,7 +195,7 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     story.wait_until("the first node is held", 90, |w| held(w).is_some());
     story.secs(60);
     assert_eq!(story.world.state.jobs.len(), 1, "the others wait");
-    workers.iter().for_each(|at| story.world.hosts[*at].failing = 0);
+    workers.iter().for_each(|at| story.world.hosts[*at].executor.failing = 0);
     let node = held(&story.world).expect("held");
     story.order(Command::ResumeNode { node });
     // After the success of the first node the other nodes follow, two at a time.

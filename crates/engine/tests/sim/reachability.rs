@@ -35,7 +35,7 @@ fn a_leader_that_cannot_reach_a_node_reports_it_and_hands_the_work_over() {
     assert_eq!(jobs[0].attempts[0].runner, story.world.hosts[story.leader()].name.into());
     assert!(story.leader() != old && jobs[0].attempts[0].runner.as_str() != name);
     story.wait_until("it is still said", 20, |w| has_condition_while_alive(w, "w1", "unreachable-from", name));
-    assert_eq!(story.world.fired.get("leadership handed over for reachability"), Some(&1));
+    assert_eq!(story.world.outcome.fired.get("leadership handed over for reachability"), Some(&1));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn work_that_the_leader_can_start_begins_before_a_leadership_transfer() {
         assert_eq!((jobs.len(), jobs[0].attempts.len(), jobs[0].failures), (1, 1, 0), "{name}: {:?}", jobs[0].attempts);
     }
     assert_eq!(story.jobs("x1")[0].attempts[0].runner.as_str(), story.world.hosts[old].name);
-    assert_eq!(story.world.fired.get("leadership handed over for reachability"), Some(&1));
+    assert_eq!(story.world.outcome.fired.get("leadership handed over for reachability"), Some(&1));
 }
 
 #[test]

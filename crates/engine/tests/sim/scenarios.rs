@@ -229,7 +229,7 @@ fn a_node_decommissioned_while_away_is_cleaned_and_never_provisioned() {
 fn failing_cleanups_are_retried_thrice_then_held_and_resumed() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
-    story.world.hosts[w1].failing = 1_000;
+    story.world.hosts[w1].executor.failing = 1_000;
     story.want("w1", Trigger::Live, false);
     story.wait_until("held", 60, |w| w.state.jobs.values().any(|j| j.state == JobState::Held));
     let job = story.jobs("w1").pop().expect("a job");
@@ -246,7 +246,7 @@ fn failing_cleanups_are_retried_thrice_then_held_and_resumed() {
     );
     story.secs(60);
     assert_eq!(story.jobs("w1").len(), 1, "held means held");
-    story.world.hosts[w1].failing = 0;
+    story.world.hosts[w1].executor.failing = 0;
     let id = story.node("w1").id;
     story.order(Command::ResumeNode { node: id });
     story.wait_until_at_rest(60);
@@ -292,13 +292,13 @@ fn unknown_is_reported_and_never_repaired() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
     story.world.cut(w1, Cut::Full, 10_000);
-    story.world.hosts[w1].checks_hang = true;
+    story.world.hosts[w1].check_faults.hang = true;
     let alert = format!("unknown {}", story.node("w1").id);
     story.wait_until("an alert", 90, |w| w.notices.contains(&alert));
     assert!(matches!(story.verdict("w1").verdict, Verdict::Unknown(_)));
     story.secs(60);
     assert!(story.jobs("w1").is_empty());
-    story.world.hosts[w1].checks_hang = false;
+    story.world.hosts[w1].check_faults.hang = false;
     story.wait_until_at_rest(180);
     assert_eq!(story.verdicts("w1").last().map(|f| f.verdict.clone()), Some(Verdict::Same));
     assert!(story.jobs("w1").is_empty());
@@ -394,13 +394,13 @@ fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
 fn a_half_done_member_does_not_count_for_a_quorum() {
     let mut story = Story::begin();
     let m3 = story.host_index("m3");
-    story.world.hosts[m3].failing = 1_000;
+    story.world.hosts[m3].executor.failing = 1_000;
     story.want("m3", Trigger::Live, false);
     story.wait_until("held", 60, |w| w.state.jobs.values().any(|j| j.state == JobState::Held));
     story.want("m2", Trigger::Live, false);
     story.secs(60);
     assert!(story.jobs("m2").is_empty(), "it would be the second one down");
-    story.world.hosts[m3].failing = 0;
+    story.world.hosts[m3].executor.failing = 0;
     let id = story.node("m3").id;
     story.order(Command::ResumeNode { node: id });
     story.wait_until_at_rest(60);
@@ -430,7 +430,7 @@ fn a_roll_out_stops_at_its_first_failure() {
     story.wait_until_at_rest(60);
     for name in ["x1", "x2"] {
         let at = story.host_index(name);
-        story.world.hosts[at].failing = 1_000;
+        story.world.hosts[at].executor.failing = 1_000;
     }
     story.world.version += 2;
     let generation = story.world.generation();

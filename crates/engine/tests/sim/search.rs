@@ -1,19 +1,44 @@
 //! Common code of the simulations: it runs many seeds on all processors, reports a failing seed,
 //! and searches for planted bugs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The result of one seed.
+/// The number of events that are kept for the report of a failure.
+const TRACE_MAX: usize = 80;
+
+/// The result of one seed. A simulation fills it while it runs.
+#[derive(Default)]
 pub struct Outcome {
     /// The first broken law, a colon, and how it was broken.
     pub broken: Option<String>,
     pub fired: BTreeMap<&'static str, u64>,
     pub steps: u64,
-    /// The events. Empty if the run was started without them.
-    pub trace: Vec<String>,
+    /// The last events. Empty if the run was started without them.
+    pub trace: VecDeque<String>,
+}
+
+impl Outcome {
+    pub fn fire(&mut self, fault: &'static str) {
+        *self.fired.entry(fault).or_default() += 1;
+    }
+
+    pub fn note(&mut self, event: String) {
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(event);
+    }
+
+    /// The last events, one in each line.
+    pub fn events(&self) -> String {
+        self.trace.iter().map(String::as_str).collect::<Vec<_>>().join(
+            "
+",
+        )
+    }
 }
 
 /// The sum of the results of many seeds.
@@ -106,11 +131,12 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
         let outcome = (self.run)(seed, true);
         let broken = outcome
             .broken
-            .unwrap_or_else(|| "the seed passed the second time, so the simulation is not deterministic".to_owned());
+            .as_deref()
+            .unwrap_or("the seed passed the second time, so the simulation is not deterministic");
         let file = format!("{}-{seed}.json", self.name.replace("::", "-"));
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(&file);
         let kept = std::fs::write(&path, serde_json::to_string_pretty(&outcome.trace).unwrap_or_default());
-        let events = outcome.trace.join("\n");
+        let events = outcome.events();
         let place =
             kept.map_or_else(|e| format!("could not be written: {e}"), |()| format!("are in {}", path.display()));
         let again =

@@ -30,13 +30,13 @@ impl Story {
     }
 
     fn assert_lawful(&self) {
-        if let Some(broken) = &self.world.broken {
+        if let Some(broken) = &self.world.outcome.broken {
             panic!("{broken}\n{}", self.events());
         }
     }
 
     fn events(&self) -> String {
-        self.world.trace.iter().cloned().collect::<Vec<_>>().join("\n")
+        self.world.outcome.events()
     }
 
     /// Waits for a condition, in simulated time.

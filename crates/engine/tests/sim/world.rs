@@ -7,15 +7,14 @@ use super::laws::{Fact, Laws};
 use super::options::Options;
 use super::planted::{self, Planted};
 use super::rng::Rng;
+use super::search::Outcome;
 use remoor_engine::{
     self as engine, About, Action, EngineEvent, ExamOutcome, ExaminationTicket, ManagerEngine, NodeCondition,
     PhaseResult, Purpose,
 };
 use remoor_model::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of events that are kept for the report of a failure.
-const TRACE_MAX: usize = 50;
 /// The wall clock at the beginning of every run.
 pub const EPOCH: u64 = 1_000_000_000;
 
@@ -119,11 +118,8 @@ pub struct World {
     pub calm: bool,
     /// Notices to operators, by key.
     pub notices: BTreeSet<String>,
-    pub fired: BTreeMap<&'static str, u64>,
-    pub trace: VecDeque<String>,
     pub laws: Laws,
-    pub broken: Option<String>,
-    pub steps: u64,
+    pub outcome: Outcome,
 }
 
 pub const HOSTS: [(&str, &str); 9] = [
@@ -168,11 +164,8 @@ impl World {
             version: 1,
             calm: false,
             notices: BTreeSet::new(),
-            fired: BTreeMap::new(),
-            trace: VecDeque::new(),
             laws,
-            broken: None,
-            steps: 0,
+            outcome: Outcome::default(),
         };
         world.create_cluster();
         world.schedule(1_000, Due::Second);
@@ -337,7 +330,7 @@ impl World {
 
     /// Runs until `end`, or until a law is broken.
     pub fn run_until(&mut self, end: u64) {
-        while self.broken.is_none() {
+        while self.outcome.broken.is_none() {
             match self.queue.first_key_value() {
                 Some((&(at, serial), _)) if at <= end => {
                     let due = self.queue.remove(&(at, serial)).expect("was just seen");
@@ -374,7 +367,7 @@ impl World {
             Due::SshOn { host } => self.ssh_on(host),
             Due::Roads { host } => self.hosts[host].unreachable_from.clear(),
             Due::ChecksOn { host } => {
-                self.hosts[host].checks_hang = false;
+                self.hosts[host].check_faults.hang = false;
                 self.hosts[host].set_unreadable(false);
             }
         }
@@ -382,15 +375,12 @@ impl World {
 
     pub fn note(&mut self, text: String) {
         if self.options.trace {
-            if self.trace.len() == TRACE_MAX {
-                self.trace.pop_front();
-            }
-            self.trace.push_back(format!("{:>8.3} {text}", self.now as f64 / 1_000.0));
+            self.outcome.note(format!("{:>8.3} {text}", self.now as f64 / 1_000.0));
         }
     }
 
     pub fn fire(&mut self, fault: &'static str) {
-        *self.fired.entry(fault).or_default() += 1;
+        self.outcome.fire(fault);
         self.note(fault.to_owned());
     }
 
@@ -449,7 +439,7 @@ impl World {
         let Some(leader) = leader else { return };
         let inventory = leader.view.as_ref().unwrap_or(state);
         let actions = leader.engine.step(Now(now), wall(leader.host, &skew, now), inventory, event);
-        self.steps += 1;
+        self.outcome.steps += 1;
         for action in actions {
             self.perform(term, action);
         }
@@ -519,11 +509,11 @@ impl World {
     }
 
     pub fn tell_laws(&mut self, fact: &Fact) {
-        if self.broken.is_none() {
+        if self.outcome.broken.is_none() {
             let mut laws = std::mem::take(&mut self.laws);
             if let Err(broken) = laws.check(self, fact) {
                 self.note(format!("BROKEN {broken}"));
-                self.broken = Some(broken);
+                self.outcome.broken = Some(broken);
             }
             self.laws = laws;
         }

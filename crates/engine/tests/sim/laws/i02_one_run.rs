@@ -11,8 +11,8 @@ impl Law for OneRun {
 
     fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
-            Fact::Began { host, .. } if world.hosts[*host].runs.len() > 1 => {
-                let runs: Vec<_> = world.hosts[*host].runs.iter().map(|r| (r.attempt, r.phase)).collect();
+            Fact::Began { host, .. } if world.hosts[*host].executor.runs.len() > 1 => {
+                let runs: Vec<_> = world.hosts[*host].executor.runs.iter().map(|r| (r.attempt, r.phase)).collect();
                 Err(format!("{} runs {runs:?} at once", world.hosts[*host].name))
             }
             _ => Ok(()),

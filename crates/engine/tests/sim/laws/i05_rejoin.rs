@@ -34,7 +34,7 @@ impl Law for Rejoin {
             state
         });
         let members: BTreeMap<_, _> = all()
-            .filter(|h| *h == ME || world.hosts[*h].gossip_report.is_some())
+            .filter(|h| *h == ME || world.hosts[*h].gossip_view.report.is_some())
             .map(|h| (name(h), address(h)))
             .collect();
         if members != self.last {

@@ -43,7 +43,7 @@ impl Law for LeaderReach {
                 }
             }
             Fact::Told { term, event: EngineEvent::Reach { node, by, line } }
-                if world.hosts[world.host_of(*node)].gossip_report.is_some() =>
+                if world.hosts[world.host_of(*node)].gossip_view.report.is_some() =>
             {
                 self.reports.insert((*term, *node, *by), (*line == Reachability::Reachable, world.now));
             }

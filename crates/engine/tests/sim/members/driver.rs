@@ -129,7 +129,7 @@ impl World {
         }
         let clock = if hasty { now * 11 } else { now };
         let step = lead.roles.step(Now(clock), &believed, &seen, &up);
-        self.steps += 1;
+        self.outcome.steps += 1;
         let Some(step) = step else { return };
         self.trace(|_| format!("{} does {step:?}", NAMES[at]));
         self.judge(at, &step, &state, &truth, &config);

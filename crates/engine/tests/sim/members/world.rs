@@ -5,15 +5,15 @@ use super::manager_service::{Config, Item, Lead, Log, Payload, SimManagerService
 use super::options::Options;
 use super::planted::Planted;
 use crate::rng::Rng;
+use crate::search::Outcome;
 use remoor_engine::RoleStep;
 use remoor_model::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub const BEAT_MS: u64 = 500;
 /// A member that received a message from a leader within this time votes for no other candidate.
 const LEASE_MS: u64 = 1_000;
-const TRACE_MAX: usize = 80;
 pub const NAMES: [&str; 7] = ["m1", "m2", "m3", "w1", "w2", "w3", "w4"];
 
 pub struct Host {
@@ -110,10 +110,7 @@ pub struct World {
     /// Since when nothing has changed although an orphan should be removed; used by the law of
     /// orphans.
     pub stuck: Option<((u64, usize), u64)>,
-    pub fired: BTreeMap<&'static str, u64>,
-    pub trace: VecDeque<String>,
-    pub broken: Option<String>,
-    pub steps: u64,
+    pub outcome: Outcome,
 }
 
 impl World {
@@ -138,10 +135,7 @@ impl World {
             logs: 0,
             calm_since: None,
             stuck: None,
-            fired: BTreeMap::new(),
-            trace: VecDeque::new(),
-            broken: None,
-            steps: 0,
+            outcome: Outcome::default(),
         };
         world.create_cluster();
         world.schedule(BEAT_MS, Due::Beat);
@@ -231,29 +225,26 @@ impl World {
     }
 
     pub fn fire(&mut self, what: &'static str) {
-        *self.fired.entry(what).or_default() += 1;
+        self.outcome.fire(what);
         self.trace(|_| what.to_owned());
     }
 
     pub fn trace(&mut self, what: impl FnOnce(&Self) -> String) {
         if self.options.trace {
             let line = format!("{:>7} {}", self.now, what(self));
-            self.trace.push_back(line);
-            if self.trace.len() > TRACE_MAX {
-                self.trace.pop_front();
-            }
+            self.outcome.note(line);
         }
     }
 
     /// Records a broken law. With a planted bug only the law of this bug counts.
     pub fn breaks(&mut self, law: &str, what: impl FnOnce() -> String) {
-        if self.broken.is_none() && self.options.law().is_none_or(|only| only == law) {
-            self.broken = Some(format!("{law}: {}", what()));
+        if self.outcome.broken.is_none() && self.options.law().is_none_or(|only| only == law) {
+            self.outcome.broken = Some(format!("{law}: {}", what()));
         }
     }
 
     pub fn run_until(&mut self, end: u64) {
-        while self.broken.is_none() {
+        while self.outcome.broken.is_none() {
             match self.queue.first_key_value() {
                 Some(((at, _), _)) if *at <= end => {}
                 _ => break,
