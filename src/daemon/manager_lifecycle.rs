@@ -22,7 +22,7 @@ use crate::agent::{self, AgentState};
 use crate::manager::{ManagerContext, Sponsors, wall};
 use crate::telemetry::Registry;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
 use axum::routing::post;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::join::PeerInfo;
@@ -562,9 +562,10 @@ async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: AgentState)
 async fn manage(
     State(manage): State<ManagerLifecycle>,
     caller: Caller,
-    Json(order): Json<ManageRequest>,
+    request: Request,
 ) -> Result<axum::Json<ManageReply>, ApiFailure> {
     manage.judge(&caller)?;
+    let Json(order): Json<ManageRequest> = Json::from_request(request, &()).await?;
     manage.check_order(&order)?;
     let Ok(mut now) = manage.state.clone().try_lock_owned() else {
         return Err(ApiFailure::new(Code::Retry, "the manager service is being started or stopped on this node"));

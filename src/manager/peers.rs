@@ -3,6 +3,7 @@
 
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::wire::SMALL_BODY_MAX;
 use remoor_model::{NodeId, RaftId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -83,8 +84,9 @@ impl Peers {
     }
 
     /// The client for exactly this node at exactly this address, without regard to known addresses.
+    /// The node need not be a manager, so only a small answer is accepted.
     pub fn node(&self, id: NodeId, addr: &str) -> Client {
-        self.pooled_client((addr.to_owned(), Some(id)))
+        self.pooled_client((addr.to_owned(), Some(id))).with_answer_max(SMALL_BODY_MAX)
     }
 
     /// Whether it is known which node has this Raft id.

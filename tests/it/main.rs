@@ -1,6 +1,7 @@
 //! The binary of all integration tests, which test several modules together. Unit tests are next to
 //! the code of their module.
 
+mod budget;
 mod disaster;
 mod epochs;
 mod examples;

@@ -10,6 +10,7 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::join::JOIN_PATH;
 use remoor_cluster::rpc::position::POSITION_PATH;
 use remoor_cluster::rpc::wire::{ApiFailure, Code};
+use remoor_model::Node;
 use std::sync::Arc;
 
 /// The callers that a path is for.
@@ -60,6 +61,15 @@ fn judge(shared: &ManagerContext, caller: &Caller, door: Audience) -> Result<(),
         Audience::Raft if matches!(caller, Caller::Node { .. }) => Ok(()),
         Audience::Raft => Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this")),
     }
+}
+
+/// Whether this node counts as a manager before anything of its message was read. Any other node
+/// only asks what became of its Raft id, which takes a short message.
+pub(super) fn counts_as_manager(shared: &ManagerContext, caller: &Caller) -> bool {
+    let Caller::Node { id, key, .. } = caller else { return false };
+    let inventory = shared.inventory();
+    let node = inventory.node(*id).filter(|node| node.spec.public_key == *key);
+    node.is_some_and(Node::manages) || shared.sponsors.is_known_manager(*id) || shared.sponsors.is_initial_manager(*id)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::super::members::HEARD_MS;
 use super::super::{CaPair, ManagerContext, RaftIdStatus, examine, gossip_key, wall};
+use super::authorization::counts_as_manager;
 use super::{Actor, check_node_key, manager, member, not_removed, pending, propose, tokens};
-use axum::extract::{Path, State};
+use axum::extract::{FromRequest, Path, Request, State};
 use remoor_cluster::raft::{CLAIM, RaftError, RaftStatus};
 use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
 use remoor_cluster::rpc::ca::{self, Validity};
@@ -26,8 +27,10 @@ pub async fn raft(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(kind): Path<String>,
-    Raw(body): Raw,
+    request: Request,
 ) -> Result<Vec<u8>, ApiFailure> {
+    let most = if counts_as_manager(&shared, &caller) { wire::LARGE_BODY_MAX } else { wire::SMALL_BODY_MAX };
+    let body = wire::read_bounded(request.into_body(), most).await?;
     let sender = shared.raft.sender(&body).map_err(raft_failure)?;
     raft_peer(&shared, &caller, sender.from)?;
     shared.raft.admit(&sender).await.map_err(raft_failure)?;
@@ -316,9 +319,10 @@ impl JoinService {
 pub async fn join(
     State(desk): State<Arc<JoinService>>,
     from: PeerAddr,
-    Json(request): Json<JoinRequest>,
+    request: Request,
 ) -> Result<axum::Json<JoinReply>, ApiFailure> {
     desk.limit.admit(from)?;
+    let Json(request): Json<JoinRequest> = Json::from_request(request, &()).await?;
     let shared = &desk.parts.shared;
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {

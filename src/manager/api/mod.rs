@@ -85,7 +85,7 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .with_state(shared.clone());
     let inner = Router::new()
         .route("/v1/raft/state", get(state::state))
-        .route("/raft/{kind}", post(member::raft).layer(wire::large_body()))
+        .route("/raft/{kind}", post(member::raft))
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
         .route("/manager/v1/reach/{node}", get(reachability::ask).post(reachability::report))
         .route("/manager/v1/examine/{node}", get(reachability::examine))
@@ -95,13 +95,14 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
-        .route(remoor_cluster::rpc::leave::LEAVE_PATH, post(leave::leave))
-        .route(CA_PATH, post(keys::trusted_cas))
+        .route(remoor_cluster::rpc::leave::LEAVE_PATH, post(leave::leave).layer(wire::small_body()))
+        .route(CA_PATH, post(keys::trusted_cas).layer(wire::small_body()))
         .with_state(shared.clone());
     let join = Router::new()
         .route(remoor_cluster::rpc::join::JOIN_PATH, post(member::join))
         .route(RENEW_PATH, post(renew::renew))
         .route(GOSSIP_KEYS_PATH, post(keys::gossip_keys))
+        .layer(wire::small_body())
         .with_state(desk);
     let all = v1.merge(inner).merge(join);
     wire::finish(all.layer(axum::middleware::from_fn_with_state(shared, authorization::admit)))

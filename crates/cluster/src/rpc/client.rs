@@ -4,12 +4,13 @@
 //! The client repeats a request only while it is certain that the server has not received it. A
 //! Raft message may be sent once more, because Raft tolerates duplicates.
 
+use super::body::{self, BodyError};
 use super::connect::{self, ClientTarget, NegotiatedConnection, RaftStream, Sender};
 use super::raft_stream;
 use super::tls::ClientTls;
 use super::wire::{ApiFailure, BEHALF, BEHALF_KEY, Code, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, header};
 use remoor_model::NodeId;
@@ -89,6 +90,7 @@ impl ApiError {
 pub struct Client {
     shared: Arc<ClientShared>,
     timeout: Duration,
+    answer_max: usize,
     behalf: Option<(Arc<str>, Option<Arc<str>>)>,
 }
 
@@ -139,6 +141,7 @@ impl Client {
                 no_raft_streams_since: Mutex::default(),
             }),
             timeout: REQUEST_WITHIN,
+            answer_max: LARGE_BODY_MAX,
             behalf: None,
         }
     }
@@ -147,6 +150,11 @@ impl Client {
     /// last byte of the answer.
     pub fn with_timeout(&self, within: Duration) -> Self {
         Self { timeout: within, ..self.clone() }
+    }
+
+    /// The same daemon and connections. An answer of more than `most` bytes is a protocol error.
+    pub fn with_answer_max(&self, most: usize) -> Self {
+        Self { answer_max: most, ..self.clone() }
     }
 
     /// The same daemon and connections. Requests carry the name of the caller on whose behalf they
@@ -326,10 +334,12 @@ impl Client {
     }
 
     async fn collect(&self, response: Response<Incoming>) -> Result<Bytes, ApiError> {
-        let limited = Limited::new(response.into_body(), LARGE_BODY_MAX);
-        match limited.collect().await {
-            Ok(body) => Ok(body.to_bytes()),
-            Err(e) => Err(self.broken_connection(e.as_ref())),
+        match body::receive(response.into_body(), self.answer_max).await {
+            Ok(body) => Ok(body),
+            Err(BodyError::TooLong) => {
+                Err(self.protocol(format!("the answer has more than {} bytes", self.answer_max)))
+            }
+            Err(BodyError::Broken(e)) => Err(self.broken_connection(&e)),
         }
     }
 

@@ -223,3 +223,23 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Connections on which a test sends arbitrary bytes.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use super::*;
+    use std::net::IpAddr;
+
+    /// Opens a connection from `from` to the server at `addr`. After the handshake nothing was sent.
+    pub async fn open(
+        addr: &str,
+        tls: &ClientTls,
+        from: IpAddr,
+    ) -> std::io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
+        let to: std::net::SocketAddr = addr.parse().map_err(std::io::Error::other)?;
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let name = ServerName::try_from(ANY_NODE).map_err(std::io::Error::other)?;
+        TlsConnector::from(tls.current()).connect(name, socket.connect(to).await?).await
+    }
+}

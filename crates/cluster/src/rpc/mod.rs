@@ -34,6 +34,7 @@ pub mod verify; // verification of server certificates
 pub mod view; // answers of `/v1`
 pub mod wire; // error body, extractors, event streams
 
+mod body; // receives bodies within their limit
 mod private_file;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 
 use super::caller::{Caller, PeerAddr};
 use super::server::answer;
-use super::wire::{self, BODY_MAX, LARGE_BODY_MAX};
+use super::wire::{self, LARGE_BODY_MAX, SMALL_BODY_MAX};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, header};
@@ -100,7 +100,7 @@ async fn read_rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize
 
 /// Maximum message size on a connection that has its own threads, or on any other.
 fn message_size_max(placed: bool) -> usize {
-    if placed { LARGE_BODY_MAX } else { BODY_MAX }
+    if placed { LARGE_BODY_MAX } else { SMALL_BODY_MAX }
 }
 
 /// Serves one connection until it ends, is silent for `idle`, or `stop` becomes true between two

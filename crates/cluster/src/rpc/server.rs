@@ -11,7 +11,7 @@ use super::renew::RENEW_PATH;
 use super::tls::{JudgedChain, ServerTls};
 use super::wire::{ApiFailure, Code};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
@@ -24,14 +24,15 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Maximum bytes that are read and discarded from a client whose handshake failed, so that it
-/// receives the TLS alert.
+/// Maximum bytes that are read and discarded from a client whose handshake failed or whose body was
+/// refused, so that it receives the TLS alert or the answer.
 const LINGER_BYTES_MAX: u64 = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 /// Maximum headers of a request, and their maximum size in bytes.
@@ -233,7 +234,7 @@ async fn handshake(
         Ok(Ok(stream)) => stream,
         Ok(Err((error, tcp))) => {
             tracing::debug!(%addr, %error, "TLS handshake failed");
-            linger(tcp).await;
+            linger(&mut { tcp }).await;
             return None;
         }
         Err(_) => {
@@ -257,12 +258,12 @@ async fn handshake(
     }
 }
 
-/// Closing a socket with unread bytes resets it, and the client would not receive the TLS alert. So
-/// read for a moment.
-async fn linger(mut tcp: TcpStream) {
+/// Closing a socket with unread bytes resets it, and the client would not receive the last bytes
+/// sent to it. So read for a moment.
+async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let drain = async {
-        tcp.shutdown().await?;
-        tokio::io::copy(&mut tcp.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
     };
     // The connection ends in any case.
     let _ = tokio::time::timeout(LINGER, drain).await;
@@ -271,7 +272,7 @@ async fn linger(mut tcp: TcpStream) {
 /// Serves the requests of one connection, one after the other, until it ends or `stop` becomes
 /// true.
 pub(super) async fn serve_connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     caller: Caller,
     peer: PeerAddr,
@@ -279,26 +280,34 @@ pub(super) async fn serve_connection(
     mut stop: watch::Receiver<bool>,
 ) {
     let inner = TowerToHyperService::new(router);
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+    // Whether the last request has a body, which may have been refused before its end.
+    let has_body = AtomicBool::new(false);
+    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+        has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
         let (inner, caller) = (inner.clone(), caller.clone());
         async move { Ok::<_, Infallible>(answer(inner, request.map(Body::new), caller, peer).await) }
     });
-    let mut connection = pin!(
-        hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(header)
-            .max_headers(HEADERS_MAX)
-            .max_buf_size(HEADER_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service)
-    );
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        // A closed channel means that the server is gone, which is also a reason to stop.
-        _ = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = {
+        let mut connection = pin!(
+            hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(header)
+                .max_headers(HEADERS_MAX)
+                .max_buf_size(HEADER_BYTES_MAX)
+                .serve_connection(TokioIo::new(&mut stream), service)
+        );
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            // A closed channel means that the server is gone, which is also a reason to stop.
+            _ = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
+    if ended.is_ok() && has_body.load(Ordering::Relaxed) {
+        linger(&mut stream).await;
+    }
     log_connection_end(&peer, ended);
 }
 

@@ -2,9 +2,12 @@
 //! extractors that answer a bad request in the same form. The answers themselves, with their source
 //! and age, are in `view`.
 
+pub use super::body::{BODY_MAX, LARGE_BODY_MAX, SMALL_BODY_MAX, large_body, read_bounded, small_body};
+
+use super::body::BodyLimit;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::extract::{FromRequest, Request};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use remoor_model::Wall;
@@ -22,18 +25,12 @@ use tokio::sync::mpsc;
 pub const NO_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
                                   ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
 
-/// Maximum size of a request body in bytes, unless a route sets another.
-pub const BODY_MAX: usize = 2 << 20;
 /// Header of a request that a manager forwards: the name of the original caller.
 pub const BEHALF: &str = "remoor-on-behalf-of";
 /// Header with the original operator's key in hex, so that a revoked key can be rejected.
 pub const BEHALF_KEY: &str = "remoor-on-behalf-of-key";
-/// Maximum size of Raft messages and blobs in bytes; also the maximum answer that a client accepts.
-pub const LARGE_BODY_MAX: usize = 64 << 20;
 /// Maximum characters of an unknown key that are repeated in an answer.
 const KEY_CHARS_MAX: usize = 64;
-/// Maximum time for a request body to arrive.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// Interval at which an event stream sends an empty line, as a sign of life.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 
@@ -298,42 +295,13 @@ pub struct Raw(pub Bytes);
 impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = ApiFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiFailure> {
-        match tokio::time::timeout(BODY_WITHIN, Bytes::from_request(request, state)).await {
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(ApiFailure::new(Code::TooLarge, "the request's body is larger than this endpoint accepts"))
-            }
-            Ok(Err(rejection)) => Err(ApiFailure::new(Code::BadRequest, rejection.body_text())),
-            Err(_) => Err(late_body()),
-        }
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiFailure> {
+        let most = request.extensions().get().map_or(BODY_MAX, |limit: &BodyLimit| limit.0);
+        read_bounded(request.into_body(), most).await.map(Self)
     }
 }
 
-/// Reads a body of at most `most` bytes within the usual time limit, for a handler that forwards a
-/// request.
-pub async fn read_bounded(body: Body, most: usize) -> Result<Bytes, ApiFailure> {
-    match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, most)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => {
-            let text = format!("the request's body is incomplete or larger than {most} bytes");
-            Err(ApiFailure::new(Code::TooLarge, text))
-        }
-        Err(_) => Err(late_body()),
-    }
-}
-
-fn late_body() -> ApiFailure {
-    ApiFailure::new(Code::Timeout, format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs()))
-}
-
-/// The body limit for routes that accept Raft messages or blobs: `.layer(large_body())`.
-pub fn large_body() -> DefaultBodyLimit {
-    DefaultBodyLimit::max(LARGE_BODY_MAX)
-}
-
-/// Sets a router's default body limit (a route's own [`large_body`] has priority) and answers all
-/// other requests with errors.
+/// Answers requests that no route of the router accepts with errors.
 pub fn finish(router: Router) -> Router {
     let no_such = |method: Method, uri: Uri| async move {
         ApiFailure::new(Code::NotFound, format!("no such endpoint: {method} {}", uri.path()))
@@ -341,7 +309,7 @@ pub fn finish(router: Router) -> Router {
     let wrong_method = |method: Method, uri: Uri| async move {
         ApiFailure::new(Code::MethodNotAllowed, format!("{} does not accept {method}", uri.path()))
     };
-    router.fallback(no_such).method_not_allowed_fallback(wrong_method).layer(DefaultBodyLimit::max(BODY_MAX))
+    router.fallback(no_such).method_not_allowed_fallback(wrong_method)
 }
 
 /// An answer with one JSON value per line for as long as the sender exists, and an empty line every
@@ -400,12 +368,6 @@ mod tests {
         assert_eq!(parse_strict::<InviteRequest>(b"{}").unwrap_err().code, Code::BadRequest, "a name is required");
         let long = format!("{{\"{}\": 1}}", "x".repeat(9_999));
         assert!(of(&long).unwrap_err().message.len() < 500);
-    }
-
-    #[tokio::test]
-    async fn a_body_that_is_passed_on_has_a_bound() {
-        assert_eq!(read_bounded(Body::from("1234"), 4).await.unwrap(), "1234");
-        assert_eq!(read_bounded(Body::from("12345"), 4).await.unwrap_err().code, Code::TooLarge);
     }
 
     #[test]

@@ -24,7 +24,7 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
     let cluster = Cluster::new("c1");
     let server = Server::start(&cluster.node(1), wire::finish(raft()), ServerLimits::default()).await;
     let client = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
-    for body in [&b""[..], b"x", &vec![b'y'; 1 << 20]] {
+    for body in [&b""[..], b"x", &vec![b'y'; wire::SMALL_BODY_MAX]] {
         let said = client.send_raft_message("append", body.to_vec()).await.unwrap();
         assert_eq!(said, client.post_bytes("/raft/append", Bytes::copy_from_slice(body)).await.unwrap());
         assert_eq!(said, [b"append of 7: ", body].concat());
@@ -41,7 +41,7 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
         }
     }
     let refused = client
-        .send_raft_message("append", vec![b'y'; 3 << 20])
+        .send_raft_message("append", vec![b'y'; 2 * wire::SMALL_BODY_MAX])
         .await
         .expect_err("too long for a connection without its own threads");
     assert!(refused.maybe_done(), "{refused}");
