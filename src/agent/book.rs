@@ -61,6 +61,8 @@ pub struct PeerBook {
     pub peers: Vec<PeerInfo>,
     /// The peers that are managers or will become one: not all of them answer `/agent/v1` yet.
     pub managers: Vec<PeerInfo>,
+    /// The gossip addresses of `peers`.
+    gossip: BTreeMap<NodeName, SocketAddr>,
 }
 
 impl PeerBook {
@@ -77,11 +79,12 @@ impl PeerBook {
             );
         }
         let (peers, managers) = saved.or_default();
-        Ok(Self { path, peers, managers })
+        Ok(Self { path, gossip: gossip_addresses(&peers), peers, managers })
     }
 
     pub fn update(&mut self, peers: Vec<PeerInfo>, managers: Vec<PeerInfo>) -> Result<(), DiskError> {
         (self.peers, self.managers) = (peers, managers);
+        self.gossip = gossip_addresses(&self.peers);
         let bytes = serde_json::to_vec_pretty(&(&self.peers, &self.managers)).unwrap_or_default();
         atomic_write(&self.path, &bytes, 0o600)
     }
@@ -96,14 +99,17 @@ impl PeerBook {
         by: GenerationSeq,
         known: GenerationSeq,
     ) -> bool {
-        let listed = self.peers.iter().find(|peer| peer.name == *name);
-        signed && by <= known && listed.is_some_and(|peer| peer.gossip_addr.parse() == Ok(addr))
+        signed && by <= known && self.gossip.get(name) == Some(&addr)
     }
 
     /// Gossip addresses by node name.
     pub fn addresses(&self) -> BTreeMap<NodeName, Vec<SocketAddr>> {
-        self.peers.iter().filter_map(|p| Some((p.name.clone(), vec![p.gossip_addr.parse().ok()?]))).collect()
+        self.gossip.iter().map(|(name, addr)| (name.clone(), vec![*addr])).collect()
     }
+}
+
+fn gossip_addresses(peers: &[PeerInfo]) -> BTreeMap<NodeName, SocketAddr> {
+    peers.iter().filter_map(|peer| Some((peer.name.clone(), peer.gossip_addr.parse().ok()?))).collect()
 }
 
 #[cfg(test)]

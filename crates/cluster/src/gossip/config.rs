@@ -77,6 +77,9 @@ pub struct GossipTiming {
     pub isolated_max: Duration,
     /// Minimum time between two dials of one node, even with nudges.
     pub nudge_spacing: Duration,
+    /// Minimum time between two looks of the rejoin loop at all nodes. Changes of the membership
+    /// within it are handled as one.
+    pub change_spacing: Duration,
     /// Interval at which addresses seen in use are written to the cache.
     pub cache_interval: Duration,
 }
@@ -109,6 +112,7 @@ impl Default for GossipTiming {
             isolated_min: Duration::from_secs(1),
             isolated_max: Duration::from_secs(60),
             nudge_spacing: Duration::from_secs(5),
+            change_spacing: Duration::from_secs(1),
             cache_interval: Duration::from_secs(300),
         }
     }

@@ -216,7 +216,7 @@ impl GossipState {
     }
 
     fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), RecordRejection> {
-        if self.is_unchanged(name, addr, meta) {
+        if self.is_verified(&self.view(), name, addr, meta) {
             return Ok(());
         }
         let judgement = self.judge.judge(name, addr, meta);
@@ -255,8 +255,9 @@ impl GossipState {
         answer
     }
 
-    /// Whether the same bytes from the same address were already verified with the same key.
-    fn is_unchanged(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> bool {
+    /// Whether the same bytes from the same address were already verified with the key that the
+    /// node has now. Another judgement would be the same.
+    pub fn is_verified(&self, view: &MembershipView, name: &NodeName, addr: SocketAddr, meta: &[u8]) -> bool {
         if *name == self.judge.me {
             return false;
         }
@@ -264,7 +265,7 @@ impl GossipState {
             super::KeyLookup::Known(key) => key,
             super::KeyLookup::Unknown | super::KeyLookup::Removed => return false,
         };
-        self.view().get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
+        view.get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
     }
 }
 

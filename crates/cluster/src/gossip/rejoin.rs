@@ -7,16 +7,54 @@ pub mod netlink;
 pub mod plan;
 
 use super::config::GossipTiming;
+use super::error::GossipError;
 use super::handle::Gossip;
 use cache::Addresses;
 use plan::DialState;
 use remoor_model::NodeName;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
+
+/// What the loop needs of the member of gossip.
+pub trait DialledNetwork: Clone + Send + Sync + 'static {
+    /// This node's own address.
+    fn own_address(&self) -> SocketAddr;
+    /// The address of each live member, and whether its signature verifies.
+    fn live_addresses(&self) -> Vec<(NodeName, SocketAddr, bool)>;
+    /// Whether the node is a live member.
+    fn is_live(&self, name: &NodeName) -> bool;
+    /// Changes whenever a member came or went.
+    fn follow_changes(&self) -> watch::Receiver<u64>;
+    /// Exchanges state with the member at `addr`.
+    fn dial(&self, addr: SocketAddr) -> impl Future<Output = Result<(), GossipError>> + Send;
+}
+
+impl DialledNetwork for Gossip {
+    fn own_address(&self) -> SocketAddr {
+        self.addr()
+    }
+
+    fn live_addresses(&self) -> Vec<(NodeName, SocketAddr, bool)> {
+        self.addresses()
+    }
+
+    fn is_live(&self, name: &NodeName) -> bool {
+        self.has_member(name)
+    }
+
+    fn follow_changes(&self) -> watch::Receiver<u64> {
+        self.changes()
+    }
+
+    async fn dial(&self, addr: SocketAddr) -> Result<(), GossipError> {
+        self.join(addr).await
+    }
+}
 
 /// The running loop. It stops when dropped; drop it before the member leaves. Dials under way end
 /// by their own timeout.
@@ -39,11 +77,11 @@ impl RejoinLoop {
     ///
     /// A cache that cannot be read is logged and counts as empty. Must be called within a Tokio
     /// runtime.
-    pub fn new(gossip: Gossip, cache_path: PathBuf, me: NodeName, timing: GossipTiming) -> Self {
+    pub fn new(gossip: impl DialledNetwork, cache_path: PathBuf, me: NodeName, timing: GossipTiming) -> Self {
         let (known, changes) = watch::channel(None);
         let wake = Arc::new(Notify::new());
         let mut task = Task {
-            state: DialState::new(me, gossip.addr(), timing),
+            state: DialState::new(me, gossip.own_address(), timing),
             gossip,
             cache_path,
             stored: Addresses::new(),
@@ -75,8 +113,8 @@ impl RejoinLoop {
     }
 }
 
-struct Task {
-    gossip: Gossip,
+struct Task<M> {
+    gossip: M,
     cache_path: PathBuf,
     /// The content of the file.
     stored: Addresses,
@@ -86,7 +124,14 @@ struct Task {
     started: Instant,
 }
 
-impl Task {
+/// A reason to look at all nodes.
+enum Change {
+    Members,
+    Known,
+    Nudge,
+}
+
+impl<M: DialledNetwork> Task<M> {
     async fn run(&mut self) {
         match cache::load(&self.cache_path) {
             Ok(found) => self.stored = found,
@@ -105,31 +150,39 @@ impl Task {
                 }
             }
         }
-        let mut members = self.gossip.changes();
+        let mut members = self.gossip.follow_changes();
         // Ticks at once, which applies the loaded addresses.
-        let mut refresh = tokio::time::interval(self.state.timing.cache_interval);
+        let mut refresh = tokio::time::interval(self.state.timing().cache_interval);
         refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut dials: JoinSet<NodeName> = JoinSet::new();
+        self.update_members();
+        let mut rested = tokio::time::Instant::now();
         loop {
-            self.update_members();
+            self.state.set_address(self.gossip.own_address());
             self.dial(&mut dials);
             let wait = plan::next_ms(&self.state).map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
+            // A burst of changes is handled as one, because each costs a look at all nodes.
+            let change = async {
+                tokio::time::sleep_until(rested).await;
+                tokio::select! {
+                    changed = members.changed() => changed.map(|()| Change::Members),
+                    changed = self.known.changed() => changed.map(|()| Change::Known),
+                    () = self.wake.notified() => Ok(Change::Nudge),
+                }
+            };
             tokio::select! {
-                changed = members.changed() => {
-                    if changed.is_err() {
-                        return;
+                change = change => {
+                    let Ok(change) = change else { return };
+                    rested = tokio::time::Instant::now() + self.state.timing().change_spacing;
+                    match change {
+                        Change::Members => self.update_members(),
+                        Change::Known => {
+                            self.refresh_cache();
+                            self.nudge();
+                        }
+                        Change::Nudge => self.nudge(),
                     }
-                    self.update_members();
-                    self.nudge();
                 }
-                changed = self.known.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    self.refresh_cache();
-                    self.nudge();
-                }
-                () = self.wake.notified() => self.nudge(),
                 Some(ended) = dials.join_next() => if let Ok(name) = ended {
                     self.state.end(&name);
                 },
@@ -149,10 +202,11 @@ impl Task {
     }
 
     fn update_members(&mut self) {
-        self.state.my_addr = self.gossip.addr();
-        let members = self.gossip.members().into_iter().map(|m| (m.name, m.addr)).collect();
+        let members = self.gossip.live_addresses().into_iter().map(|(name, addr, _)| (name, addr)).collect();
         let (now, before) = (self.now_ms(), self.state.is_isolated());
-        self.state.set_members(now, members);
+        if self.state.set_members(now, members) {
+            self.nudge();
+        }
         match (before, self.state.is_isolated()) {
             (false, true) => tracing::warn!("no live peer is left"),
             (true, false) => tracing::info!("live peers found again"),
@@ -163,18 +217,23 @@ impl Task {
     fn dial(&mut self, dials: &mut JoinSet<NodeName>) {
         let mut dice = [0; 2];
         if getrandom::fill(&mut dice).is_ok() {
-            self.state.jitter_permille = u16::from_le_bytes(dice) % 1001;
+            self.state.set_jitter(u16::from_le_bytes(dice) % 1001);
         }
         let now = self.now_ms();
         for (name, addr) in plan::plan(now, &self.state) {
-            let first = !self.state.tries.contains_key(&name);
+            let first = self.state.tries(&name).is_none_or(|tries| !tries.dialled);
+            self.state.begin(now, &name);
+            // It may have come since the last look at all members.
+            if self.gossip.is_live(&name) {
+                self.state.end(&name);
+                continue;
+            }
             if first {
                 tracing::info!(node = %name, %addr, "dialling a missing node");
             }
-            self.state.begin(now, &name);
             let gossip = self.gossip.clone();
             dials.spawn(async move {
-                if let Err(error) = gossip.join(addr).await {
+                if let Err(error) = gossip.dial(addr).await {
                     tracing::debug!(node = %name, error = &error as &dyn std::error::Error, "missing node was not reached");
                 }
                 name
@@ -186,10 +245,11 @@ impl Task {
     /// anything.
     fn refresh_cache(&mut self) {
         let known = self.known.borrow_and_update().clone().unwrap_or_else(|| self.stored.clone());
-        let signed = self.gossip.members().into_iter().filter(|m| m.signed);
-        let seen: BTreeMap<_, _> = signed.map(|m| (m.name, m.addr)).collect();
+        let signed = self.gossip.live_addresses().into_iter().filter(|(_, _, signed)| *signed);
+        let seen: BTreeMap<_, _> = signed.map(|(name, addr, _)| (name, addr)).collect();
         let merged = cache::merge(&known, &seen, &self.stored);
-        self.state.known = merged.clone();
+        let now = self.now_ms();
+        self.state.set_known(now, merged.clone());
         if merged == self.stored {
             return;
         }
@@ -208,3 +268,7 @@ async fn sleep(wait: Option<Duration>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+#[path = "rejoin/loop_tests.rs"]
+mod tests;

@@ -49,6 +49,7 @@ fn timing() -> GossipTiming {
         isolated_min: Duration::from_millis(50),
         isolated_max: Duration::from_millis(500),
         nudge_spacing: Duration::from_millis(100),
+        change_spacing: Duration::from_millis(20),
         cache_interval: Duration::from_millis(100),
         ..GossipTiming::default()
     }

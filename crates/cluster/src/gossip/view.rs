@@ -38,6 +38,8 @@ struct Sighting {
 /// The live members and the state of the alarms.
 pub struct MembershipView {
     members: BTreeMap<NodeName, MemberEntry>,
+    /// How many of them the inventory does not know.
+    discovered: usize,
     alarms: Limiter,
     sighting: Option<Sighting>,
     /// Members whose current process also signs at another address: either the node moved, or a
@@ -58,6 +60,7 @@ impl MembershipView {
     pub fn new(timing: &GossipTiming) -> Self {
         Self {
             members: BTreeMap::new(),
+            discovered: 0,
             alarms: Limiter::new(timing.alarm_interval),
             sighting: None,
             moves: BTreeMap::new(),
@@ -72,7 +75,10 @@ impl MembershipView {
     pub fn put(&mut self, name: NodeName, entry: MemberEntry) -> Option<MemberEvent> {
         let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
         self.version += 1;
-        match self.members.insert(name.clone(), entry) {
+        self.discovered += usize::from(entry.key.is_none());
+        let old = self.members.insert(name.clone(), entry);
+        self.discovered -= old.as_ref().map_or(0, |old| usize::from(old.key.is_none()));
+        match old {
             None => {
                 self.population += 1;
                 Some(MemberEvent::Alive { name, addr, report, signed })
@@ -87,6 +93,7 @@ impl MembershipView {
         self.version += 1;
         self.moves.remove(name);
         let old = self.members.remove(name)?;
+        self.discovered -= usize::from(old.key.is_none());
         self.population += 1;
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
     }
@@ -107,6 +114,11 @@ impl MembershipView {
         self.members.iter().map(member).collect()
     }
 
+    /// The address of each live member, and whether its signature verifies.
+    pub fn addresses(&self) -> Vec<(NodeName, SocketAddr, bool)> {
+        self.members.iter().map(|(name, e)| (name.clone(), e.addr, e.signed)).collect()
+    }
+
     /// The names of all live members.
     pub fn names(&self) -> Vec<NodeName> {
         self.members.keys().cloned().collect()
@@ -119,7 +131,7 @@ impl MembershipView {
 
     /// Whether one more node that the inventory does not know may be admitted.
     pub fn has_room_for(&self, name: &NodeName) -> bool {
-        self.members.contains_key(name) || self.members.values().filter(|e| e.key.is_none()).count() < DISCOVERED_MAX
+        self.members.contains_key(name) || self.discovered < DISCOVERED_MAX
     }
 
     /// The event for a record with a bad signature, unless it is rate-limited.
@@ -298,5 +310,12 @@ mod tests {
         }
         assert!(!view.has_room_for(&"one-more".into()));
         assert!(view.has_room_for(&"n0".into()));
+        view.put("n0".into(), MemberEntry { key: Some([0; 32]), ..entry(0) });
+        assert!(view.has_room_for(&"one-more".into()), "the inventory has one of them now");
+        view.put("one-more".into(), entry(0));
+        view.put("one-more".into(), entry(1));
+        assert!(!view.has_room_for(&"another".into()), "an update takes no other place");
+        view.remove(&"n1".into());
+        assert!(view.has_room_for(&"another".into()));
     }
 }

@@ -9,13 +9,25 @@ use std::net::SocketAddr;
 /// Maximum dials under way at once.
 pub const PARALLEL_MAX: usize = 4;
 
+/// So many members dial one missing node at the full rate. In a larger cluster each member dials it
+/// less often, so that the rate of all of them together stays the same.
+const DIALLERS: usize = 16;
+/// The first dials of nodes that went missing together are this part of the wait apart, in
+/// permille. Multiples of the golden ratio are spread evenly.
+const GOLDEN_PERMILLE: u16 = 618;
+
 /// The recent dials of one missing node.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tries {
-    /// Start of the last dial, or of the isolation if that began later.
+    /// Start of the last dial. Before the first one: when the node went missing or the isolation
+    /// began.
     pub last_ms: u64,
     /// Dials since the node went missing, the isolation began, or the last nudge.
     pub count: u32,
+    /// Whether the node was dialled at `last_ms`.
+    pub dialled: bool,
+    /// 0 to 1000: spreads the dials of several nodes that begin to wait at the same moment.
+    pub jitter_permille: u16,
 }
 
 /// The wait of an isolated node doubles up to this factor of the minimum wait.
@@ -24,25 +36,36 @@ const DOUBLED_MAX: u64 = 4;
 /// soon after a cut of a minute, but does not dial often after one of hours.
 const ALONE_PART: u64 = 16;
 
+/// A missing node in the order of the dials: when it is due, its last dial, its name.
+type Due = (u64, Option<u64>, NodeName);
+
 /// The input of the decision. Times are monotonic milliseconds of this process.
+///
+/// A nudge and a change of the members, of the known nodes or of the own address consider all
+/// nodes. The loop makes them at most once in [`GossipTiming::change_spacing`]. A dial, its end,
+/// [`plan`] and [`next_ms`] consider the dialled nodes only.
 #[derive(Debug, Clone)]
 pub struct DialState {
-    pub me: NodeName,
-    pub my_addr: SocketAddr,
+    me: NodeName,
+    my_addr: SocketAddr,
     /// The nodes of the cluster and where they were seen, best address first.
-    pub known: BTreeMap<NodeName, Vec<SocketAddr>>,
+    known: BTreeMap<NodeName, Vec<SocketAddr>>,
     /// Live members, with or without this node.
-    pub members: BTreeMap<NodeName, SocketAddr>,
+    members: BTreeMap<NodeName, SocketAddr>,
+    /// The addresses of the members.
+    taken: BTreeSet<SocketAddr>,
     /// Dials under way.
-    pub dialling: BTreeSet<NodeName>,
-    pub tries: BTreeMap<NodeName, Tries>,
+    dialling: BTreeSet<NodeName>,
+    tries: BTreeMap<NodeName, Tries>,
+    /// The missing nodes that can be dialled, without those of `dialling`.
+    queue: BTreeSet<Due>,
     /// Time of the last nudge: an event that makes a dial worthwhile.
-    pub nudged_ms: Option<u64>,
+    nudged_ms: Option<u64>,
     /// When the last peer was lost. None while there are peers, and before there was one.
-    pub alone_since_ms: Option<u64>,
-    /// 0 to 1000; spreads the dials of isolated nodes that lost each other at the same moment.
-    pub jitter_permille: u16,
-    pub timing: GossipTiming,
+    alone_since_ms: Option<u64>,
+    /// 0 to 1000; spreads the dials of nodes that lost each other at the same moment.
+    jitter_permille: u16,
+    timing: GossipTiming,
 }
 
 impl DialState {
@@ -53,8 +76,10 @@ impl DialState {
             my_addr,
             known: BTreeMap::new(),
             members: BTreeMap::new(),
+            taken: BTreeSet::new(),
             dialling: BTreeSet::new(),
             tries: BTreeMap::new(),
+            queue: BTreeSet::new(),
             nudged_ms: None,
             alone_since_ms: None,
             jitter_permille: 500,
@@ -67,21 +92,76 @@ impl DialState {
         !self.members.keys().any(|name| *name != self.me)
     }
 
-    /// Updates the set of members.
-    pub fn set_members(&mut self, now_ms: u64, members: BTreeMap<NodeName, SocketAddr>) {
-        let before = self.is_isolated();
-        self.members = members;
+    /// The durations in force.
+    pub fn timing(&self) -> &GossipTiming {
+        &self.timing
+    }
+
+    /// The recent dials of a missing node, if there were any.
+    pub fn tries(&self, name: &NodeName) -> Option<Tries> {
+        self.tries.get(name).copied()
+    }
+
+    /// Sets the random number of the waits that begin now, 0 to 1000.
+    pub fn set_jitter(&mut self, permille: u16) {
+        self.jitter_permille = permille.min(1000);
+    }
+
+    /// Sets this node's own address, which is never dialled.
+    pub fn set_address(&mut self, addr: SocketAddr) {
+        if self.my_addr != addr {
+            self.my_addr = addr;
+            self.rebuild_queue();
+        }
+    }
+
+    /// Replaces the nodes of the cluster.
+    pub fn set_known(&mut self, now_ms: u64, known: BTreeMap<NodeName, Vec<SocketAddr>>) {
+        self.known = known;
+        self.spread_first_dials(now_ms);
+        self.rebuild_queue();
+    }
+
+    /// Updates the set of members. Returns true if an eighth of them are new: then a network may
+    /// have healed. A single node that returns to a large cluster says nothing about other nodes.
+    pub fn set_members(&mut self, now_ms: u64, members: BTreeMap<NodeName, SocketAddr>) -> bool {
+        let was_isolated = self.is_isolated();
+        let before = std::mem::replace(&mut self.members, members);
+        self.taken = self.members.values().copied().collect();
         let (known, members) = (&self.known, &self.members);
         self.tries.retain(|name, _| known.contains_key(name) && !members.contains_key(name));
         if !self.is_isolated() {
             self.alone_since_ms = None;
-        } else if !before {
+            self.spread_first_dials(now_ms);
+        } else if !was_isolated {
             self.alone_since_ms = Some(now_ms);
             // Restart the wait at its minimum, also for nodes that were dialled a minute ago or
             // never.
             for name in self.known.keys() {
-                self.tries.insert(name.clone(), Tries { last_ms: now_ms, count: 0 });
+                self.tries.insert(
+                    name.clone(),
+                    Tries { last_ms: now_ms, count: 0, dialled: false, jitter_permille: self.jitter_permille },
+                );
             }
+        }
+        self.rebuild_queue();
+        let came = self.members.keys().filter(|name| !before.contains_key(*name)).count();
+        came > 0 && came * 8 >= self.members.len()
+    }
+
+    /// In a large cluster, gives each missing node that was not dialled yet a time within the wait.
+    /// Otherwise all members would dial a failed node at the same moment, each with an exchange of
+    /// the whole state.
+    fn spread_first_dials(&mut self, now_ms: u64) {
+        if self.members.len() <= DIALLERS {
+            return;
+        }
+        let mut part = self.jitter_permille;
+        for name in self.known.keys().filter(|name| !self.members.contains_key(*name)) {
+            self.tries.entry(name.clone()).or_insert_with(|| {
+                part = (part + GOLDEN_PERMILLE) % 1000;
+                Tries { last_ms: now_ms, count: 0, dialled: false, jitter_permille: part }
+            });
         }
     }
 
@@ -91,52 +171,81 @@ impl DialState {
         for tries in self.tries.values_mut() {
             tries.count = 0;
         }
+        self.rebuild_queue();
     }
 
     /// Records that a planned dial has begun.
     pub fn begin(&mut self, now_ms: u64, name: &NodeName) {
+        let due = self.due(name);
+        self.queue.remove(&due);
         self.dialling.insert(name.clone());
-        let tries = self.tries.entry(name.clone()).or_default();
-        *tries = Tries { last_ms: now_ms, count: tries.count.saturating_add(1) };
+        let count = self.tries.get(name).map_or(0, |tries| tries.count).saturating_add(1);
+        let jitter_permille = self.jitter_permille;
+        self.tries.insert(name.clone(), Tries { last_ms: now_ms, count, dialled: true, jitter_permille });
     }
 
     /// Records that a dial has ended. Whether it succeeded shows in the members.
     pub fn end(&mut self, name: &NodeName) {
         self.dialling.remove(name);
+        if self.is_missing(name) {
+            let due = self.due(name);
+            self.queue.insert(due);
+        }
     }
 
-    /// The nodes that could be dialled, with an address and the time when each is due.
-    fn missing_nodes(&self) -> impl Iterator<Item = (&NodeName, SocketAddr, u64)> {
-        self.known.iter().filter_map(|(name, addrs)| {
-            if *name == self.me || self.members.contains_key(name) || self.dialling.contains(name) {
-                return None;
-            }
-            let taken: BTreeSet<_> = self.members.values().copied().chain([self.my_addr]).collect();
-            let free: Vec<_> = addrs.iter().copied().filter(|addr| !taken.contains(addr)).collect();
-            let tries = self.tries.get(name);
-            let turn = tries.map_or(0, |t| t.count as usize);
-            let addr = *free.get(turn % free.len().max(1))?;
-            Some((name, addr, tries.map_or(0, |t| self.due_ms(t))))
-        })
+    /// Whether the node could be dialled.
+    fn is_missing(&self, name: &NodeName) -> bool {
+        *name != self.me
+            && !self.members.contains_key(name)
+            && !self.dialling.contains(name)
+            && self.next_address(name).is_some()
+    }
+
+    /// The address for the next dial of a known node. Those that members use are left out.
+    fn next_address(&self, name: &NodeName) -> Option<SocketAddr> {
+        let addrs = self.known.get(name)?;
+        let free: Vec<_> =
+            addrs.iter().copied().filter(|addr| !self.taken.contains(addr) && *addr != self.my_addr).collect();
+        let turn = self.tries.get(name).map_or(0, |t| t.count as usize);
+        free.get(turn % free.len().max(1)).copied()
+    }
+
+    fn rebuild_queue(&mut self) {
+        self.queue = self.known.keys().filter(|name| self.is_missing(name)).map(|name| self.due(name)).collect();
+    }
+
+    fn due(&self, name: &NodeName) -> Due {
+        #[cfg(test)]
+        tests::count_consideration();
+        match self.tries.get(name) {
+            None => (0, None, name.clone()),
+            Some(tries) => (self.due_ms(tries), Some(tries.last_ms), name.clone()),
+        }
     }
 
     fn due_ms(&self, tries: &Tries) -> u64 {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
         let isolated = self.is_isolated();
+        // With peers: the wait of this node's share of the dials, and a part of it before the first.
+        let shared = |wait: std::time::Duration| {
+            let crowd = self.members.len().max(DIALLERS) as u64;
+            let part = if tries.dialled { 1000 } else { u64::from(tries.jitter_permille) };
+            ms(wait).saturating_mul(crowd) / DIALLERS as u64 * part / 1000
+        };
         let wait = if isolated {
             let alone = tries.last_ms.saturating_sub(self.alone_since_ms.unwrap_or(0));
             let most = max.min((alone / ALONE_PART).max(DOUBLED_MAX * min));
             let doubled = min.saturating_mul(1 << tries.count.min(20)).min(most);
             // Between half and all of it, so that the maximum holds for any jitter.
-            doubled / 2 + doubled / 2 * u64::from(self.jitter_permille.min(1000)) / 1000
+            doubled / 2 + doubled / 2 * u64::from(tries.jitter_permille) / 1000
         } else {
-            ms(self.timing.rejoin_interval)
+            shared(self.timing.rejoin_interval)
         };
         let due = tries.last_ms.saturating_add(wait);
         match self.nudged_ms {
             Some(nudged) if nudged > tries.last_ms => {
-                let spacing = if isolated { min } else { ms(self.timing.nudge_spacing) };
+                let spacing = if isolated { min } else { shared(self.timing.nudge_spacing) };
                 due.min(nudged.max(tries.last_ms.saturating_add(spacing)))
             }
             _ => due,
@@ -147,10 +256,9 @@ impl DialState {
 /// The dials to begin at `now_ms`, the longest waiting first. Together with those under way at most
 /// [`PARALLEL_MAX`].
 pub fn plan(now_ms: u64, state: &DialState) -> Vec<(NodeName, SocketAddr)> {
-    let mut due: Vec<_> = state.missing_nodes().filter(|(_, _, due)| *due <= now_ms).collect();
-    due.sort_by_key(|(name, _, _)| state.tries.get(*name).map(|t| t.last_ms));
-    due.truncate(PARALLEL_MAX.saturating_sub(state.dialling.len()));
-    due.into_iter().map(|(name, addr, _)| (name.clone(), addr)).collect()
+    let due = state.queue.iter().take_while(|(due, _, _)| *due <= now_ms);
+    let dials = due.filter_map(|(_, _, name)| Some((name.clone(), state.next_address(name)?)));
+    dials.take(PARALLEL_MAX.saturating_sub(state.dialling.len())).collect()
 }
 
 /// When [`plan`] may return something again if nothing else happens. None: no node is missing, or
@@ -159,7 +267,7 @@ pub fn next_ms(state: &DialState) -> Option<u64> {
     if state.dialling.len() >= PARALLEL_MAX {
         return None;
     }
-    state.missing_nodes().map(|(_, _, due)| due).min()
+    state.queue.first().map(|(due, _, _)| *due)
 }
 
 #[cfg(test)]

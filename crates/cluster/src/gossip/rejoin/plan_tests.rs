@@ -2,6 +2,34 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::cell::Cell;
+
+thread_local! {
+    static CONSIDERED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts that the plan considered one node.
+pub fn count_consideration() {
+    CONSIDERED.set(CONSIDERED.get() + 1);
+}
+
+/// How many nodes the plan considered while `work` ran in this thread.
+pub fn count_work(work: impl FnOnce()) -> u64 {
+    let before = CONSIDERED.get();
+    work();
+    CONSIDERED.get() - before
+}
+
+/// A state that knows `count` nodes, of which the first `live` are members.
+fn create_state(count: usize, live: usize) -> DialState {
+    let name = |n: usize| NodeName(format!("w{n:04}"));
+    let place = |n: usize| SocketAddr::from(([10, 1, (n / 250) as u8, (n % 250) as u8], 7946));
+    let mut state = DialState::new("w0000".into(), place(0), GossipTiming::default());
+    state.set_known(0, (0..count).map(|n| (name(n), vec![place(n)])).collect());
+    state.set_members(0, (0..count).map(|n| (name(n), place(n))).collect());
+    state.set_members(0, (0..live).map(|n| (name(n), place(n))).collect());
+    state
+}
 
 fn addr(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 7946))
@@ -10,9 +38,9 @@ fn addr(last: u8) -> SocketAddr {
 /// A state whose node is at .100; the named nodes are known at .1, .2, ...
 fn state(known: &[&str]) -> DialState {
     let mut state = DialState::new("me".into(), addr(100), GossipTiming::default());
-    state.jitter_permille = 1000;
+    state.set_jitter(1000);
     let known = known.iter().zip(1..).map(|(name, n)| (NodeName::from(*name), vec![addr(n)]));
-    state.known = known.chain([("me".into(), vec![addr(100)])]).collect();
+    state.set_known(0, known.chain([("me".into(), vec![addr(100)])]).collect());
     state
 }
 
@@ -102,7 +130,7 @@ fn the_wait_is_short_again_when_there_was_a_peer() {
 fn jitter_only_shortens_the_wait_and_by_half_at_most() {
     for (jitter, due) in [(0, 500), (500, 750), (1000, 1000), (u16::MAX, 1000)] {
         let mut state = state(&["a"]);
-        state.jitter_permille = jitter;
+        state.set_jitter(jitter);
         members(&mut state, 0, &["me", "a"]);
         members(&mut state, 0, &["me"]);
         assert_eq!(next_ms(&state), Some(due), "jitter {jitter}");
@@ -146,7 +174,8 @@ fn a_node_that_comes_back_is_dialled_no_more_and_afresh_when_it_goes() {
 #[test]
 fn addresses_take_turns_and_those_in_use_by_members_are_left_out() {
     let mut state = state(&["a", "b"]);
-    state.known.insert("b".into(), vec![addr(2), addr(1), addr(100), addr(3)]);
+    let known = |addrs| BTreeMap::from([("a".into(), vec![addr(1)]), ("b".into(), addrs)]);
+    state.set_known(0, known(vec![addr(2), addr(1), addr(100), addr(3)]));
     members(&mut state, 0, &["me", "a"]);
     let mut dialled = vec![];
     for now in [0, 60_000, 120_000] {
@@ -157,9 +186,70 @@ fn addresses_take_turns_and_those_in_use_by_members_are_left_out() {
         }
     }
     assert_eq!(dialled, [addr(2), addr(3), addr(2)], "never a's address, never the own one");
-    state.known.insert("b".into(), vec![addr(1)]);
+    state.set_known(0, known(vec![addr(1)]));
     assert_eq!(plan(300_000, &state), []);
     assert_eq!(next_ms(&state), None);
+}
+
+#[test]
+fn dials_and_their_ends_consider_the_dialled_nodes_only() {
+    let mut state = create_state(400, 200);
+    state.nudge(10_000);
+    let mut dials = 0;
+    let work = count_work(|| {
+        let mut now = 10_000;
+        while now < 3_600_000 {
+            for (name, _) in plan(now, &state) {
+                state.begin(now, &name);
+                state.end(&name);
+                dials += 1;
+            }
+            now = next_ms(&state).expect("nodes are missing");
+        }
+    });
+    assert!(dials > 200, "{dials}");
+    assert_eq!(work, 2 * dials, "each dial considers its node when it begins and when it ends");
+    let members = state.members.clone();
+    let look = count_work(|| {
+        state.set_members(3_600_000, members);
+    });
+    assert!(look <= 200, "{look}");
+}
+
+#[test]
+fn all_members_together_dial_a_missing_node_as_often_as_a_few_would() {
+    let dials_in = |live: usize, minutes: u64| {
+        let mut state = create_state(live + 20, live);
+        state.set_jitter(1000);
+        run(&mut state, 0, minutes * 60_000).len()
+    };
+    let (few, many) = (dials_in(16, 100), dials_in(1600, 10_000));
+    assert!((1900..=2020).contains(&few), "20 nodes every minute: {few}");
+    assert!((1900..=2020).contains(&many), "20 nodes, a hundred times less often: {many}");
+}
+
+#[test]
+fn nodes_that_go_missing_together_are_not_dialled_at_once_in_a_large_cluster() {
+    let mut state = create_state(400, 200);
+    // Each member dials 200 nodes in 60 s * 200 / 16.
+    let first = run(&mut state, 0, 30_000).len();
+    assert!((5..=11).contains(&first), "{first} of 200 in a 25th of the wait");
+    let all: BTreeSet<_> = run(&mut state, 30_100, 750_000).into_iter().map(|(_, name)| name).collect();
+    assert!(all.len() >= 189, "{}", all.len());
+}
+
+#[test]
+fn only_many_nodes_that_come_together_tell_of_a_network_that_healed() {
+    let mut state = create_state(400, 200);
+    let mut members = state.members.clone();
+    let come = |members: &mut BTreeMap<_, _>, from: usize, count: usize| {
+        let more = state.known.iter().skip(from).take(count).map(|(name, addrs)| (name.clone(), addrs[0]));
+        members.extend(more);
+        members.clone()
+    };
+    let (one, many) = (come(&mut members, 200, 1), come(&mut members, 201, 40));
+    assert!(!state.set_members(1_000, one));
+    assert!(state.set_members(2_000, many));
 }
 
 proptest! {
@@ -173,7 +263,7 @@ proptest! {
         let mut now = 0;
         for (wait, alive, nudge, jitter) in steps {
             now += wait;
-            state.jitter_permille = jitter;
+            state.set_jitter(jitter);
             let up: Vec<_> = all.iter().enumerate().filter(|(n, _)| alive >> n & 1 == 1).map(|(_, name)| *name).collect();
             members(&mut state, now, &up);
             if nudge {
@@ -191,7 +281,9 @@ proptest! {
                 }
             }
         }
-        state.dialling.clear();
+        for name in state.dialling.clone() {
+            state.end(&name);
+        }
         let missing: Vec<_> = all.iter().filter(|name| !state.members.contains_key(**name)).map(|n| n.to_string()).collect();
         let mut dialled: Vec<_> = run(&mut state, now, now + 61_000).into_iter().map(|(_, name)| name).collect();
         dialled.sort();

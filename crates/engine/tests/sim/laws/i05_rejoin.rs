@@ -30,7 +30,7 @@ impl Law for Rejoin {
         let all = || 0..world.hosts.len();
         let state = self.state.get_or_insert_with(|| {
             let mut state = plan::DialState::new(name(ME), address(ME), GossipTiming::default());
-            state.known = all().map(|h| (name(h), vec![address(h)])).collect();
+            state.set_known(world.now, all().map(|h| (name(h), vec![address(h)])).collect());
             state
         });
         let members: BTreeMap<_, _> = all()
