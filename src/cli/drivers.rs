@@ -270,6 +270,11 @@ fn backup_error(error: BackupError) -> anyhow::Error {
     CommandError { exit, ..stop }.next(next).into()
 }
 
+/// Protects this process, which will read or make the keys of a node.
+pub fn protect_process() -> anyhow::Result<()> {
+    remoor_host::process::protect_process().context("the memory of this process can't be protected")
+}
+
 /// Runs the daemon until it is stopped.
 pub fn run(options: AgentCommand) -> anyhow::Result<()> {
     let registry = telemetry::Registry::new();

@@ -3,11 +3,11 @@
 
 use super::drivers::AdditionError;
 use super::exit::Exit;
-use super::sanitize;
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::tls::may_be_the_clock;
 use remoor_cluster::rpc::view::{FaultsView, LeftView};
 use remoor_cluster::rpc::wire::NO_QUORUM_NEXT;
+use remoor_model::sanitize;
 use remoor_model::{Fault, count_noun};
 use std::error::Error;
 use std::path::Path;

@@ -17,7 +17,6 @@ mod interrupt;
 mod moment;
 mod out;
 mod reasons;
-mod sanitize;
 mod state;
 mod story;
 mod table;
@@ -87,6 +86,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
+    // Their files and memory have the keys of a node. The other commands write files for people.
+    if matches!(verb, Verb::Init(_) | Verb::Join(_) | Verb::Recover(_) | Verb::Restore(_) | Verb::Agent(_)) {
+        drivers::protect_process()?;
+    }
     match verb {
         Verb::Init(args) => local::init(&Out::new(&args.output), args),
         Verb::Join(args) => local::join(&Out::without_options(), args),

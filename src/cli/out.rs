@@ -6,9 +6,9 @@ use super::duration;
 use super::exit::Exit;
 use super::fold::fold;
 use super::format::Format;
-use super::sanitize;
 use super::table::{Table, TableStyle};
 use remoor_cluster::rpc::view::AsOf;
+use remoor_model::sanitize;
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
@@ -109,10 +109,15 @@ impl Out {
         self.tty
     }
 
-    /// Text for people.
+    /// Text with contents of other machines: control characters become visible, also in a pipe or a
+    /// file, because a terminal may show it later.
     pub fn text(&self, text: &str) -> std::io::Result<()> {
-        let text = if self.tty { sanitize::block(text) } else { text.into() };
-        self.raw(&text)
+        self.raw(&sanitize::block(text))
+    }
+
+    /// Serialized JSON: control characters are escaped, the value stays.
+    pub fn json(&self, text: &str) -> std::io::Result<()> {
+        self.raw(&sanitize::json(text))
     }
 
     /// Text for people with long lines: folded to the width of the terminal, except with `-o wide`.
@@ -182,10 +187,12 @@ impl Out {
         self.print_machine(self.format.machine_line(view)?)
     }
 
-    /// Sanitized if a terminal shows it.
     fn print_machine(&self, text: Option<String>) -> anyhow::Result<bool> {
         let Some(text) = text else { return Ok(false) };
-        self.text(&text)?;
+        match self.format {
+            Format::Json => self.json(&text)?,
+            Format::Table | Format::Wide | Format::Template(_) => self.text(&text)?,
+        }
         Ok(true)
     }
 

@@ -3,7 +3,8 @@
 
 use super::duration::age;
 use super::moment::Today;
-use super::{reasons, sanitize};
+use super::reasons;
+use remoor_model::sanitize;
 use remoor_model::{
     AbsenceCause, AbsenceKind, AbsenceNo, AttemptId, AttemptOutcome, Finding, HistoryItem, JournalEvent, NodeName,
     PlannedAction, Reason, ServiceName, Wall, count_noun,

@@ -1,7 +1,7 @@
 //! Aligned columns without borders, with a header in capitals. Line ends in cells are escaped, so
 //! that no cell can fake a row.
 
-use super::sanitize;
+use remoor_model::sanitize;
 
 /// Maximum length of a cell on a terminal, in characters; longer cells are cut unless the format is
 /// wide.

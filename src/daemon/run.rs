@@ -27,6 +27,7 @@ use remoor_host::disk::{AgentLock, DataDir, DiskError, Identity};
 use remoor_host::files::LoadedFiles;
 use remoor_model::{Epoch, Inventory, RaftId, Report};
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -464,7 +465,8 @@ async fn listen_metrics(config: &NodeConfig) -> Result<Option<TcpListener>, Daem
 
 async fn serve_socket(path: &Path, router: axum::Router, stopped: watch::Receiver<bool>) -> Result<(), DaemonError> {
     if let Some(parent) = path.parent() {
-        let _ = std::fs::create_dir_all(parent); // the bind below reports the error
+        // The bind below reports the error.
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
     }
     let socket = unix::LocalSocket::bind(path).await?;
     tokio::spawn(unix::serve_unix(socket, router, ServerLimits::default(), wait_for_stop(stopped)));

@@ -3,14 +3,17 @@
 
 use super::registry::{MetricKind, Registry};
 use super::throttle::{Throttle, WINDOW_MS};
-use std::io::IsTerminal;
+use remoor_model::sanitize;
+use std::io::{IsTerminal, Write};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -118,13 +121,52 @@ where
     );
     let filter = filter.and(floods);
     let lines: Box<dyn Layer<_> + Send + Sync> = match format {
-        Format::Human => fmt::layer().with_writer(writer).with_ansi(color).with_filter(filter).boxed(),
-        Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed(),
+        Format::Human => {
+            fmt::layer().with_writer(writer).with_ansi(color).fmt_fields(CleanFields).with_filter(filter).boxed()
+        }
+        Format::Json => {
+            let writer = CleanJson(writer);
+            fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed()
+        }
     };
     let suspicions = Suspicions(registry.clone()).with_filter(
         filter_fn(|meta| meta.target() == STATE && SUSPICIOUS.contains(meta.level())).with_max_level_hint(Level::DEBUG),
     );
     tracing_subscriber::registry().with(lines).with(suspicions)
+}
+
+/// The fields of a line for people. Names and messages of other machines are in them, so control
+/// characters become visible.
+struct CleanFields;
+
+impl<'w> FormatFields<'w> for CleanFields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> std::fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        std::fmt::Write::write_str(&mut writer, &sanitize::log_field(&text))
+    }
+}
+
+/// Writes lines of JSON, in which control characters are escaped. A line arrives in one piece.
+struct CleanJson<W>(W);
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for CleanJson<W> {
+    type Writer = CleanJson<W::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        CleanJson(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for CleanJson<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write_all(sanitize::json(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The throttles of the noisy targets.
@@ -225,7 +267,6 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Suspicions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     /// A writer whose content can be read.
     #[derive(Clone, Default)]
@@ -308,6 +349,22 @@ mod tests {
         let line: serde_json::Value = serde_json::from_str(&s.paper.lines()[0]).expect("json");
         assert_eq!((&line["node"], &line["attempt"]), (&"w1".into(), &7.into()));
         assert_eq!(line["message"], "phase \"cleanup\"");
+    }
+
+    #[test]
+    fn text_of_others_neither_controls_a_terminal_nor_begins_a_line() {
+        let evil = "w1\u{1b}[2J\u{9b}2J\u{202e}\r\n2026-11-25T00:00:00Z  INFO remoor: all is well";
+        let s = setup(Format::Human, "");
+        tracing::warn!(node = %evil, error = evil, "refused {evil}");
+        let text = s.paper.lines().join("\n");
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+        assert!(s.paper.lines().iter().all(|line| line.contains(" WARN ") || line.starts_with("    ")), "{text}");
+        drop(s);
+        let s = setup(Format::Json, "");
+        tracing::warn!(node = %evil, "refused");
+        let line = s.paper.lines().remove(0);
+        assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{line:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).expect("json")["node"], evil);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! nothing and look healthy. A daemon that exits is restarted by systemd, and its peers see an
 //! agent fault.
 
+use remoor_model::sanitize;
 use std::backtrace::Backtrace;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +34,7 @@ pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
             // eprintln is not used because it panics when stderr is closed.
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
-                format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n").as_bytes(),
+                sanitize::block(&format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n")).as_bytes(),
             );
         }
         let _ = std::fs::write(&last_words, format!("at {place}: {message}\n"));

@@ -36,6 +36,11 @@ impl Daemon {
         Self { dir: dir.to_owned(), child }
     }
 
+    /// Ends `child`, a daemon whose log is in `dir`, when the value is dropped.
+    pub fn adopt(dir: &Path, child: Child) -> Self {
+        Self { dir: dir.to_owned(), child }
+    }
+
     pub fn kill(&mut self) {
         // It may have ended already; that is fine.
         let _ = self.child.kill();

@@ -20,6 +20,7 @@ mod members;
 mod play;
 mod play_ssh;
 mod playbooks;
+mod protected;
 mod removed;
 mod solo;
 mod stale;

@@ -30,6 +30,7 @@ mod removed;
 mod report;
 #[cfg(any(test, feature = "testing"))]
 pub mod sample;
+pub mod sanitize;
 #[cfg(test)]
 mod stored_form_tests;
 mod suggestions;

@@ -77,6 +77,6 @@ pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Re
             })?
         }
     };
-    out.text(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
+    out.json(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
     Ok(Exit::Done)
 }

@@ -349,7 +349,9 @@ impl<'a> JobScreen<'a> {
             }
             StreamItem::Task { phase, event, .. } => {
                 if let (Some(bar), Some(name)) = (&self.bar, event.get("name").and_then(|n| n.as_str())) {
-                    bar.set_message(crate::cli::sanitize::line(&format!("{} {phase}: {name}", one.node)).into_owned());
+                    bar.set_message(
+                        remoor_model::sanitize::line(&format!("{} {phase}: {name}", one.node)).into_owned(),
+                    );
                 }
             }
             StreamItem::Missed { count } => {

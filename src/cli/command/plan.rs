@@ -5,9 +5,9 @@ use crate::cli::api::{self, Api};
 use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::cli::sanitize;
 use remoor_cluster::rpc::view::{NodeView, OrderRequest, PlanView};
 use remoor_model::count_noun;
+use remoor_model::sanitize;
 use serde_json::json;
 
 /// Exit code 3: a node could not be examined. 1: a re-setup would be ordered. 0: nothing would be

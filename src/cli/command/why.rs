@@ -7,10 +7,10 @@ use crate::cli::exit::Exit;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::reasons::{self, ReasonLine};
-use crate::cli::sanitize;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
 use remoor_cluster::rpc::view::{ReplayView, WhyView};
+use remoor_model::sanitize;
 use remoor_model::{
     Absence, AttemptOutcome, Finding, HistoryItem, Job, JournalEvent, NodeName, Reason, ResetupRequest,
 };

@@ -112,7 +112,8 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         dir: Some(fleet),
         stdin: None,
         timeout: Some(play.timeout),
-        umask: None,
+        // Tasks for the manager itself create files as they did under a login.
+        umask: Some(0o022),
         clean: false,
     };
     Ok(PreparedRun { job, hide: passwords(&inventory) })

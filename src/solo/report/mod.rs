@@ -14,7 +14,7 @@ pub use json::goss_json;
 
 use super::run::SuiteRun;
 use remoor_check::{AssertionOutcome, goss_property, goss_type};
-use remoor_model::CheckState;
+use remoor_model::{CheckState, sanitize};
 use serde_json::Value;
 use std::str::FromStr;
 
@@ -59,7 +59,7 @@ pub fn in_form(form: Form, run: &SuiteRun) -> String {
     match form {
         Form::Documentation => text::documentation(run),
         Form::Rspecish => text::rspecish(run),
-        Form::Structured => goss_json(run).to_string() + "\n",
+        Form::Structured => sanitize::json(&goss_json(run).to_string()).into_owned() + "\n",
         Form::Tap => lines::tap(run),
         Form::Junit => junit::junit(run),
         Form::Nagios => lines::nagios(run),

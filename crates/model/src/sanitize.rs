@@ -1,5 +1,6 @@
-//! Replaces control characters with visible ones, so that text from remote machines can't control
-//! the terminal.
+//! Replaces control characters with visible ones. Text of other machines is in answers, messages and
+//! logs, and must neither control a terminal nor begin a line of its own, also after a pipe or a
+//! file.
 
 use std::borrow::Cow;
 
@@ -22,6 +23,26 @@ pub fn block(text: &str) -> Cow<'_, str> {
 /// replaced.
 pub fn cell(text: &str) -> Cow<'_, str> {
     filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
+}
+
+/// For a field of a log line: a further line is indented, so that it never looks like an entry of
+/// the log.
+pub fn log_field(text: &str) -> Cow<'_, str> {
+    match block(text) {
+        text if text.contains('\n') => Cow::Owned(text.replace('\n', "\n    ")),
+        text => text,
+    }
+}
+
+/// For serialized JSON: its value stays, because the characters become `\u` escapes. They occur in
+/// strings only, except for line ends and tabs between them, which stay.
+pub fn json(text: &str) -> Cow<'_, str> {
+    let bad = |c: char| (c.is_control() || invisible(c)) && c != '\n' && c != '\t';
+    if !text.contains(bad) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = |c: char| if bad(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Cow::Owned(text.chars().map(escaped).collect())
 }
 
 fn filter(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -52,6 +73,17 @@ mod tests {
         assert_eq!(line("a\u{9b}31mb"), "a<U+009B>31mb");
         assert_eq!(line("evil\u{202e}txt"), "evil<U+202E>txt");
         assert_eq!(block("a\tb\nc\u{7}"), "a\tb\nc␇");
+        assert_eq!(log_field("a\r\nb\u{1b}"), "a␍\n    b␛");
         assert_eq!(cell("a\tb\u{7}\r\nc\u{85}\u{2028}"), "a\tb\u{7}␍␊c<U+0085><U+2028>");
+    }
+
+    #[test]
+    fn json_keeps_its_value() {
+        let value = serde_json::json!({"a\u{7f}": ["\u{9b}31m\u{202e}\n", "ü\u{1b}"]});
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let clean = json(&text);
+        assert!(clean.contains("\\u009b31m\\u202e") && clean.contains("a\\u007f"), "{clean}");
+        assert!(!clean.chars().any(|c| c.is_control() && c != '\n'), "{clean}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&clean).unwrap(), value);
     }
 }
