@@ -15,6 +15,17 @@ Environment=MALLOC_ARENA_MAX=2 MALLOC_TRIM_THRESHOLD_=131072
 StateDirectory=remoor
 StateDirectoryMode=0700
 RuntimeDirectory=remoor
+RuntimeDirectoryMode=0700
+UMask=0077
+NoNewPrivileges=yes
+KeyringMode=private
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET
+SystemCallFilter=~@cpu-emulation @module @obsolete @reboot @swap
+SystemCallErrorNumber=EPERM
+CapabilityBoundingSet=~CAP_SYS_TIME CAP_SYS_MODULE CAP_SYS_BOOT CAP_SYS_PACCT CAP_SYS_TTY_CONFIG CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_LEASE CAP_LINUX_IMMUTABLE CAP_MKNOD CAP_AUDIT_CONTROL
 
 [Install]
 WantedBy=multi-user.target
