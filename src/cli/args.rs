@@ -331,6 +331,9 @@ Examples:
     /// Serve one session of a manager on standard input and output; managers start it over SSH
     #[command(hide = true)]
     Exec(ExecArgs),
+    /// Render templates for the process that starts it
+    #[command(hide = true)]
+    Render,
     /// Print a shell completion script
     Completions(CompletionsArgs),
     /// Write the manual pages to a directory

@@ -275,6 +275,19 @@ pub fn protect_process() -> anyhow::Result<()> {
     remoor_host::process::protect_process().context("the memory of this process can't be protected")
 }
 
+/// The argument of [`serve_rendering`].
+const RENDER: &str = "render";
+
+/// From now on templates are rendered in child processes with limits.
+pub fn render_in_children() {
+    remoor_host::template::render_in_children(RENDER);
+}
+
+/// Renders what the parent sends.
+pub fn serve_rendering() -> anyhow::Result<()> {
+    remoor_host::template::serve_rendering().context("rendering for the parent failed")
+}
+
 /// Runs the daemon until it is stopped.
 pub fn run(options: AgentCommand) -> anyhow::Result<()> {
     let registry = telemetry::Registry::new();

@@ -86,6 +86,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
+    // A fleet that does harm ends a child, not the daemon.
+    if matches!(verb, Verb::Agent(_) | Verb::Lint(_)) {
+        drivers::render_in_children();
+    }
     // Their files and memory have the keys of a node. The other commands write files for people.
     if matches!(verb, Verb::Init(_) | Verb::Join(_) | Verb::Recover(_) | Verb::Restore(_) | Verb::Agent(_)) {
         drivers::protect_process()?;
@@ -94,6 +98,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Init(args) => local::init(&Out::new(&args.output), args),
         Verb::Join(args) => local::join(&Out::without_options(), args),
         Verb::Agent(args) => local::agent(args),
+        Verb::Render => drivers::serve_rendering().map(|()| Exit::Done),
         Verb::Recover(args) => recover::recover(&Out::new(&args.output), args),
         Verb::Restore(args) => recover::restore(&Out::new(&args.output), args),
         Verb::Backup(BackupArgs { verify: true, file: Some(file), output, .. }) => {
@@ -208,6 +213,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         | Verb::Agent(_)
         | Verb::Node(_)
         | Verb::Exec(_)
+        | Verb::Render
         | Verb::Completions(_)
         | Verb::Man(_) => {
             Err(CommandError::usage_error("this command runs on this machine and asks no manager").into())

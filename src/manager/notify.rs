@@ -176,11 +176,8 @@ impl Recent {
 /// template or it fails.
 fn render_text(rule: &Notify, node: &str, text: &str) -> String {
     let Some(template) = &rule.text else { return text.to_owned() };
-    let mut context = tera::Context::new();
-    context.insert("node", node);
-    context.insert("text", text);
-    let tera = tera::Tera::default();
-    tera.render_str(template, &context, false).unwrap_or_else(|error| {
+    let variables = [("node", node), ("text", text)].map(|(name, value)| (name.to_owned(), value.into()));
+    remoor_host::template::render(template, &variables.into_iter().collect()).unwrap_or_else(|error| {
         tracing::warn!(%error, "the text of a notification can't be rendered");
         text.to_owned()
     })

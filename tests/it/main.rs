@@ -24,6 +24,7 @@ mod protected;
 mod removed;
 mod solo;
 mod stale;
+mod template_limits;
 mod three;
 mod tidy;
 mod time_limit;

@@ -4,10 +4,10 @@
 use super::go_template::{self, Outside};
 use super::header::{Header, Template};
 use super::missing_vars;
+use remoor_host::template::{self as tera_template, LIMIT_HINT, TemplateError, new_engine};
 use remoor_model::{Fault, did_you_mean};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use tera::{Context, Error, ErrorKind, Tera};
 
 /// The names that a template may use.
 pub(super) const NAMES: [&str; 4] = ["node", "vars", "peers", "expected"];
@@ -44,7 +44,7 @@ pub fn applies(
             .map(|f| Fault { line: 0, message: format!("when: {}", f.message), ..f })
             .collect());
     }
-    let rendered = tera(WHEN, &text, header, context).map_err(|e| {
+    let rendered = tera(&text, header, context).map_err(|e| {
         let told = fault(file, &text, &e);
         vec![Fault { line: 0, column: 0, message: format!("when: {}", told.message), ..told }]
     })?;
@@ -75,7 +75,7 @@ pub fn render(
             if !absent.is_empty() {
                 return Err(absent);
             }
-            let rendered = tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
+            let rendered = tera(goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
             let unknown = unknown_names(file, goss_text);
             if unknown.is_empty() { Ok(rendered) } else { Err(unknown) }
         }
@@ -91,19 +91,13 @@ pub fn merged_vars(header: &Header, context: &Map<String, Value>) -> Map<String,
     vars
 }
 
-fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Error> {
-    let mut values = Context::new();
-    for known in NAMES {
-        match context.get(known) {
-            Some(value) => values.insert(known, value),
-            None => values.insert(known, &Value::Object(Map::new())),
-        }
-    }
-    values.insert("vars", &merged_vars(header, context));
-    let mut tera = Tera::new();
-    tera.autoescape_on(Vec::<&str>::new());
-    tera.add_raw_template(name, text)?;
-    tera.render(name, &values)
+fn tera(text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, TemplateError> {
+    let mut values: Map<String, Value> = NAMES
+        .into_iter()
+        .map(|name| (name.to_owned(), context.get(name).cloned().unwrap_or_else(|| Value::Object(Map::new()))))
+        .collect();
+    values.insert("vars".to_owned(), Value::Object(merged_vars(header, context)));
+    tera_template::render(text, &values)
 }
 
 /// Faults for unknown names that rendering did not report, because Tera takes them for false in a
@@ -123,7 +117,7 @@ fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
 
 /// Names that a template uses. None if it is not a valid template.
 pub(super) fn variables(text: &str) -> Option<BTreeSet<String>> {
-    let mut tera = Tera::new();
+    let mut tera = new_engine();
     tera.add_raw_template(WHEN, text).ok()?;
     Some(tera.get_template_variables(WHEN).ok()?.into_iter().map(str::to_owned).collect())
 }
@@ -143,20 +137,21 @@ fn set_name(tag: &str) -> Option<&str> {
     words.next()
 }
 
-fn fault(file: &str, text: &str, error: &Error) -> Fault {
-    let report = match error.kind() {
-        ErrorKind::SyntaxError(report) | ErrorKind::RenderingError(report) => report,
-        other => return plain_fault(file, &other.to_string()),
+fn fault(file: &str, text: &str, error: &TemplateError) -> Fault {
+    let at = match error {
+        TemplateError::Syntax { place, .. } | TemplateError::Rendering { place, .. } => place,
+        TemplateError::Limit { text } => return Fault::error(file, 0, 0, text).hint(LIMIT_HINT),
+        TemplateError::Other { text } => return plain_fault(file, text),
     };
     let place = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let (line, column) = (report.span().start_line, report.span().start_col);
-    let fault = Fault::error(file, place(line), place(column + 1), report.message());
+    let (line, column) = (at.line, at.column);
+    let fault = Fault::error(file, place(line), place(column + 1), &at.message);
     let source = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
     let before: String = source.chars().take(column).collect();
     let calls = before.rfind('(').is_some_and(|at| before[..at].ends_with(char::is_alphanumeric));
-    if matches!(error.kind(), ErrorKind::SyntaxError(_)) && calls && !before.trim_end().ends_with('=') {
+    if matches!(error, TemplateError::Syntax { .. }) && calls && !before.trim_end().ends_with('=') {
         fault.hint("Tera takes arguments by name only: `replace(from=\"a\", to=\"b\")`, `default(value=\"x\")`")
-    } else if report.message().contains("is not defined") {
+    } else if at.message.contains("is not defined") {
         fault.hint("add `| default(value=...)` where it may be missing")
     } else {
         fault

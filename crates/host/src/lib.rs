@@ -6,5 +6,6 @@ pub mod disk; // atomic files, identity of the data directory
 pub mod files; // digests of declared files
 pub mod process; // protection of the memory of this process
 pub mod systemd; // systemd over D-Bus
+pub mod template; // Tera templates, rendered in limited children
 pub mod tls; // the rustls verifier, by a rule of the caller
 pub mod web; // HTTP redirects and trusted certificates, for checks and playbooks

@@ -1,47 +1,19 @@
 //! `.tera` templates: Tera 2, no escaping, the same variables.
 
-use super::bounds::TEXT_MAX;
 use super::expr;
 use super::scope::{ExprScope, with_trace};
 use super::template_fault::TemplateFault;
+use remoor_host::template::{self as tera_template, LIMIT_HINT, TemplateError, new_engine};
+use serde_json::Map;
 use std::collections::BTreeSet;
-use tera::{Context, Kwargs, State, Tera};
-
-/// The output of a template so far. Writing fails when it becomes too long, which also ends an
-/// endless loop that prints.
-#[derive(Default)]
-struct Bounded(Vec<u8>);
-
-impl std::io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > TEXT_MAX {
-            return Err(std::io::Error::other(format!("the output is longer than {TEXT_MAX} bytes")));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn engine() -> Tera {
-    let mut tera = Tera::new();
-    tera.autoescape_on(Vec::<&'static str>::new());
-    tera.register_filter("to_json", |v: &tera::Value, _: Kwargs, _: &State| {
-        serde_json::to_string(v).map_err(tera::Error::message)
-    });
-    tera
-}
 
 /// Checks syntax, filters and tests. The error is (line, column, message).
 pub fn check(text: &str) -> Result<(), (u32, u32, String)> {
-    engine().add_raw_template("template", text).map_err(|e| describe(&e))
+    new_engine().add_raw_template("template", text).map_err(|e| describe(TemplateError::of_tera(&e).text()))
 }
 
-fn describe(error: &tera::Error) -> (u32, u32, String) {
-    let message = remoor_model::error_with_causes(error);
+/// Line, column and message of an error's text.
+fn describe(message: &str) -> (u32, u32, String) {
     let place = message.lines().find_map(|line| {
         let at = line.split_once("-->")?.1.trim().trim_start_matches('[').trim_end_matches(']');
         let mut numbers = at.rsplit(':').filter_map(|n| n.trim().parse::<u32>().ok());
@@ -97,7 +69,7 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
 
 /// Names that a template reads and does not set itself. Empty if the text is not a valid template.
 pub fn names_read(text: &str) -> BTreeSet<String> {
-    let mut tera = engine();
+    let mut tera = new_engine();
     if tera.add_raw_template("template", text).is_err() {
         return BTreeSet::new();
     }
@@ -107,23 +79,18 @@ pub fn names_read(text: &str) -> BTreeSet<String> {
 
 /// Renders a template from the file `path` with the variables of `scope` that it reads.
 pub fn render(scope: &ExprScope, path: &str, text: &str) -> Result<String, TemplateFault> {
-    let mut tera = engine();
-    tera.add_raw_template("template", text).map_err(|e| fault(path, text, &e, scope))?;
-    let mut context = Context::new();
+    let mut variables = Map::new();
     let mut unknown = None;
     for name in names_read(text) {
         if scope.get(&name).is_some() {
             let (value, trace) = with_trace(|| expr::eval(scope, &name).and_then(|v| expr::to_json(&v)));
             let value = value.map_err(|e| TemplateFault::of_jinja(path, text, &e, &trace, scope))?;
-            context.insert(name, &value);
+            variables.insert(name, value);
         } else if scope.asks_a_run(&name) {
             unknown = Some(name);
         }
     }
-    let mut out = Bounded::default();
-    let rendered = tera.render_to("template", &context, &mut out);
-    rendered.map_err(|e| fault(path, text, &e, scope))?;
-    let rendered = String::from_utf8_lossy(&out.0).into_owned();
+    let rendered = tera_template::render(text, &variables).map_err(|e| fault(path, text, &e, scope))?;
     match unknown {
         None => Ok(rendered),
         // In a condition Tera treats an unknown name as false, and `default` replaces it, so the
@@ -137,17 +104,23 @@ pub fn render(scope: &ExprScope, path: &str, text: &str) -> Result<String, Templ
 
 /// Converts an error of Tera. If the name at its position has no value, the error is about that
 /// variable.
-fn fault(path: &str, text: &str, error: &tera::Error, scope: &ExprScope) -> TemplateFault {
-    let (line, column, message) = describe(error);
+fn fault(path: &str, text: &str, error: &TemplateError, scope: &ExprScope) -> TemplateFault {
+    let (line, column, message) = describe(error.text());
     let mut out = TemplateFault { path: path.to_owned(), line, column, message, ..TemplateFault::default() };
     out.hint = named_arguments(text, line, column);
-    let tera::ErrorKind::RenderingError(report) = error.kind() else { return out };
-    let span = report.span();
-    out.line = u32::try_from(span.start_line).unwrap_or(0);
-    out.column = u32::try_from(span.start_col + 1).unwrap_or(0);
+    let place = match error {
+        TemplateError::Rendering { place, .. } => place,
+        TemplateError::Limit { .. } => {
+            out.hint = Some(LIMIT_HINT.to_owned());
+            return out;
+        }
+        TemplateError::Syntax { .. } | TemplateError::Other { .. } => return out,
+    };
+    out.line = u32::try_from(place.line).unwrap_or(0);
+    out.column = u32::try_from(place.column + 1).unwrap_or(0);
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     // The position of a field is that of the field itself; the variable's name begins before it.
-    let from = text[..span.range.start.min(text.len())].rfind(|c| !is_word(c)).map_or(0, |at| at + 1);
+    let from = text[..place.start.min(text.len())].rfind(|c| !is_word(c)).map_or(0, |at| at + 1);
     let read = text.get(from..).unwrap_or_default();
     let read = &read[..read.find(|c| !is_word(c)).unwrap_or(read.len())];
     let mut parts = read.split('.').filter(|part| !part.is_empty());

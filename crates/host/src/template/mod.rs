@@ -1,0 +1,43 @@
+//! Renders Tera templates of a fleet. Tera limits neither loops nor values, so a manager renders in
+//! child processes with limits of processor time and memory: a template that exceeds one ends its
+//! child and is a fault like any other.
+
+mod child;
+mod engine;
+mod pool;
+
+pub use child::serve_rendering;
+pub use engine::{TemplateError, TeraPlace, new_engine};
+
+use serde_json::{Map, Value};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Maximum length of a rendered text in bytes.
+pub const RENDERED_MAX: usize = 16 << 20;
+/// Processor time that one template may need. The slowest template of the examples needs a
+/// thousandth of it, also in a debug build.
+const CPU_MAX: Duration = Duration::from_secs(5);
+/// Memory that a child may allocate: the longest text twice while it grows, the sent variables, and
+/// the values of the template.
+const MEMORY_MAX: u64 = 256 << 20;
+/// The next step after an exceeded limit.
+pub const LIMIT_HINT: &str =
+    "loop over less, or build a shorter text; a template may use 5 s of processor time and 256 MiB of memory";
+
+static CHILDREN: OnceLock<pool::RenderPool> = OnceLock::new();
+
+/// From now on this process renders in children, which are started when they are needed. `argument`
+/// lets the program of this process call [`serve_rendering`].
+pub fn render_in_children(argument: &'static str) {
+    CHILDREN.get_or_init(|| pool::RenderPool::new(argument));
+}
+
+/// Renders `text` with `variables`. Nothing is escaped. Blocks. Without [`render_in_children`] there
+/// is only the limit of the length: executors and tests are processes of their own.
+pub fn render(text: &str, variables: &Map<String, Value>) -> Result<String, TemplateError> {
+    match CHILDREN.get() {
+        Some(children) => children.render(text, variables),
+        None => engine::render_here(text, variables),
+    }
+}

@@ -1,0 +1,276 @@
+//! The children that render for this process: started when needed, used for many templates, and
+//! ended when nothing was rendered for a while.
+
+use super::child::{FAILED, RENDERED, REQUEST_MAX, RenderRequest};
+use super::engine::TemplateError;
+use super::{CPU_MAX, MEMORY_MAX, RENDERED_MAX};
+use remoor_model::Sha256;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Maximum number of children: more would not be faster on most managers.
+const CHILDREN_MAX: usize = 4;
+/// An unused child is ended after this time.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+/// Maximum time for an answer. The limit of processor time usually ends a child long before, but
+/// not one that is stopped.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// For so long a template that exceeded a limit is refused at once. Otherwise each of 1,000 hosts
+/// would need the whole time again.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+/// Maximum number of refused templates that are remembered.
+const REFUSED_MAX: usize = 256;
+/// The signal of an exceeded limit of processor time.
+const SIGXCPU: i32 = 24;
+/// The signal of `abort`, which Rust calls when memory can't be allocated.
+const SIGABRT: i32 = 6;
+
+pub struct RenderPool {
+    argument: &'static str,
+    shared: Arc<SharedPool>,
+}
+
+#[derive(Default)]
+struct SharedPool {
+    state: Mutex<PoolState>,
+    /// A child was given back, or has ended.
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    /// Children that wait for work, with the time since when.
+    idle: Vec<(Instant, RenderChild)>,
+    /// Number of children, with those at work.
+    children: usize,
+    /// A thread ends idle children.
+    swept: bool,
+    refused: BTreeMap<Sha256, (Instant, TemplateError)>,
+}
+
+impl SharedPool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A child, which is killed when it is dropped.
+struct RenderChild {
+    process: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+}
+
+impl Drop for RenderChild {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Why a child gave no answer.
+enum ChildFailure {
+    Limit(TemplateError),
+    Broken(TemplateError),
+}
+
+impl RenderPool {
+    pub fn new(argument: &'static str) -> Self {
+        Self { argument, shared: Arc::default() }
+    }
+
+    pub fn render(&self, text: &str, variables: &Map<String, Value>) -> Result<String, TemplateError> {
+        let request = RenderRequest { text: Cow::Borrowed(text), variables: Cow::Borrowed(variables) };
+        let request = serde_json::to_vec(&request).map_err(|e| TemplateError::Other { text: e.to_string() })?;
+        if request.len() > REQUEST_MAX {
+            let text = format!("the template and its variables have more than {} MiB", REQUEST_MAX >> 20);
+            return Err(TemplateError::Limit { text });
+        }
+        let key = Sha256::digest(text.as_bytes());
+        if let Some((since, error)) = self.shared.lock().refused.get(&key)
+            && since.elapsed() < REFUSED_FOR
+        {
+            return Err(error.clone());
+        }
+        let (child, is_new) = self.take_child()?;
+        match self.ask_child(child, &request) {
+            Err(ChildFailure::Limit(_) | ChildFailure::Broken(_)) if !is_new => {}
+            answer => return self.judge(key, answer),
+        }
+        // The memory that earlier templates left behind counts in a used child, and somebody else
+        // may have ended it.
+        let child = self.start_child().inspect_err(|_| self.release())?;
+        let answer = self.ask_child(child, &request);
+        self.judge(key, answer)
+    }
+
+    fn judge(
+        &self,
+        key: Sha256,
+        answer: Result<Result<String, TemplateError>, ChildFailure>,
+    ) -> Result<String, TemplateError> {
+        match answer {
+            Ok(answer) => return answer,
+            Err(ChildFailure::Broken(error)) => {
+                self.release();
+                Err(error)
+            }
+            Err(ChildFailure::Limit(error)) => {
+                self.release();
+                let mut state = self.shared.lock();
+                state.refused.retain(|_, (since, _)| since.elapsed() < REFUSED_FOR);
+                if state.refused.len() < REFUSED_MAX {
+                    state.refused.insert(key, (Instant::now(), error.clone()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes an idle child or starts one; waits while all are at work. True: it is new.
+    fn take_child(&self) -> Result<(RenderChild, bool), TemplateError> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some((_, child)) = state.idle.pop() {
+                return Ok((child, false));
+            }
+            if state.children < CHILDREN_MAX {
+                state.children += 1;
+                drop(state);
+                return Ok((self.start_child().inspect_err(|_| self.release())?, true));
+            }
+            state = self.shared.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Forgets a child that has ended.
+    fn release(&self) {
+        self.shared.lock().children -= 1;
+        self.shared.freed.notify_one();
+    }
+
+    /// Starts the program of this process again, also if its file was replaced by a newer version.
+    fn start_child(&self) -> Result<RenderChild, TemplateError> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("remoor").arg(self.argument).env_clear().current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let failed = |why: String| TemplateError::Other { text: format!("no process can be started to render: {why}") };
+        let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;
+        match (process.stdin.take(), process.stdout.take()) {
+            (Some(input), Some(output)) => Ok(RenderChild { process, input, output }),
+            _ => Err(failed("it has no pipes".to_owned())),
+        }
+    }
+
+    /// Asks a child and gives it back. A child without an answer has ended; the caller releases it.
+    fn ask_child(&self, mut child: RenderChild, request: &[u8]) -> Result<Result<String, TemplateError>, ChildFailure> {
+        match exchange(&mut child, request) {
+            Ok(answer) => {
+                self.give_back(child);
+                Ok(answer)
+            }
+            Err(error) => {
+                let _ended = child.process.kill();
+                Err(explain_end(&error, child.process.wait().ok()))
+            }
+        }
+    }
+
+    fn give_back(&self, child: RenderChild) {
+        let mut state = self.shared.lock();
+        state.idle.push((Instant::now(), child));
+        self.shared.freed.notify_one();
+        if state.swept {
+            return;
+        }
+        let shared = self.shared.clone();
+        let sweeper = thread::Builder::new().name("render-idle".to_owned());
+        // Without the thread the children wait until this process ends.
+        state.swept = sweeper.spawn(move || end_idle_children(&shared)).is_ok();
+    }
+}
+
+/// Ends children that were idle for a while; returns when none is idle.
+fn end_idle_children(shared: &SharedPool) {
+    loop {
+        thread::sleep(IDLE_MAX);
+        let mut state = shared.lock();
+        let (old, young) = state.idle.drain(..).partition(|(since, _)| since.elapsed() >= IDLE_MAX);
+        let old: Vec<(Instant, RenderChild)> = old;
+        state.idle = young;
+        state.children -= old.len();
+        let done = state.idle.is_empty();
+        state.swept = !done;
+        drop(state);
+        drop(old);
+        if done {
+            return;
+        }
+    }
+}
+
+fn exchange(child: &mut RenderChild, request: &[u8]) -> io::Result<Result<String, TemplateError>> {
+    let len = u32::try_from(request.len()).map_err(io::Error::other)?;
+    child.input.write_all(&len.to_be_bytes())?;
+    child.input.write_all(request)?;
+    let deadline = Instant::now() + ANSWER_MAX;
+    let mut head = [0; 5];
+    read_before(&mut child.output, &mut head, deadline)?;
+    let [kind, len @ ..] = head;
+    let len = u32::from_be_bytes(len) as usize;
+    if len > RENDERED_MAX {
+        return Err(io::Error::new(ErrorKind::InvalidData, "its answer is too long"));
+    }
+    let mut answer = vec![0; len];
+    read_before(&mut child.output, &mut answer, deadline)?;
+    match kind {
+        RENDERED => Ok(Ok(String::from_utf8(answer).map_err(io::Error::other)?)),
+        FAILED => Ok(Err(serde_json::from_slice(&answer)?)),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "its answer has an unknown kind")),
+    }
+}
+
+fn read_before(output: &mut ChildStdout, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&*output, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match output.read(&mut buffer[filled..])? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Ok(())
+}
+
+/// Why a child ended before it answered.
+fn explain_end(error: &io::Error, status: Option<ExitStatus>) -> ChildFailure {
+    let limit = |text: String| ChildFailure::Limit(TemplateError::Limit { text });
+    if error.kind() == ErrorKind::TimedOut {
+        return limit(format!("the template was not rendered within {} s", ANSWER_MAX.as_secs()));
+    }
+    match status.and_then(|status| status.signal()) {
+        Some(SIGXCPU) => limit(format!("the template needs more than {} s of processor time", CPU_MAX.as_secs())),
+        Some(SIGABRT) => limit(format!("the template needs more than {} MiB of memory", MEMORY_MAX >> 20)),
+        _ => {
+            let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+            let text = format!("the process that renders the template gave no answer: {error}{status}");
+            ChildFailure::Broken(TemplateError::Other { text })
+        }
+    }
+}
