@@ -7,8 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// Doubles a text 60 times. These 189 bytes, a line of a check file around it included, ended a
-/// manager.
+/// Doubles a text 60 times.
 const MEMORY: &str = "{% set x = 'xxxxxxxxxxxxxxxx' %}{% for i in range(end=60) %}{% set_global x = x ~ x %}{% endfor %}{{ x | length }}";
 /// 10^15 rounds that print nothing.
 const TIME: &str = "{% for a in range(end=100000) %}{% for b in range(end=100000) %}{% for c in range(end=100000) %}{% endfor %}{% endfor %}{% endfor %}";
