@@ -2,7 +2,9 @@
 //! switch to a renewed certificate or other CAs without a restart.
 
 use remoor_cluster::rpc::caller::certified_epoch;
-use remoor_cluster::rpc::identity::{Credentials, GossipKey, IdentityError, certificate_not_after, names_issuer};
+use remoor_cluster::rpc::identity::{
+    Credentials, GossipKey, IdentityError, certificate_life, certificate_not_after, names_issuer,
+};
 use remoor_cluster::rpc::renew::{self, RenewReply};
 use remoor_cluster::rpc::tls::{ClientTls, ServerTls};
 use remoor_model::{Epoch, Wall};
@@ -58,12 +60,13 @@ impl Keyring {
     }
 
     /// When the certificate must be renewed. The result is 0 (now) if another CA issues, if
-    /// managers reject the certificate, or if its epoch is older than `known`. A certificate of an
+    /// managers reject the certificate, if it begins after `now`, or if its epoch is older than
+    /// `known`. A certificate of an
     /// older epoch can't prove that the cluster was rebuilt.
-    pub fn due(&self, known: Epoch) -> Wall {
+    pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
-            true => renew::renewal_time(&inner.credentials.cert_pem).unwrap_or_default(),
+            true => renew::renewal_time(&inner.credentials.cert_pem, now).unwrap_or_default(),
             false => Wall::default(),
         }
     }
@@ -73,9 +76,22 @@ impl Keyring {
         self.inner().certificate_epoch()
     }
 
-    /// Whether the certificate can be used only for its own renewal.
+    /// Whether the certificate has expired, or managers reject it: they may ask an operator before
+    /// they renew it.
     pub fn is_expired(&self, now: Wall) -> bool {
         now > self.ends() || self.inner().refused
+    }
+
+    /// Whether the certificate can be used only for its own renewal.
+    pub fn may_only_renew(&self, now: Wall) -> bool {
+        self.is_expired(now)
+            || certificate_life(&self.inner().credentials.cert_pem).is_ok_and(|(begins, _)| now < begins)
+    }
+
+    /// A client for comparing clocks, to which managers answer whatever the dates of either
+    /// certificate are.
+    pub fn client_ignoring_dates(&self) -> Result<ClientTls, IdentityError> {
+        ClientTls::ignoring_dates(&self.inner().credentials.tls())
     }
 
     /// Changes whenever [`due`](Self::due) must be computed again.
@@ -84,15 +100,15 @@ impl Keyring {
     }
 
     /// Stores a new certificate and uses it from now on. Fails without any change if it is not for
-    /// this node, does not extend the validity, or comes from a manager with outdated knowledge of
+    /// this node, does not extend the validity of one that is valid, or comes from a manager with outdated knowledge of
     /// the CAs. Blocks.
-    pub fn renew(&self, reply: &RenewReply) -> Result<(), IdentityError> {
+    pub fn renew(&self, reply: &RenewReply, now: Wall) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if reply.ca < inner.ca {
             let reason = "the manager does not know the current issuing CA yet".to_owned();
             return Err(IdentityError::Malformed { what: "new certificate", reason });
         }
-        let renewed = renew::apply_renewal(&inner.credentials, reply)?;
+        let renewed = renew::apply_renewal(&inner.credentials, reply, now)?;
         self.put(&mut inner, renewed)?;
         (inner.ca, inner.refused) = (reply.ca, false);
         Ok(())

@@ -17,7 +17,9 @@ use axum::Router;
 use remoor_cluster::gossip::MemberEvent;
 use remoor_cluster::raft::{CLAIM, News, Raft, RaftConfig};
 use remoor_cluster::rpc::ca::ClusterCa;
-use remoor_cluster::rpc::client::Client;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::clocks::PeerClocks;
+use remoor_cluster::rpc::join::SKEW_MAX_MS;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::wire::Code;
 use remoor_exec::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
@@ -93,7 +95,8 @@ impl Parts {
         let ask = async move |body: Vec<u8>| ask_at_start(&sponsors, me, &by, body).await;
         let raft = self.raft_thread.spawn(Raft::start_asking(config, Arc::new(transport), ask)).await;
         let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager service ended: {e}")))??;
-        tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, self.keyring.clone(), self.retired.clone()));
+        let (sponsors, ring, clocks) = (self.sponsors.clone(), self.keyring.clone(), peers.clocks().clone());
+        tokio::spawn(claim(raft.clone(), sponsors, me, ring, clocks, self.retired.clone()));
         tokio::spawn(super::applied_watermark::keep(
             raft.clone(),
             self.layout.clone(),
@@ -268,7 +271,17 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
 /// Regularly reports this member's log position to each manager, so that others than the leader
 /// know it. While no leader is heard, it also asks whether its own Raft id is still valid. The
 /// managers are asked in turn, because one that lags behind would always confirm the id.
-async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: Keyring, retired: Retirement) {
+///
+/// The answers also compare the clocks. A manager whose certificate, or whose judgement of ours, is
+/// wrong because of a clock is asked for its time alone.
+async fn claim(
+    raft: Raft<Inventory>,
+    sponsors: Sponsors,
+    me: NodeId,
+    keyring: Keyring,
+    clocks: PeerClocks,
+    retired: Retirement,
+) {
     let tls = keyring.client();
     let mut refused: Option<Instant> = None;
     let mut status = raft.status();
@@ -294,20 +307,33 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
         let manager = &managers[next];
         let Ok(body) = raft.claim(RaftId(0)) else { return };
         let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).with_timeout(CLAIM_WITHIN);
-        match client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
+        match client.comparing_clocks(&clocks).post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
             Ok(_) => drop(met.insert(manager.id, Instant::now())),
             Err(error) => {
                 // This node may have been replaced at its address, and no manager can tell it so
                 // before it has a new certificate.
-                let lapsed = error.code() == Some(Code::CredentialExpired.as_str());
+                let lapsed = error.code() == Some(Code::CredentialExpired.as_str())
+                    && clocks.difference_ms(manager.id, wall(), Instant::now()).is_none_or(is_small);
                 if lapsed && refused.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
                     refused = Some(Instant::now());
                     keyring.mark_rejected();
+                }
+                if matches!(error, ApiError::Identity { .. })
+                    && let Ok(tls) = keyring.client_ignoring_dates()
+                {
+                    let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id));
+                    // The answer is an error, and only its time is needed.
+                    let _ = client.with_timeout(CLAIM_WITHIN).comparing_clocks(&clocks).get_bytes("/").await;
                 }
                 retired.evaluate_error(&error, manager.name.as_str());
             }
         }
     }
+}
+
+/// Whether clocks that differ by this much may judge a certificate in the same way.
+fn is_small(difference_ms: i64) -> bool {
+    difference_ms.unsigned_abs() <= SKEW_MAX_MS
 }
 
 /// The applied state may also contain the end of the Raft id. This happens to a voter that was not

@@ -17,8 +17,9 @@ use tokio::sync::watch;
 
 /// Timeout per manager.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// Interval of the clock checks, because the clock may be set and the machine may sleep.
-const LOOK_EVERY: Duration = Duration::from_secs(3_600);
+/// Interval of the clock checks, because the clock may be set and the machine may sleep. A
+/// certificate that was issued by a wrong clock is useless until it is renewed.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// When all nodes must renew at once, their requests are spread over this time per known node, up
 /// to the maximum.
 const SPREAD_EACH: Duration = Duration::from_millis(20);
@@ -44,7 +45,8 @@ pub async fn run(
         turn.mark_unchanged();
         managers.mark_unchanged();
         epoch.mark_unchanged();
-        let (due, now) = (keyring.due(own.epoch()), wall());
+        let now = wall();
+        let due = keyring.due(own.epoch(), now);
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.ms_since(now)))
         } else {
@@ -70,7 +72,7 @@ pub async fn run(
                         said = why;
                     }
                     failures += 1;
-                    pause(failures, keyring.is_expired(now))
+                    pause(failures, keyring.may_only_renew(now))
                 }
             }
         };
@@ -114,7 +116,7 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
         None => ask(keyring, own, csr.clone()).await?,
     };
     let ring = keyring.clone();
-    let kept = tokio::task::spawn_blocking(move || ring.renew(&reply)).await;
+    let kept = tokio::task::spawn_blocking(move || ring.renew(&reply, wall())).await;
     kept.map_err(|e| e.to_string())?.map_err(|e| format!("the answer of {by} can't be used: {e}"))?;
     own.set_certified(keyring.certificate_epoch());
     if let Some(shared) = manage.manager_context() {
@@ -125,7 +127,8 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
         // node. The answer is not needed.
         let _ = ask(keyring, own, csr).await;
     }
-    if keyring.due(own.epoch()) <= wall() {
+    let now = wall();
+    if keyring.due(own.epoch(), now) <= now {
         return Err(format!("the certificate issued by {by} is already due for renewal: is one of the clocks wrong?"));
     }
     // Managers see the new certificate with the next request.

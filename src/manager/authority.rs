@@ -208,8 +208,11 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
         {
             continue;
         }
-        let entry =
-            InventoryEntry { at: wall(), by: shared.identity.name.to_string(), command: Command::CaStep { changed } };
+        let entry = InventoryEntry {
+            at: shared.entry_time(),
+            by: shared.identity.name.to_string(),
+            command: Command::CaStep { changed },
+        };
         if let Err(error) = shared.raft.propose(entry).await {
             tracing::debug!(%error, "the next step of the CA rotation was not applied; retrying");
         }

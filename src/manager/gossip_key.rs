@@ -142,7 +142,7 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
             continue;
         }
         let entry = InventoryEntry {
-            at: wall(),
+            at: shared.entry_time(),
             by: shared.identity.name.to_string(),
             command: Command::GossipStep { changed },
         };

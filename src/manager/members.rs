@@ -1,7 +1,7 @@
 //! Drives the role manager: Raft's membership becomes its input, its steps become calls.
 
+use super::ManagerContext;
 use super::api::managers_of;
-use super::{ManagerContext, wall};
 use remoor_cluster::raft::{CLAIM, RaftStatus};
 use remoor_cluster::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
 use remoor_engine::{Membership, RoleManager, RoleStep, RoleSubject};
@@ -209,7 +209,7 @@ async fn answer_now(shared: &ManagerContext, next: &BTreeSet<RaftId>) -> Result<
 }
 
 async fn propose(shared: &ManagerContext, command: Command) -> Result<(), String> {
-    let entry = InventoryEntry { at: wall(), by: shared.identity.name.to_string(), command };
+    let entry = InventoryEntry { at: shared.entry_time(), by: shared.identity.name.to_string(), command };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refusal.to_string()),
         Ok(_) => Ok(()),

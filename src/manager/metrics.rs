@@ -15,6 +15,8 @@ pub struct ManagerMetrics {
     pub leads: bool,
     /// Milliseconds since a majority last agreed; None if that was not since this process started.
     pub age_ms: Option<u64>,
+    /// How many seconds the clock of each other manager is ahead of this one's.
+    pub clocks: Vec<(String, f64)>,
 }
 
 /// A registry for [`count`].
@@ -74,6 +76,12 @@ pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) ->
             one(ms as f64 / 1e3),
         );
     }
+    let clocks = own.clocks.iter().map(|(manager, ahead)| (vec![("manager", manager.as_str())], *ahead));
+    gauge(
+        "remoor_clock_difference_seconds",
+        "how far the clock of another manager is ahead of this one's; negative: behind",
+        clocks.collect(),
+    );
     gauge("remoor_raft_applied", "index of the last applied entry", one(inventory.applied as f64));
     gauge("remoor_generation", "sequence number of the applied fleet", one(inventory.current.0 as f64));
     gauge("remoor_breaker_open", "1 while a breaker is open", one(yes(inventory.breaker.is_some())));

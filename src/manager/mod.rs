@@ -14,6 +14,7 @@ pub mod backup;
 mod blobs;
 mod certificates;
 mod cleanup_verification;
+mod clocks;
 mod context;
 mod digest_summary;
 mod engine_snapshot;
@@ -77,6 +78,7 @@ pub struct ManagerTask {
     /// The generation whose `notify:` settings are in force.
     notified_by: GenerationSeq,
     sweep: sweep::Sweep,
+    clocks: clocks::ClockMonitor,
 }
 
 impl ManagerTask {
@@ -93,6 +95,7 @@ impl ManagerTask {
             scout: reach::PingMonitor::default(),
             notified_by: GenerationSeq(0),
             sweep: sweep::Sweep::default(),
+            clocks: clocks::ClockMonitor::default(),
         }
     }
 
@@ -135,6 +138,7 @@ impl ManagerTask {
                     self.feed(EngineEvent::Tick);
                     self.roles();
                     self.sweep.tick(&self.shared);
+                    self.clocks.tick(&self.shared);
                     self.scout.tick(&self.shared, &self.members, self.engine.is_some());
                 }
             }
@@ -269,7 +273,7 @@ impl ManagerTask {
     }
 
     fn step(&mut self, event: EngineEvent) {
-        let (now, wall) = (self.now(), wall());
+        let (now, wall) = (self.now(), self.shared.entry_time());
         let inventory = self.shared.inventory();
         let Some(engine) = &mut self.engine else { return };
         let told = recorder::keep(&event);

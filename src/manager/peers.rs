@@ -2,6 +2,7 @@
 //! answer there.
 
 use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::clocks::PeerClocks;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::wire::SMALL_BODY_MAX;
 use remoor_model::{NodeId, RaftId};
@@ -54,11 +55,12 @@ pub struct Peers {
     tls: ClientTls,
     clients: Mutex<BTreeMap<(String, Option<NodeId>), Client>>,
     whereabouts: Mutex<ManagerAddresses>,
+    clocks: PeerClocks,
 }
 
 impl Peers {
     pub fn new(tls: ClientTls) -> Self {
-        Self { tls, clients: Mutex::default(), whereabouts: Mutex::default() }
+        Self { tls, clients: Mutex::default(), whereabouts: Mutex::default(), clocks: PeerClocks::default() }
     }
 
     /// Replaces all known addresses.
@@ -94,13 +96,18 @@ impl Peers {
         self.whereabouts().ids.contains_key(&id)
     }
 
+    /// The clocks of the nodes that answered these clients.
+    pub fn clocks(&self) -> &PeerClocks {
+        &self.clocks
+    }
+
     fn pooled_client(&self, place: (String, Option<NodeId>)) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(|p| p.into_inner());
         if clients.len() >= CLIENTS_MAX && !clients.contains_key(&place) {
             clients.pop_first();
         }
         let (to, node) = place.clone();
-        clients.entry(place).or_insert_with(|| Client::tls(to, &self.tls, node)).clone()
+        clients.entry(place).or_insert_with(|| Client::tls(to, &self.tls, node).comparing_clocks(&self.clocks)).clone()
     }
 
     fn whereabouts(&self) -> MutexGuard<'_, ManagerAddresses> {

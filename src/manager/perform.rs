@@ -3,7 +3,7 @@
 
 use super::attempt::Attempts;
 use super::examination_limits::ExaminationLimits;
-use super::{addresses, examine, members, reach, remote_examination, wall};
+use super::{addresses, examine, members, reach, remote_examination};
 use remoor_engine::{About, Action, EngineEvent};
 use remoor_exec::ssh;
 use remoor_model::{Applied, Command, InventoryEntry, NodeId, NodeName, Now, Report};
@@ -85,7 +85,7 @@ impl Performer {
     fn propose(&self, about: About, command: Command) {
         let (shared, events) = (self.shared.clone(), self.events.clone());
         tokio::spawn(async move {
-            let entry = InventoryEntry { at: wall(), by: shared.identity.name.to_string(), command };
+            let entry = InventoryEntry { at: shared.entry_time(), by: shared.identity.name.to_string(), command };
             let applied = match shared.raft.propose(entry).await {
                 Ok((_, applied)) => Some(applied),
                 Err(error) => {

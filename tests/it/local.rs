@@ -29,8 +29,12 @@ impl Daemon {
 
     /// Starts the daemon of `program`, which may be of another version.
     pub fn start_program(program: &Path, dir: &Path) -> Self {
+        Self::start_command(program_command(program), dir)
+    }
+
+    /// Starts the daemon by `command`, which names the program and may set its environment.
+    pub fn start_command(mut command: Command, dir: &Path) -> Self {
         let log = fs::File::create(dir.join("log")).expect("a log");
-        let mut command = program_command(program);
         command.args(["agent", "--dir"]).arg(dir).arg("--socket").arg(dir.join("s"));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a daemon");
         Self { dir: dir.to_owned(), child }

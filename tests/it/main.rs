@@ -2,6 +2,7 @@
 //! the code of their module.
 
 mod budget;
+mod clocks;
 mod disaster;
 mod epochs;
 mod examples;

@@ -78,6 +78,7 @@ async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, A
     if !shared.raft.status().borrow().is_leader {
         return Err(ApiFailure::new(Code::Retry, "another manager leads now; ask again"));
     }
+    shared.check_clocks()?;
     let made = authority::make(shared).await;
     let (command, lack) = made.map_err(|error| match error {
         authority::MakeError::Few { .. } => {

@@ -279,6 +279,7 @@ impl JoinService {
     /// Issues a certificate for a node of the inventory. The key that signed `csr_pem` must be the
     /// node's.
     pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, ApiFailure> {
+        self.parts.shared.check_clocks()?;
         self.issue_as(false, node, csr_pem)
     }
 
@@ -309,7 +310,10 @@ impl JoinService {
     pub fn issue_own(&self, csr_pem: &str) -> Result<RenewReply, String> {
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let node = inventory.node(shared.identity.node).ok_or("this manager does not know its own node yet")?;
-        self.issue_as(true, node, csr_pem).map_err(|e| e.to_string())
+        match shared.compare_clocks().own_objection() {
+            Some(why) => Err(why),
+            None => self.issue_as(true, node, csr_pem).map_err(|e| e.to_string()),
+        }
     }
 }
 

@@ -221,7 +221,8 @@ async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Resul
     }
     // Keys of other callers are not registered, so they can't be revoked.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
-    let entry = InventoryEntry { at: wall(), by: by.text.clone(), command: command.with_issuers(by.via, key) };
+    let entry =
+        InventoryEntry { at: shared.entry_time(), by: by.text.clone(), command: command.with_issuers(by.via, key) };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refusal_failure(refusal)),
         Ok((_, applied)) => Ok(applied),

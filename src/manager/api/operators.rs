@@ -21,6 +21,7 @@ pub async fn make(
     Strict(request): Strict<OperatorRequest>,
 ) -> Result<axum::Json<OperatorMade>, ApiFailure> {
     let by = operator(&shared, &caller)?;
+    shared.check_clocks()?;
     let name = request.name;
     let internal = |e: IdentityError| ApiFailure::new(Code::Internal, e.to_string());
     let inventory = shared.inventory();

@@ -2,6 +2,7 @@
 
 use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
+use super::super::clocks::CLOCK;
 use super::super::{ManagerContext, addresses, metrics, wall};
 use super::{as_of, find_node, keys, operator, operators, roles};
 use axum::extract::{Path, Query, State};
@@ -49,12 +50,13 @@ pub async fn status(
     warnings.extend(stale_directories(&refused, &inventory));
     warnings.extend(silent_managers(nodes.iter().filter(|n| !told.contains(&n.id))));
     warnings.extend(shared.observed.certificates.expiry_warnings(&inventory, wall()).into_iter().map(|(_, text)| text));
+    warnings.extend(shared.compare_clocks().warnings(&shared.identity.name));
     warnings.extend(keys::warnings(&shared, &inventory));
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
     warnings.extend(shared.backups.warning(&shared.identity.name, wall()));
     // Notices of these kinds may be days old, and the warnings above already cover them.
-    warnings.extend(shared.notices.recent_but(&[CERTIFICATE, BACKUP]).into_iter().rev().take(5));
+    warnings.extend(shared.notices.recent_but(&[CERTIFICATE, CLOCK, BACKUP]).into_iter().rev().take(5));
     Ok(TimedJson(StatusView {
         version: 1,
         as_of,
@@ -373,7 +375,8 @@ pub async fn prometheus(State(shared): State<Arc<ManagerContext>>, caller: Calle
 pub fn metrics_text(shared: &ManagerContext) -> String {
     let leads = shared.raft.status().borrow().is_leader;
     let age_ms = if leads { Some(0) } else { shared.age_ms() };
-    metrics::text(&shared.inventory(), &metrics::ManagerMetrics { leads, age_ms }, &shared.published.applied)
+    let clocks = shared.compare_clocks().seconds();
+    metrics::text(&shared.inventory(), &metrics::ManagerMetrics { leads, age_ms, clocks }, &shared.published.applied)
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {

@@ -29,7 +29,7 @@ pub async fn undo(
     })?;
     let command = undo_command(node, attempt, &by);
     // Ask the state machine first: if it refuses, the node need not be contacted.
-    let entry = InventoryEntry { at: wall(), by: by.to_string(), command: command.clone() };
+    let entry = InventoryEntry { at: shared.entry_time(), by: by.to_string(), command: command.clone() };
     let mut copy = Inventory::clone(&inventory);
     if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
         return Err(super::refusal_failure(refusal.clone()));

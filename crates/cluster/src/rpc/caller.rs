@@ -18,12 +18,20 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// A node with a certificate of this cluster, issued in `epoch`. `key`: the certificate's key
-    /// in hex. `cert_not_after`: the last moment at which the certificate is valid. `replaced`: the
-    /// issuing CA was replaced. `behalf`: the original caller as stated by the node; trust it only
+    /// in hex. `cert_not_before`, `cert_not_after`: the first and last moment at which the certificate
+    /// is valid. `replaced`: the issuing CA was replaced. `behalf`: the original caller as stated by the node; trust it only
     /// from managers.
-    Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<Behalf> },
+    Node {
+        id: NodeId,
+        epoch: Epoch,
+        key: String,
+        cert_not_before: Wall,
+        cert_not_after: Wall,
+        replaced: bool,
+        behalf: Option<Behalf>,
+    },
     /// A person or program with an operator's certificate of this cluster; fields as for a node.
-    Operator { name: String, key: String, cert_not_after: Wall, replaced: bool },
+    Operator { name: String, key: String, cert_not_before: Wall, cert_not_after: Wall, replaced: bool },
     /// A process of this machine, through the local socket.
     Local { uid: u32 },
     /// A caller without a certificate, for example a machine that wants to join.
@@ -43,7 +51,7 @@ impl Caller {
     pub fn from_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
-        let cert_not_after = identity::not_after(&cert);
+        let (cert_not_before, cert_not_after) = (identity::not_before(&cert), identity::not_after(&cert));
         let key = hex::encode(&cert.public_key().subject_public_key.data);
         let names = cert.subject_alternative_name().map_err(|e| bad(e.to_string()))?;
         let names = names.map(|n| n.value.general_names.as_slice()).unwrap_or_default();
@@ -51,13 +59,13 @@ impl Caller {
         if *dns == operator_dns(cluster) {
             let name = cert.subject().iter_common_name().next().and_then(|n| n.as_str().ok());
             let name = name.ok_or_else(|| bad("operator without a name".into()))?.to_owned();
-            return Ok(Self::Operator { name, key, cert_not_after, replaced: false });
+            return Ok(Self::Operator { name, key, cert_not_before, cert_not_after, replaced: false });
         }
         let id =
             parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is not a name of cluster {cluster}")))?;
         let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
         let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
-        Ok(Self::Node { id, epoch, key, cert_not_after, replaced: false, behalf: None })
+        Ok(Self::Node { id, epoch, key, cert_not_before, cert_not_after, replaced: false, behalf: None })
     }
 
     /// The same caller, marked as having a certificate of a replaced CA.
@@ -82,6 +90,19 @@ impl Caller {
             }
             Self::Local { .. } | Self::Anonymous => false,
         }
+    }
+
+    /// Whether the caller's certificate begins after `now`: one of the clocks is or was wrong.
+    pub fn is_early(&self, now: Wall) -> bool {
+        match self {
+            Self::Node { cert_not_before, .. } | Self::Operator { cert_not_before, .. } => now < *cert_not_before,
+            Self::Local { .. } | Self::Anonymous => false,
+        }
+    }
+
+    /// Whether the caller's certificate is good for nothing but a request for a new one.
+    pub fn may_only_renew(&self, now: Wall) -> bool {
+        self.is_expired(now) || self.is_early(now)
     }
 }
 
@@ -176,7 +197,12 @@ mod tests {
         let pem = ca.issue_node(NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
         let der = &certificates("certificate", &pem).unwrap()[0];
         let caller = Caller::from_certificate(der, &cluster).unwrap();
-        let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_after, .. } = caller else { panic!("{caller:?}") };
+        let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_before, cert_not_after, .. } = caller else {
+            panic!("{caller:?}")
+        };
+        assert!(!caller.is_early(cert_not_before) && !caller.may_only_renew(cert_not_before));
+        let before = Wall(cert_not_before.0 - 1);
+        assert!(caller.is_early(before) && caller.may_only_renew(before) && !caller.is_expired(before));
         assert!(!caller.is_expired(cert_not_after) && caller.is_expired(cert_not_after.plus_ms(1)));
         assert!(Caller::from_certificate(der, &"c2".into()).is_err());
         assert!(!is_manager_certificate(der));

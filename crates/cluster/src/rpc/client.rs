@@ -5,15 +5,16 @@
 //! Raft message may be sent once more, because Raft tolerates duplicates.
 
 use super::body::{self, BodyError};
+use super::clocks::PeerClocks;
 use super::connect::{self, ClientTarget, NegotiatedConnection, RaftStream, Sender};
 use super::raft_stream;
 use super::tls::ClientTls;
-use super::wire::{ApiFailure, BEHALF, BEHALF_KEY, Code, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
+use super::wire::{ApiFailure, BEHALF, BEHALF_KEY, CLOCK, Code, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, header};
-use remoor_model::NodeId;
+use remoor_model::{NodeId, Wall};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -92,6 +93,7 @@ pub struct Client {
     timeout: Duration,
     answer_max: usize,
     behalf: Option<(Arc<str>, Option<Arc<str>>)>,
+    clocks: Option<PeerClocks>,
 }
 
 impl std::fmt::Debug for Client {
@@ -143,6 +145,7 @@ impl Client {
             timeout: REQUEST_WITHIN,
             answer_max: LARGE_BODY_MAX,
             behalf: None,
+            clocks: None,
         }
     }
 
@@ -161,6 +164,12 @@ impl Client {
     /// are forwarded, and an operator's key in hex.
     pub fn on_behalf(&self, of: &str, key: Option<&str>) -> Self {
         Self { behalf: Some((of.into(), key.map(Arc::from))), ..self.clone() }
+    }
+
+    /// The same daemon and connections. The clock in each answer is recorded in `clocks`, if it is
+    /// certain which node answers.
+    pub fn comparing_clocks(&self, clocks: &PeerClocks) -> Self {
+        Self { clocks: Some(clocks.clone()), ..self.clone() }
     }
 
     /// The destination of requests, for messages.
@@ -269,13 +278,27 @@ impl Client {
     /// Sends one request and receives its whole answer.
     async fn exchange(&self, method: Method, path: &str, body: Option<Typed>) -> Result<Bytes, ApiError> {
         self.in_time(async {
+            let asked = Instant::now();
             let (response, connection) = self.send(method, path, body).await?;
+            self.record_clock(&response, asked);
             let status = response.status();
             let body = self.collect(response).await?;
             self.keep(connection);
             if status.is_success() { Ok(body) } else { Err(self.refusal(status, &body)) }
         })
         .await
+    }
+
+    /// Records the time in an answer, also in an error.
+    fn record_clock(&self, response: &Response<Incoming>, asked: Instant) {
+        let (Some(clocks), ClientTarget::Tls { expected: Some(node), .. }) = (&self.clocks, &self.shared.target) else {
+            return;
+        };
+        // Programs of earlier versions send no time.
+        let wall = response.headers().get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
+        if let Some(wall) = wall {
+            clocks.record(*node, Wall(wall), asked, Instant::now());
+        }
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {

@@ -1,18 +1,17 @@
 //! How a server verifies a client's certificate: signed by the cluster's CA and valid for clients.
-//! An expired certificate, or one of a replaced CA, also passes the handshake, so that its holder
-//! receives a readable error and can request a new one. The [server](super::server) rejects all its
+//! A certificate that is not valid at this time, or of a replaced CA, also passes the handshake, so
+//! that its holder receives a readable error and can request a new one. The [server](super::server) rejects all its
 //! other requests.
 
-use super::identity;
+use super::verify::nearest_valid_moment;
 use remoor_host::tls::ClientRule;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DistinguishedName, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::sync::Arc;
-use std::time::Duration;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The usual verification. An expired certificate is verified as of its last moment.
+/// The usual verification. A certificate that has expired, or is not valid yet, is verified as of
+/// its last or first moment.
 #[derive(Debug)]
 pub(super) struct ClientTrust {
     /// Verifies with the current CAs.
@@ -21,7 +20,7 @@ pub(super) struct ClientTrust {
     pub former: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// Which CAs accept a certificate, ignoring its expiry.
+/// Which CAs accept a certificate, ignoring its dates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IssuerStatus {
     Present,
@@ -34,28 +33,30 @@ impl ClientTrust {
     pub fn judge_chain(&self, chain: &[CertificateDer<'_>]) -> IssuerStatus {
         let Some((end_entity, intermediates)) = chain.split_first() else { return IssuerStatus::Unknown };
         let now = UnixTime::now();
-        if verify_ignoring_expiry(&self.present, end_entity, intermediates, now).is_ok() {
+        if verify_ignoring_dates(&self.present, end_entity, intermediates, now).is_ok() {
             return IssuerStatus::Present;
         }
         match &self.former {
-            Some(former) if verify_ignoring_expiry(former, end_entity, &[], now).is_ok() => IssuerStatus::Former,
+            Some(former) if verify_ignoring_dates(former, end_entity, &[], now).is_ok() => IssuerStatus::Former,
             _ => IssuerStatus::Unknown,
         }
     }
 }
 
-fn verify_ignoring_expiry(
+fn verify_ignoring_dates(
     verifier: &Arc<dyn ClientCertVerifier>,
     end_entity: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
     now: UnixTime,
 ) -> Result<ClientCertVerified, Error> {
-    use CertificateError::{Expired, ExpiredContext};
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     let verified = verifier.verify_client_cert(end_entity, intermediates, now);
-    let Err(Error::InvalidCertificate(Expired | ExpiredContext { .. })) = &verified else { return verified };
-    let Ok((_, certificate)) = X509Certificate::from_der(end_entity) else { return verified };
-    let last = UnixTime::since_unix_epoch(Duration::from_millis(identity::not_after(&certificate).0));
-    verifier.verify_client_cert(end_entity, intermediates, last)
+    match &verified {
+        Err(Error::InvalidCertificate(Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })) => {
+            verifier.verify_client_cert(end_entity, intermediates, nearest_valid_moment(end_entity, now))
+        }
+        _ => verified,
+    }
 }
 
 impl ClientRule for ClientTrust {
@@ -69,9 +70,9 @@ impl ClientRule for ClientTrust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        let verified = verify_ignoring_expiry(&self.present, end_entity, intermediates, now);
+        let verified = verify_ignoring_dates(&self.present, end_entity, intermediates, now);
         match &self.former {
-            Some(former) if verified.is_err() => verify_ignoring_expiry(former, end_entity, &[], now).or(verified),
+            Some(former) if verified.is_err() => verify_ignoring_dates(former, end_entity, &[], now).or(verified),
             _ => verified,
         }
         .map(|_| ())

@@ -295,10 +295,7 @@ pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
 
 /// From when until when the first certificate in `pem` is valid.
 pub fn certificate_life(pem: &str) -> Result<(Wall, Wall), IdentityError> {
-    first_certificate(pem, |cert| {
-        let from = u64::try_from(cert.validity().not_before.timestamp()).unwrap_or(0);
-        (Wall(from.saturating_mul(1000)), not_after(cert))
-    })
+    first_certificate(pem, |cert| (not_before(cert), not_after(cert)))
 }
 
 /// Whether the first certificate in `pem` names the first one in `ca_pem` as its issuer. The
@@ -343,6 +340,11 @@ pub fn expiry_notice(name: &NodeName, not_after: Wall, now: Wall) -> Option<Stri
         ));
     }
     (left < ENDING_DAYS * DAY_MS).then(|| format!("certificate of {name} ends in {}", days(left)))
+}
+
+/// The first moment at which a parsed certificate is valid.
+pub(super) fn not_before(cert: &X509Certificate<'_>) -> Wall {
+    Wall(u64::try_from(cert.validity().not_before.timestamp()).unwrap_or(0).saturating_mul(1000))
 }
 
 /// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last

@@ -13,7 +13,8 @@ pub mod agent; // answers to agents
 pub mod ca; // the cluster's certificate authority
 pub mod caller; // identity of a caller
 pub mod client; // requests, pooled
-pub mod client_verifier; // verification of client certificates; expired ones pass the handshake only
+pub mod client_verifier; // verification of client certificates; those out of their time pass the handshake only
+pub mod clocks; // comparison with the clocks of other nodes
 pub mod connect; // one connection of a client
 pub mod dial_back; // dials a joining machine's address before it is accepted
 pub mod handshake_limiter; // limit of unfinished handshakes per peer address

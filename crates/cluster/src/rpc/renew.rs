@@ -37,9 +37,13 @@ pub struct RenewReply {
 }
 
 /// When the first certificate of `cert_pem` should be renewed: between 50 and 80 % of its life, at
-/// a point derived from its key, so that nodes which joined together do not renew together.
-pub fn renewal_time(cert_pem: &str) -> Result<Wall, IdentityError> {
+/// a point derived from its key, so that nodes which joined together do not renew together. At once
+/// (0) if it begins after `now`: it was issued while a clock was wrong, and no other node accepts it.
+pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
     let (from, until) = identity::certificate_life(cert_pem)?;
+    if now < from {
+        return Ok(Wall::default());
+    }
     let digest = Sha256::digest(&identity::certificate_key(cert_pem)?).0;
     let spread = u64::from(u16::from_be_bytes([digest[0], digest[1]]));
     // In millionths: one half, plus up to three tenths.
@@ -50,8 +54,8 @@ pub fn renewal_time(cert_pem: &str) -> Result<Wall, IdentityError> {
 
 /// Returns `credentials` with the new certificate. It must be for this node and its key and issued
 /// by a trusted CA. It must also end later than the current one, or have a newer epoch, or come
-/// from another CA.
-pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply) -> Result<Credentials, IdentityError> {
+/// from another CA, or replace one that begins after `now`.
+pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply, now: Wall) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);
     let ca_pem = if reply.ca_pem.is_empty() { &credentials.ca_pem } else { &reply.ca_pem };
@@ -62,7 +66,8 @@ pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply) -> Result<Cr
     let longer = identity::certificate_not_after(cert_pem)? > identity::certificate_not_after(before)?;
     let epoch = |pem| caller::certified_epoch(pem, &credentials.cluster);
     let newer = epoch(cert_pem)? > epoch(before)?;
-    if identity::names_issuer(before, ca_pem)? && !longer && !newer {
+    let early = now < identity::certificate_life(before)?.0;
+    if identity::names_issuer(before, ca_pem)? && !longer && !newer && !early {
         return Err(bad("it does not end later than the current one"));
     }
     Ok(Credentials { cert_pem: cert_pem.clone(), ca_pem: ca_pem.clone(), ..credentials.clone() })
@@ -89,11 +94,15 @@ mod tests {
             let key = NodeKey::generate().unwrap();
             let certificate = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
             let (from, until) = identity::certificate_life(&certificate).unwrap();
-            let at = renewal_time(&certificate).unwrap();
+            let at = renewal_time(&certificate, from).unwrap();
+            assert_eq!(renewal_time(&certificate, Wall(from.0 - 1)).unwrap(), Wall(0), "it is of the future");
             let share = at.ms_since(from) as f64 / until.ms_since(from) as f64;
             assert!((0.5..=0.8).contains(&share), "{share}");
             let again = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
-            assert!(renewal_time(&again).unwrap().0.abs_diff(at.0) <= 60_000, "the key determines the time");
+            assert!(
+                renewal_time(&again, from.plus_ms(60_000)).unwrap().0.abs_diff(at.0) <= 60_000,
+                "the key determines the time"
+            );
             shares.push(share);
         }
         let (least, most) = (shares.iter().copied().fold(1.0, f64::min), shares.iter().copied().fold(0.0, f64::max));
@@ -117,7 +126,9 @@ mod tests {
         };
         let longer = issue(&ca, 7, &key, hour * 2);
         let reply = |cert_pem: String, ca_pem: String| RenewReply { cert_pem, ca_pem, ca: 0 };
-        let renewed = |cert_pem: &str, ca_pem: String| apply_renewal(&credentials, &reply(cert_pem.to_owned(), ca_pem));
+        let renewed = |cert_pem: &str, ca_pem: String| {
+            apply_renewal(&credentials, &reply(cert_pem.to_owned(), ca_pem), crate::rpc::server::now())
+        };
         let new = renewed(&longer, String::new()).unwrap();
         assert_eq!((&new.cert_pem, new.node, &new.key_pem), (&longer, NodeId(7), &credentials.key_pem));
         let other = ClusterCa::create_next(&"c1".into()).unwrap();
@@ -130,6 +141,11 @@ mod tests {
         ] {
             assert!(renewed(&wrong, String::new()).is_err());
         }
+        // A certificate that ends sooner replaces one that begins in the future.
+        let sooner = issue(&ca, 7, &key, hour / 2);
+        let (from, _) = identity::certificate_life(&credentials.cert_pem).unwrap();
+        let early = apply_renewal(&credentials, &reply(sooner.clone(), String::new()), Wall(from.0 - 1));
+        assert_eq!(early.unwrap().cert_pem, sooner);
         // With a newer epoch, a certificate is accepted even if it does not end later.
         let csr = key.csr_pem().unwrap();
         let anew = ca.issue_node(NodeId(7), &"w1".into(), Epoch(2), &csr, Validity::valid_for(hour / 2)).unwrap();

@@ -9,7 +9,7 @@ use super::handshake_limiter::HandshakeLimiter;
 use super::raft_stream::{self, ThreadChooser};
 use super::renew::RENEW_PATH;
 use super::tls::{JudgedChain, ServerTls};
-use super::wire::{ApiFailure, Code};
+use super::wire::{ApiFailure, CLOCK, Code};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderValue, Request, header};
@@ -136,7 +136,7 @@ pub async fn serve_tls(
                 // Nothing is read from other callers, because a message is read before the router
                 // checks authorisation, and on Raft's thread.
                 let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
-                let Some(node) = node.filter(|_| !caller.is_expired(now())) else {
+                let Some(node) = node.filter(|_| !caller.may_only_renew(now())) else {
                     return tracing::debug!(%addr, "only nodes may send messages without HTTP");
                 };
                 let Some(threads) = (served.thread_chooser)(node) else {
@@ -324,11 +324,12 @@ pub(super) async fn answer(
     caller: Caller,
     peer: PeerAddr,
 ) -> Response {
-    let expired = caller.is_expired(now());
+    let expired = caller.may_only_renew(now());
     // The layers above decide whether the certificate is renewed.
     let mut response = if expired && request.uri().path() != RENEW_PATH {
         let text = match caller.has_replaced_ca() {
             true => "the CA of the caller's certificate was replaced: the certificate is no longer accepted",
+            false if caller.is_early(now()) => "the caller's certificate is not valid yet: is one of the clocks wrong?",
             false => "the caller's certificate has expired",
         };
         let failure = ApiFailure::new(Code::CredentialExpired, text);
@@ -348,6 +349,7 @@ pub(super) async fn answer(
             Err(never) => match never {},
         }
     };
+    response.headers_mut().insert(CLOCK, HeaderValue::from(now().0));
     if expired {
         // The next connection may use a new certificate.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

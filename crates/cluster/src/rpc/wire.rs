@@ -29,6 +29,8 @@ pub const NO_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor 
 pub const BEHALF: &str = "remoor-on-behalf-of";
 /// Header with the original operator's key in hex, so that a revoked key can be rejected.
 pub const BEHALF_KEY: &str = "remoor-on-behalf-of-key";
+/// Header of every answer: the clock of the answering machine, in milliseconds since 1970.
+pub const CLOCK: &str = "remoor-clock";
 /// Maximum characters of an unknown key that are repeated in an answer.
 const KEY_CHARS_MAX: usize = 64;
 /// Interval at which an event stream sends an empty line, as a sign of life.

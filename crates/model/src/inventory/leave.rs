@@ -27,6 +27,14 @@ impl Inventory {
         Some(Command::ForgetLeft { node: *id, since: left.at })
     }
 
+    /// The first moment at which an applied entry drops the record of a removed node, or at which a
+    /// node that left is due to be removed. None if there are no such nodes.
+    pub fn next_forgetting_at(&self) -> Option<Wall> {
+        let over = self.limits().remove_left_ms;
+        let removed = self.removed.values().map(|removed| removed.until);
+        removed.chain(self.left.values().map(|left| left.at.plus_ms(over))).min()
+    }
+
     pub(super) fn leave(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         if let Some(left) = self.left.get(&id) {
             return Err(Refusal::new("nothing-new", format!("{} has left already", left.node.name())));

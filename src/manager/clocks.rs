@@ -1,0 +1,229 @@
+//! Whether the clocks of the managers agree. While they do not, nothing is done that a wrong clock
+//! would spoil for months: no certificate is issued, and no removed node and no node that left is
+//! forgotten.
+//!
+//! Nothing is stored. Every answer of another manager carries its time (`rpc/clocks.rs`).
+
+use super::{ManagerContext, wall};
+use remoor_cluster::rpc::join::SKEW_MAX_MS;
+use remoor_cluster::rpc::wire::{ApiFailure, Code};
+use remoor_model::{Inventory, NodeId, NodeName, Wall};
+use std::time::{Duration, Instant};
+
+/// Key prefix of notices about clocks.
+pub const CLOCK: &str = "clock";
+/// A difference from which operators are warned. NTP keeps clocks within milliseconds.
+const WARN_MS: u64 = 10_000;
+/// How long a starting manager waits for the clock of another one before it issues a certificate
+/// for itself. The others are asked once a second.
+const FIRST_WITHIN: Duration = Duration::from_secs(10);
+/// Interval of the looks for notices. A difference counts if two looks find it: after a machine
+/// slept, the first one may use an answer from before.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// The clocks of the other managers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ClockComparison {
+    /// How far each clock is ahead of this manager's, in milliseconds. None: not known.
+    others: Vec<(NodeId, NodeName, Option<i64>)>,
+    /// Whether this manager runs so recently that the others may just not have answered yet.
+    starting: bool,
+}
+
+impl ClockComparison {
+    /// The clocks that are known to differ by more than `ms`.
+    fn apart(&self, ms: u64) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
+        self.known().filter(move |(_, _, ahead)| ahead.unsigned_abs() > ms)
+    }
+
+    fn known(&self) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
+        self.others.iter().filter_map(|(id, name, ahead)| Some((*id, name, (*ahead)?)))
+    }
+
+    /// Why this manager may not issue certificates for others now.
+    pub fn objection(&self) -> Option<String> {
+        let (_, name, ahead) = self.apart(SKEW_MAX_MS).max_by_key(|(_, _, ahead)| ahead.unsigned_abs())?;
+        Some(format!(
+            "the clock of {name} is {} this manager's: no certificate is issued until the clocks of the managers agree",
+            describe_difference(ahead)
+        ))
+    }
+
+    /// Why this manager may not issue a certificate for itself now. One other clock that agrees
+    /// with its own is enough, so that a manager with a wrong clock does not keep the others from
+    /// repairing theirs.
+    pub fn own_objection(&self) -> Option<String> {
+        match self.known().next() {
+            None if self.starting && !self.others.is_empty() => {
+                Some("no other manager's clock is known yet".to_owned())
+            }
+            None => None,
+            Some(_) if self.known().any(|(_, _, ahead)| ahead.unsigned_abs() <= SKEW_MAX_MS) => None,
+            Some(_) => self.objection(),
+        }
+    }
+
+    /// Whether anything may be forgotten because of this manager's clock.
+    fn may_forget(&self) -> bool {
+        self.others.is_empty() || self.known().next().is_some() && self.apart(SKEW_MAX_MS).next().is_none()
+    }
+
+    /// A line for each clock that is more than ten seconds off.
+    pub fn warnings(&self, own: &NodeName) -> Vec<String> {
+        let line = |(_, name, ahead): (NodeId, &NodeName, i64)| {
+            let held = match ahead.unsigned_abs() > SKEW_MAX_MS {
+                true => "; until it is corrected, no certificate is issued and no removed node is forgotten",
+                false => "",
+            };
+            format!(
+                "the clock of {name} is {} that of {own}{held}; next: compare both with the true time (timedatectl)",
+                describe_difference(ahead)
+            )
+        };
+        self.apart(WARN_MS).map(line).collect()
+    }
+
+    /// Name and difference in seconds of each clock that is known.
+    pub fn seconds(&self) -> Vec<(String, f64)> {
+        self.known().map(|(_, name, ahead)| (name.to_string(), ahead as f64 / 1e3)).collect()
+    }
+}
+
+/// For example `80 d ahead of`.
+fn describe_difference(ahead_ms: i64) -> String {
+    let seconds = ahead_ms.unsigned_abs() / 1_000;
+    let amount = match seconds {
+        0..600 => format!("{seconds} s"),
+        600..172_800 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} d", (seconds + 43_200) / 86_400),
+    };
+    format!("{amount} {}", if ahead_ms > 0 { "ahead of" } else { "behind" })
+}
+
+/// The time for an entry: `wall`, or if nothing may be forgotten, at most the last millisecond at
+/// which applying the entry forgets nothing.
+fn entry_time(comparison: &ClockComparison, inventory: &Inventory, wall: Wall) -> Wall {
+    if comparison.may_forget() {
+        return wall;
+    }
+    inventory.next_forgetting_at().map_or(wall, |at| wall.min(Wall(at.0.saturating_sub(1))))
+}
+
+impl ManagerContext {
+    /// Compares this manager's clock with the others'.
+    pub fn compare_clocks(&self) -> ClockComparison {
+        let (inventory, wall, now) = (self.inventory(), wall(), Instant::now());
+        let others = inventory.managers().filter(|node| node.id != self.identity.node);
+        let ahead = |id: NodeId| self.peers.clocks().difference_ms(id, wall, now);
+        let others = others.map(|node| (node.id, node.name().clone(), ahead(node.id))).collect();
+        ClockComparison { others, starting: self.started.elapsed() < FIRST_WITHIN }
+    }
+
+    /// The time for entries that this manager proposes, and for its engine.
+    pub fn entry_time(&self) -> Wall {
+        entry_time(&self.compare_clocks(), &self.inventory(), wall())
+    }
+
+    /// An error if this manager may not issue certificates for others now.
+    pub fn check_clocks(&self) -> Result<(), ApiFailure> {
+        match self.compare_clocks().objection() {
+            None => Ok(()),
+            Some(text) => Err(ApiFailure::new(Code::ClockSkew, text)
+                .next("remoor status names the clocks that differ; correct the wrong one, then the same command")),
+        }
+    }
+}
+
+/// Sends notices about clocks that differ.
+#[derive(Debug)]
+pub struct ClockMonitor {
+    last: Instant,
+    apart: Vec<NodeId>,
+}
+
+impl Default for ClockMonitor {
+    fn default() -> Self {
+        Self { last: Instant::now(), apart: Vec::new() }
+    }
+}
+
+impl ClockMonitor {
+    pub fn tick(&mut self, shared: &ManagerContext) {
+        if self.last.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.last = Instant::now();
+        let comparison = shared.compare_clocks();
+        let before = std::mem::take(&mut self.apart);
+        for ((id, name, _), text) in comparison.apart(WARN_MS).zip(comparison.warnings(&shared.identity.name)) {
+            self.apart.push(id);
+            if before.contains(&id) {
+                shared.notices.notify(&format!("{CLOCK} {id}"), Some(name.as_str()), &text);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remoor_model::RemovedRecord;
+    use std::sync::Arc;
+
+    const DAY_MS: i64 = 24 * 3_600_000;
+
+    fn comparison(others: &[Option<i64>], starting: bool) -> ClockComparison {
+        let other = |(id, ahead): (u64, &Option<i64>)| (NodeId(id), format!("m{id}").as_str().into(), *ahead);
+        ClockComparison { others: (2..).zip(others).map(other).collect(), starting }
+    }
+
+    #[test]
+    fn certificates_are_issued_only_while_the_known_clocks_agree() {
+        // Others, starting: may issue for others, for itself, may forget.
+        for (others, starting, expected) in [
+            (&[][..], true, (true, true, true)),
+            (&[None, None], true, (true, false, false)),
+            (&[None, None], false, (true, true, false)),
+            (&[Some(0), None], true, (true, true, true)),
+            (&[Some(60_000), Some(-60_000)], false, (true, true, true)),
+            (&[Some(0), Some(80 * DAY_MS)], false, (false, true, false)),
+            (&[Some(-61_000), Some(80 * DAY_MS)], false, (false, false, false)),
+            (&[Some(-80 * DAY_MS), None], false, (false, false, false)),
+        ] {
+            let found = comparison(others, starting);
+            let may = (found.objection().is_none(), found.own_objection().is_none(), found.may_forget());
+            assert_eq!(may, expected, "{others:?} {starting}");
+        }
+    }
+
+    #[test]
+    fn a_difference_is_reported_from_ten_seconds_on() {
+        let warnings = |ahead| comparison(&[Some(ahead)], false).warnings(&"m1".into());
+        assert_eq!(warnings(10_000), Vec::<String>::new());
+        let soft = warnings(-12_000);
+        assert!(soft[0].starts_with("the clock of m2 is 12 s behind that of m1; next: "), "{soft:?}");
+        let hard = warnings(80 * DAY_MS);
+        assert!(hard[0].starts_with("the clock of m2 is 80 d ahead of that of m1; until it is"), "{hard:?}");
+        assert_eq!(comparison(&[Some(-1_500), None], false).seconds(), [("m2".to_owned(), -1.5)]);
+    }
+
+    #[test]
+    fn a_wrong_clock_makes_no_entry_forget_a_removed_node() {
+        let record = |until| RemovedRecord {
+            name: "w1".into(),
+            public_key: String::new(),
+            machine_id: String::new(),
+            at: Wall(1),
+            by: String::new(),
+            until: Wall(until),
+        };
+        let mut inventory = Inventory::default();
+        let (agree, differ) = (comparison(&[Some(0)], false), comparison(&[Some(80 * DAY_MS)], false));
+        assert_eq!(entry_time(&differ, &inventory, Wall(500)), Wall(500), "there is nothing to forget");
+        inventory.removed.insert(NodeId(7), Arc::new(record(300)));
+        inventory.removed.insert(NodeId(8), Arc::new(record(400)));
+        assert_eq!(entry_time(&agree, &inventory, Wall(500)), Wall(500));
+        assert_eq!(entry_time(&differ, &inventory, Wall(299)), Wall(299));
+        assert_eq!(entry_time(&differ, &inventory, Wall(500)), Wall(299));
+    }
+}
