@@ -335,6 +335,8 @@ pub async fn join(
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }
     request.check().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
+    // First, because this manager's clock may be the wrong one of the two.
+    shared.check_clocks()?;
     pending::check_clock(request.now, wall())?;
     let inventory = shared.inventory();
     if let Some(cluster) = request.cluster.as_ref().filter(|cluster| **cluster != inventory.cluster) {
