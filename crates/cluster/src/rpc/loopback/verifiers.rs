@@ -34,6 +34,9 @@ async fn a_client_accepts_a_server_by_ca_name_and_expiry() {
     let operator = c1.ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
     let now = |identity: TlsIdentity| ServerTls::new(&identity).unwrap();
     let ours = now(c1.node(1));
+    let clocks = || ClientTls::ignoring_dates(&c1.node(7)).unwrap();
+    let (expired, early) = (now(c1.node_valid(1, seconds_ago(7200, 3600))), now(c1.node_valid(1, in_an_hour())));
+    let stranger = now(c2.node_valid(1, in_an_hour()));
     let cases = [
         ("this node", c1.client(7), "node-1.c1.remoor", &ours, ""),
         ("any node", c1.client(7), "any.remoor", &ours, ""),
@@ -42,14 +45,12 @@ async fn a_client_accepts_a_server_by_ca_name_and_expiry() {
         ("another cluster", c1.client(7), "any.remoor", &now(c2.node(1)), "UnknownIssuer"),
         ("a token of another cluster", joiner(&c2), "any.remoor", &ours, "NotTheTokensCa"),
         ("an operator", c1.client(7), "any.remoor", &now(operator), "certificate does not allow extended key usage"),
-        (
-            "an expired node",
-            c1.client(7),
-            "any.remoor",
-            &now(c1.node_valid(1, seconds_ago(7200, 3600))),
-            "certificate expired",
-        ),
-        ("a node of the future", c1.client(7), "any.remoor", &now(c1.node_valid(1, in_an_hour())), "not valid yet"),
+        ("an expired node", c1.client(7), "any.remoor", &expired, "certificate expired"),
+        ("a node of the future", c1.client(7), "any.remoor", &early, "not valid yet"),
+        ("for its clock, an expired node", clocks(), "node-1.c1.remoor", &expired, ""),
+        ("for its clock, a node of the future", clocks(), "node-1.c1.remoor", &early, ""),
+        ("for its clock, another node", clocks(), "node-2.c1.remoor", &early, "certificate not valid for name"),
+        ("for its clock, another cluster", clocks(), "node-1.c1.remoor", &stranger, "UnknownIssuer"),
     ];
     for (what, client, name, server, refused) in cases {
         let (connected, _) = shake(&client, name, server).await;
@@ -61,7 +62,7 @@ async fn a_client_accepts_a_server_by_ca_name_and_expiry() {
 }
 
 #[tokio::test]
-async fn a_server_accepts_a_client_by_ca_and_use_and_tolerates_its_expiry() {
+async fn a_server_accepts_a_client_by_ca_and_use_and_tolerates_its_dates() {
     let (c1, c2) = (Cluster::new("c1"), Cluster::new("c2"));
     let next = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let member = |identity: TlsIdentity| ClientTls::member(&identity).unwrap();
@@ -83,13 +84,14 @@ async fn a_server_accepts_a_client_by_ca_and_use_and_tolerates_its_expiry() {
             "",
         ),
         ("an expired node", shown(&c1, seconds_ago(7200, 3600)), &server, ""),
-        ("a node of the future", shown(&c1, in_an_hour()), &server, "not valid yet"),
+        ("a node of the future", shown(&c1, in_an_hour()), &server, ""),
         ("another cluster", shown(&c2, days(1)), &server, "UnknownIssuer"),
         ("an expired stranger", shown(&c2, seconds_ago(7200, 3600)), &server, "UnknownIssuer"),
         ("an unknown CA of the same cluster", shown(&next, days(1)), &server, "UnknownIssuer"),
         ("a former CA", shown(&next, days(1)), &replaced, ""),
         ("a former CA, expired", shown(&next, seconds_ago(7200, 3600)), &replaced, ""),
-        ("a former CA, of the future", shown(&next, in_an_hour()), &replaced, "not valid yet"),
+        ("a former CA, of the future", shown(&next, in_an_hour()), &replaced, ""),
+        ("a stranger of the future", shown(&c2, in_an_hour()), &server, "UnknownIssuer"),
     ];
     for (what, client, server, refused) in cases {
         let (_, accepted) = shake(&client, "any.remoor", server).await;
