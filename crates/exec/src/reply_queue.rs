@@ -55,9 +55,9 @@ impl ReplyQueue {
 
     /// Queues a reply. Waits while the queue is full, unless the manager is lost.
     pub fn send(&self, reply: &Reply) {
-        let bytes = match frame::encode(reply) {
+        let bytes = match frame::encode_reply(reply) {
             Ok(bytes) => bytes,
-            // The reply is too large for a frame; the replacement is small.
+            // The reply is too large for its kind; the replacement is small.
             Err(e) => match frame::encode(&replacement_reply(reply, &e.to_string())) {
                 Ok(bytes) => bytes,
                 Err(_) => return,

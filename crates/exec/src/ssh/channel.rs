@@ -6,12 +6,13 @@
 
 use super::error::SshError;
 use crate::wire::frame::{self, PREFACE};
+use crate::wire::reply_limits::{HEAD, check_event, limits_of};
 use crate::wire::{ExecutorOrder, Hello, Reply};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
 
@@ -37,6 +38,9 @@ const OUTGOING_MAX: usize = 4;
 /// Queue length for events that were read and not yet handled. More events stay in the pipe, which
 /// slows the run down.
 const INCOMING_MAX: usize = 256;
+/// Bytes of the frames whose replies were read and not yet handled. A frame that is longer waits
+/// until nothing else is in the queue.
+const INCOMING_BYTES_MAX: usize = 4 << 20;
 
 /// Handling an event takes microseconds, unless its receiver blocks.
 const SLOW: Duration = Duration::from_secs(1);
@@ -81,11 +85,14 @@ impl EventSink<'_> {
     }
 }
 
+/// A reply, or why there will be no more. The permit is its share of the bytes in the queue.
+type Incoming = (Result<Reply, SshError>, Option<OwnedSemaphorePermit>);
+
 /// The streams of one session after the greeting. Dropping it closes them; the executor then
 /// notices that its manager is gone.
 pub(super) struct Channel {
     outgoing: mpsc::Sender<Vec<u8>>,
-    incoming: mpsc::Receiver<Result<Reply, SshError>>,
+    incoming: mpsc::Receiver<Incoming>,
     heard: Arc<LastFrame>,
     silence: Duration,
     /// An order was sent and its final reply was not received. The next reply could be taken for
@@ -112,8 +119,8 @@ impl Channel {
                 Err(_) => return Err(SshError::Lost("the stream ended before the greeting".to_owned())),
             }
         }
-        match read_reply(&mut input).await? {
-            Some(Reply::Hello(hello)) => Ok((hello, input)),
+        match read_reply(&mut input, &room()).await? {
+            Some((Reply::Hello(hello), _)) => Ok((hello, input)),
             Some(_) => Err(SshError::Protocol("the first frame is not a hello".to_owned())),
             None => Err(SshError::Lost("the stream ended before the greeting".to_owned())),
         }
@@ -159,7 +166,7 @@ impl Channel {
         loop {
             let silent_at = self.heard.last() + self.silence;
             tokio::select! {
-                reply = self.incoming.recv() => match reply {
+                reply = self.incoming.recv() => match reply.map(|(reply, _room)| reply) {
                     Some(Ok(reply)) if reply.is_final() => {
                         self.unanswered = false;
                         return Ok(reply);
@@ -198,7 +205,7 @@ impl Channel {
         let error = loop {
             let silent_at = self.heard.last() + self.silence;
             tokio::select! {
-                reply = self.incoming.recv() => match reply {
+                reply = self.incoming.recv() => match reply.map(|(reply, _room)| reply) {
                     Some(Ok(reply)) if reply.is_final() => {
                         break SshError::Protocol(super::error::clip(&format!("a reply without an order: {reply:?}")));
                     }
@@ -268,25 +275,22 @@ async fn write(output: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io:
     output.flush().await
 }
 
-async fn read_replies(
-    mut input: impl AsyncRead + Unpin,
-    replies: mpsc::Sender<Result<Reply, SshError>>,
-    heard: Arc<LastFrame>,
-) {
+async fn read_replies(mut input: impl AsyncRead + Unpin, replies: mpsc::Sender<Incoming>, heard: Arc<LastFrame>) {
+    let room = room();
     loop {
-        let reply = match read_reply(&mut input).await {
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(SshError::Lost("the stream from the executor ended".to_owned())),
-            Err(e) => Err(e),
+        let (reply, share) = match read_reply(&mut input, &room).await {
+            Ok(Some((reply, share))) => (Ok(reply), Some(share)),
+            Ok(None) => (Err(SshError::Lost("the stream from the executor ended".to_owned())), None),
+            Err(e) => (Err(e), None),
         };
         heard.record();
         let is_last = reply.is_err();
         match reply {
             Ok(Reply::Alive { waiting_for: None }) => {}
             // Between two orders nothing receives these, so one may be dropped.
-            Ok(alive @ Reply::Alive { .. }) => drop(replies.try_send(Ok(alive))),
+            Ok(alive @ Reply::Alive { .. }) => drop(replies.try_send((Ok(alive), share))),
             other => {
-                if replies.send(other).await.is_err() {
+                if replies.send((other, share)).await.is_err() {
                     return;
                 }
             }
@@ -297,8 +301,16 @@ async fn read_replies(
     }
 }
 
-/// None: the stream ended between two frames.
-async fn read_reply(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<Reply>, SshError> {
+/// The room for the frames of one session.
+fn room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(INCOMING_BYTES_MAX))
+}
+
+/// None: the stream ended between two frames. The permit is the room that the frame takes.
+async fn read_reply(
+    input: &mut (impl AsyncRead + Unpin),
+    room: &Arc<Semaphore>,
+) -> Result<Option<(Reply, OwnedSemaphorePermit)>, SshError> {
     let mut prefix = [0; 4];
     let mut got = 0;
     while got < prefix.len() {
@@ -308,16 +320,32 @@ async fn read_reply(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<Reply
             Ok(n) => got += n,
         }
     }
-    let length = frame::parse_length(prefix).map_err(|e| SshError::Protocol(e.to_string()))?;
+    let refused = |e: frame::FrameError| SshError::Protocol(super::error::chain(&e));
+    let length = frame::parse_length(prefix).map_err(refused)?;
+    let share = u32::try_from(length.min(INCOMING_BYTES_MAX)).unwrap_or(u32::MAX);
+    let over = |_| SshError::Lost("the session has ended".to_owned());
+    let share = room.clone().acquire_many_owned(share).await.map_err(over)?;
+    let mut head = [0; HEAD];
+    let head = &mut head[..length.min(HEAD)];
+    let cut = |_| SshError::Lost("the stream ended within a frame".to_owned());
+    input.read_exact(head).await.map_err(cut)?;
+    let limits = limits_of(head);
+    limits.check_length(length).map_err(refused)?;
     // Memory grows with the bytes that arrive, not with the announced length.
-    let mut content = Vec::new();
-    let read = input.take(length as u64).read_to_end(&mut content).await;
-    if read.is_err() || content.len() < length {
+    let mut content = head.to_vec();
+    input.take((length - head.len()) as u64).read_to_end(&mut content).await.map_err(cut)?;
+    if content.len() < length {
         return Err(SshError::Lost("the stream ended within a frame".to_owned()));
     }
-    frame::decode(&content).map(Some).map_err(|e| SshError::Protocol(super::error::chain(&e)))
+    limits.check_values(&content).map_err(refused)?;
+    let reply = frame::decode(&content).map_err(refused)?;
+    check_event(&reply).map_err(refused)?;
+    Ok(Some((reply, share)))
 }
 
+#[cfg(test)]
+#[path = "channel_memory_tests.rs"]
+mod memory_tests;
 #[cfg(test)]
 #[path = "channel_tests.rs"]
 mod tests;

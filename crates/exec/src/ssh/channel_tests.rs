@@ -43,7 +43,8 @@ async fn the_greeting_is_found_after_output_of_a_shell() {
     bytes.extend(frame::encode(&Reply::Closed).unwrap());
     let (found, mut rest) = Channel::greet(bytes.as_slice()).await.unwrap();
     assert_eq!(found, hello);
-    assert_eq!(read_reply(&mut rest).await.unwrap(), Some(Reply::Closed));
+    let (next, _) = read_reply(&mut rest, &room()).await.unwrap().unwrap();
+    assert_eq!(next, Reply::Closed);
 
     let error = Channel::greet(&b"sh: not found\n"[..]).await.err().unwrap();
     assert!(matches!(error, SshError::Lost(_)));

@@ -2,14 +2,19 @@
 //! both directions.
 //!
 //! Before its first frame the executor writes [`PREFACE`], so that text which a login shell prints
-//! before it can be skipped. This file does not know the orders. Its reader blocks; the manager has
+//! before it can be skipped. Its reader blocks; the manager has
 //! its own async reader.
 
+use super::Reply;
+use super::reply_limits::{check_event, limits_of};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
 
 /// The largest frame either side accepts, in bytes.
 pub const FRAME_MAX: usize = 32 * 1024 * 1024;
+
+/// Maximum bytes of an error about the content of a frame.
+const MESSAGE_MAX: usize = 500;
 
 /// Written by the executor before its first frame. The NUL distinguishes it from any text.
 pub const PREFACE: &[u8] = b"\0remoor-exec\n";
@@ -17,9 +22,12 @@ pub const PREFACE: &[u8] = b"\0remoor-exec\n";
 /// Why bytes are not a frame. After any of these errors the stream cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The length is larger than [`FRAME_MAX`].
-    #[error("a frame of {0} bytes, more than {FRAME_MAX}")]
+    /// The length is larger than [`FRAME_MAX`], or than a reply of its kind may be.
+    #[error("a frame of {0} bytes, more than allowed")]
     TooLong(usize),
+    /// More values than a reply of its kind or length may have.
+    #[error("a frame of more than {0} values, more than allowed")]
+    TooManyValues(usize),
     /// The stream ended within a frame.
     #[error("the stream ended within a frame")]
     Cut,
@@ -43,9 +51,29 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
+/// As [`encode`], for a reply within the limits of its kind.
+pub fn encode_reply(reply: &Reply) -> Result<Vec<u8>, FrameError> {
+    let bytes = encode(reply)?;
+    let limits = limits_of(&bytes[4..]);
+    limits.check_length(bytes.len() - 4)?;
+    limits.check_values(&bytes[4..])?;
+    check_event(reply)?;
+    Ok(bytes)
+}
+
 /// The content of one frame, without its length.
 pub fn decode<T: DeserializeOwned>(content: &[u8]) -> Result<T, FrameError> {
-    rmp_serde::from_slice(content).map_err(FrameError::Decode)
+    rmp_serde::from_slice(content).map_err(|error| {
+        FrameError::Decode(match error {
+            // The message repeats a text of unexpected type, which may be as long as the frame.
+            rmp_serde::decode::Error::Syntax(mut message) => {
+                message.truncate(message.floor_char_boundary(MESSAGE_MAX));
+                message.shrink_to_fit();
+                rmp_serde::decode::Error::Syntax(message)
+            }
+            other => other,
+        })
+    })
 }
 
 /// The length in bytes of the frame after this prefix.

@@ -6,6 +6,7 @@
 //! them.
 
 pub mod frame;
+pub mod reply_limits;
 
 use self::frame::blob;
 use remoor_model::{

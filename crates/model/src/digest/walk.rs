@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// Maximum depth of branches in digits. Below it, all entries are requested.
 const DEPTH_MAX: usize = 8;
 
+/// Maximum number of entries that a node sends in one walk. It lists no more paths.
+const ENTRIES_MAX: usize = 200_000;
+
 /// A walk through the services that differ. It owns its data, so that it can run on a thread where
 /// hashing blocks nothing else.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct DigestWalk {
     found: BTreeMap<ServiceName, ServiceDigest>,
     walked: BTreeMap<ServiceName, WalkedService>,
     asked: Vec<BranchQuestion>,
+    /// Number of entries that the node has sent.
+    received: usize,
 }
 
 /// A service whose digest differs.
@@ -55,7 +60,7 @@ impl DigestWalk {
         outlines: BTreeMap<ServiceName, DigestSummary>,
     ) -> Result<(Self, WalkStep), InconsistentAnswers> {
         let mut known = known.services;
-        let mut walk = Self { found: BTreeMap::new(), walked: BTreeMap::new(), asked: Vec::new() };
+        let mut walk = Self { found: BTreeMap::new(), walked: BTreeMap::new(), asked: Vec::new(), received: 0 };
         let mut first = Vec::new();
         for (name, mut outline) in outlines {
             let was = known.remove(&name).unwrap_or_default();
@@ -96,6 +101,12 @@ impl DigestWalk {
         let mut next = Vec::new();
         for (question, below) in told {
             let astray = InconsistentAnswers(question.service.clone());
+            if let BranchContent::Entries(entries) = &below {
+                self.received += entries.len();
+            }
+            if self.received > ENTRIES_MAX {
+                return Err(astray);
+            }
             let walked = self.walked.get_mut(&question.service);
             next.extend(walked.and_then(|walked| walked.take(&question, below)).ok_or(astray)?);
         }
