@@ -13,7 +13,7 @@
 use super::archive;
 use super::keyring::Keyring;
 use super::layout::Layout;
-use super::manager_service::{ManagerService, MemberEventSender, Parts, begin_log};
+use super::manager_service::{ManagerService, MemberEventSender, Parts, begin_log, tell_agent};
 use super::run::DaemonError;
 use super::runtime::Threads;
 use super::swappable_router::SwappableRouter;
@@ -31,7 +31,7 @@ use remoor_cluster::rpc::renew::RenewReply;
 use remoor_cluster::rpc::server::Served;
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Json};
 use remoor_host::disk::{DataDir, DiskError, Identity};
-use remoor_model::{ClusterRole, Epoch, Inventory, NodeId, RaftId, error_with_causes};
+use remoor_model::{ClusterRole, Epoch, NodeId, RaftId, error_with_causes};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -142,12 +142,12 @@ impl ManagerLifecycle {
     pub fn port(&self) -> Served {
         let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
         let router = wire::finish(order).fallback_service(self.port.router());
-        let manage = self.clone();
+        let (manage, judge, raft) = (self.clone(), self.clone(), self.port.clone());
         let manages = move |node| manage.role_of(node) == Some(ClusterRole::Manager);
-        let raft = self.port.clone();
         // Requests of any other node are not handled on Raft's thread; it must not delay the
         // managers' messages.
-        Served { router, thread_chooser: Arc::new(move |node| raft.raft().filter(|_| manages(node))) }
+        let thread_chooser = Arc::new(move |node| raft.raft().filter(|_| manages(node)));
+        Served { router, thread_chooser, reserved: Arc::new(move |caller| judge.takes_precedence(caller)) }
     }
 
     /// The routes on the local socket.
@@ -505,6 +505,18 @@ impl ManagerLifecycle {
         [applied, told].into_iter().flatten().max_by_key(|role| *role == ClusterRole::Manager)
     }
 
+    /// Whether connections are reserved for this caller: a manager, or an operator whose credentials
+    /// were not revoked.
+    fn takes_precedence(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Node { id, .. } => self.role_of(*id) == Some(ClusterRole::Manager),
+            Caller::Operator { key, .. } => {
+                self.manager_context().is_some_and(|shared| shared.inventory().revocation(key).is_none())
+            }
+            Caller::Local { .. } | Caller::Anonymous => false,
+        }
+    }
+
     fn check_order(&self, order: &ManageRequest) -> Result<(), ApiFailure> {
         let (own, epoch) = (self.ground.own.id(), self.ground.own.epoch());
         let (code, text) = if order.cluster != own.cluster {
@@ -538,23 +550,6 @@ fn end_of(error: &DaemonError) -> Option<PermanentEnd> {
 fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
     wire::finish(former.unwrap_or_default().merge(agent::worker_redirects(ground.own.clone())))
-}
-
-/// When the managers change, a manager's own agent asks for the new list at once. A demoted manager
-/// can then redirect callers.
-async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: AgentState) {
-    let mut known: Vec<NodeId> = Vec::new();
-    loop {
-        let inventory = state.borrow_and_update().clone();
-        let managers: Vec<NodeId> = inventory.nodes.values().filter(|n| n.manages()).map(|n| n.id).collect();
-        if managers != known {
-            known = managers;
-            own.ask_soon();
-        }
-        if state.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// The order to run the manager service; answered once it runs. A started order is completed even

@@ -6,6 +6,7 @@ use super::layout::Layout;
 use super::run::DaemonError;
 use super::ssh_key;
 use super::transport::{PermanentEnd, Retirement, TlsTransport, end_of};
+use crate::agent::AgentState;
 use crate::manager::api::{self, JoinConfig, JoinService};
 use crate::manager::backup::Keeper;
 use crate::manager::{
@@ -356,5 +357,22 @@ async fn guard(raft: Raft<Inventory>, mut stopped: watch::Receiver<bool>, fatal:
     };
     if ended && !*stopped.borrow() {
         let _ = fatal.send(DaemonError::RaftStopped).await;
+    }
+}
+
+/// When the managers change, a manager's own agent asks for the new list at once. A demoted manager
+/// can then redirect callers.
+pub(super) async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: AgentState) {
+    let mut known: Vec<NodeId> = Vec::new();
+    loop {
+        let inventory = state.borrow_and_update().clone();
+        let managers: Vec<NodeId> = inventory.nodes.values().filter(|n| n.manages()).map(|n| n.id).collect();
+        if managers != known {
+            known = managers;
+            own.ask_soon();
+        }
+        if state.changed().await.is_err() {
+            return;
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! this machine are attacked by strangers and by one worker, and answer everybody else meanwhile.
 //! Needs neither the lab nor root.
 
-use crate::local::{Daemon, net, one_manager, remoor, run_successfully};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
 use remoor_cluster::rpc::connect::testing::open;
 use remoor_cluster::rpc::identity::Credentials;
@@ -13,9 +13,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -26,24 +27,39 @@ const CONNECTIONS: usize = 128;
 /// Pieces of one byte that one connection sends.
 const PIECES: usize = 100_000;
 
-/// m1, and the credentials of the worker w1, which does not run.
+/// The managers m1, m2 and so on, and the credentials of the worker w1, which does not run.
 struct Cluster {
-    /// Declared before the folder, because the drop of the daemon may print a log in it.
-    m1: Daemon,
+    /// Declared before the folder, because the drop of a daemon may print a log in it.
+    managers: Vec<Daemon>,
     dir: tempfile::TempDir,
     at: Ipv4Addr,
     runtime: Runtime,
 }
 
 impl Cluster {
-    fn start() -> Self {
+    fn of_one() -> Self {
         let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
-        let m1 = one_manager(dir.path(), host(1));
+        let managers = vec![one_manager(dir.path(), host(1))];
+        Self::with_worker(managers, dir, host)
+    }
+
+    fn of_three() -> Self {
+        let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+        let managers: Vec<Daemon> = three_managers(dir.path(), host).into();
+        wait_until("three voters", || {
+            let status = managers[2].json("status");
+            let votes = status["nodes"].as_array()?.iter().filter(|n| n["manager"] == "voter").count();
+            (votes == 2 && status["as_of"]["stale"] == false).then_some(())
+        });
+        Self::with_worker(managers, dir, host)
+    }
+
+    fn with_worker(managers: Vec<Daemon>, dir: tempfile::TempDir, host: impl Fn(u8) -> Ipv4Addr) -> Self {
         let mut join = remoor();
-        join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);
+        join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(9).to_string(), "--dir"]);
         run_successfully(join.arg(dir.path().join("w1")).arg("--token-file").arg(dir.path().join("worker")));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        Self { m1, dir, at: host(1), runtime: runtime.expect("a runtime") }
+        Self { managers, dir, at: host(1), runtime: runtime.expect("a runtime") }
     }
 
     fn folder(&self, name: &str) -> PathBuf {
@@ -52,6 +68,12 @@ impl Cluster {
 
     fn api(&self) -> String {
         format!("{}:7947", self.at)
+    }
+
+    /// The API addresses of all managers, which have adjacent IP addresses.
+    fn apis(&self) -> Vec<String> {
+        let [a, b, c, d] = self.at.octets();
+        (0..self.managers.len() as u8).map(|n| format!("{}:7947", Ipv4Addr::new(a, b, c, d + n))).collect()
     }
 
     fn worker(&self) -> ClientTls {
@@ -71,31 +93,37 @@ impl Cluster {
         ask.bounded_output().status.code() == Some(0)
     }
 
-    /// Runs an attack and returns what it added to the manager's memory, in MB. Status is answered
-    /// on the socket and to an operator meanwhile.
-    fn attack(&self, attackers: Vec<JoinHandle<()>>) -> u64 {
-        let before = memory_mb(&self.m1);
-        let (peak, over) = (Arc::new(AtomicU64::new(before)), Arc::new(AtomicBool::new(false)));
-        let pid = self.m1.child.id();
+    /// An order to the last manager, which forwards it to the leader; a quorum decides it.
+    fn decides(&self, round: usize) -> bool {
+        let last = &self.managers[self.managers.len() - 1];
+        let out = last.ask(&["maintenance", "w1", "--for", &format!("{}m", round + 1)]);
+        out.status.code() == Some(0)
+    }
+
+    /// Waits until the attackers have ended, and returns what they added to the memory of m1, in MB.
+    /// Asks for status and gives orders meanwhile, which all must succeed. `over` tells the
+    /// attackers to end after `rounds` of these.
+    fn attack(&self, attackers: Vec<JoinHandle<()>>, rounds: usize, over: &Arc<AtomicBool>) -> u64 {
+        let before = memory_mb(&self.managers[0]);
+        let (peak, ended) = (Arc::new(AtomicU64::new(before)), Arc::new(AtomicBool::new(false)));
+        let pid = self.managers[0].child.id();
         let watch = std::thread::spawn({
-            let (peak, over) = (peak.clone(), over.clone());
+            let (peak, ended) = (peak.clone(), ended.clone());
             move || {
-                while !over.load(Ordering::Relaxed) {
+                while !ended.load(Ordering::Relaxed) {
                     peak.fetch_max(memory_of(pid), Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(20));
                 }
             }
         });
         let (mut asked, mut answered) = (0, 0);
-        loop {
-            let over = attackers.iter().all(JoinHandle::is_finished);
+        while !attackers.iter().all(JoinHandle::is_finished) || asked == 0 {
             asked += 1;
-            answered += usize::from(self.operator_sees_status() && self.m1.ask(&["status"]).status.code() == Some(0));
-            if over {
-                break;
-            }
+            let status = self.operator_sees_status() && self.managers[0].ask(&["status"]).status.code() == Some(0);
+            answered += usize::from(status && self.decides(asked));
+            over.fetch_or(asked >= rounds, Ordering::Relaxed);
         }
-        over.store(true, Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
         watch.join().expect("no panic");
         let peak = peak.load(Ordering::Relaxed);
         eprintln!("memory {before} MB, at most {peak} MB; {answered} of {asked} questions answered");
@@ -141,10 +169,64 @@ async fn send_pieces(api: String, tls: ClientTls, from: IpAddr, path: &str) {
 
 #[test]
 fn pieces_of_one_byte_cost_a_manager_no_more_than_their_bytes() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::of_one();
     let added = [(cluster.stranger(), JOIN_PATH), (cluster.worker(), "/raft/append")].map(|(tls, path)| {
         let attacker = |n| cluster.runtime.spawn(send_pieces(cluster.api(), tls.clone(), address(n), path));
-        cluster.attack((0..CONNECTIONS).map(attacker).collect())
+        cluster.attack((0..CONNECTIONS).map(attacker).collect(), 0, &Arc::default())
     });
     assert!(added.iter().all(|mb| *mb < ADDED_MAX), "{added:?} MB");
+}
+
+/// Opens a connection again and again until `over`, and says nothing on it. `tls`: after the
+/// handshake; None: before it.
+async fn be_silent(
+    (api, from): (String, IpAddr),
+    tls: Option<ClientTls>,
+    opened: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+) {
+    /// Shorter than the server waits, so that there is always a connection.
+    const WAIT: Duration = Duration::from_secs(8);
+    while !over.load(Ordering::Relaxed) {
+        match &tls {
+            Some(tls) => {
+                let Ok(mut stream) = open(&api, tls, from).await else { continue };
+                opened.fetch_add(1, Ordering::Relaxed);
+                drop(tokio::time::timeout(WAIT, stream.read_u8()).await);
+            }
+            None => {
+                let socket = TcpSocket::new_v4().expect("a socket");
+                socket.bind((from, 0).into()).expect("bound");
+                let Ok(mut stream) = socket.connect(api.parse().expect("an address")).await else { continue };
+                opened.fetch_add(1, Ordering::Relaxed);
+                drop(tokio::time::timeout(WAIT, stream.read_u8()).await);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[test]
+fn one_worker_with_512_connections_keeps_nobody_else_out() {
+    let cluster = Cluster::of_three();
+    let (opened, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let worker = cluster.worker();
+    let attackers = cluster.apis().into_iter().flat_map(|api| (0..512).map(move |_| api.clone())).map(|api| {
+        let from = Ipv4Addr::LOCALHOST.into();
+        cluster.runtime.spawn(be_silent((api, from), Some(worker.clone()), opened.clone(), over.clone()))
+    });
+    let added = cluster.attack(attackers.collect(), 20, &over);
+    let opened = opened.load(Ordering::Relaxed);
+    assert!(opened >= 512 && added < ADDED_MAX, "{opened} connections, {added} MB");
+}
+
+#[test]
+fn silent_connections_of_two_addresses_keep_nobody_else_out() {
+    let cluster = Cluster::of_three();
+    let (opened, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let attackers = cluster.apis().into_iter().flat_map(|api| (0..256).map(move |n| (api.clone(), address(n % 2))));
+    let attackers = attackers.map(|at| cluster.runtime.spawn(be_silent(at, None, opened.clone(), over.clone())));
+    let added = cluster.attack(attackers.collect(), 20, &over);
+    let opened = opened.load(Ordering::Relaxed);
+    assert!(opened >= 512 && added < ADDED_MAX, "{opened} connections, {added} MB");
 }

@@ -1,28 +1,27 @@
-//! Limits the unfinished TLS handshakes of one address. A stranger who opens connections and sends
-//! nothing must not use up the capacity of other addresses or of authenticated clients. Many nodes
-//! may share one address behind NAT. So connections beyond the limit wait in a queue, and are
-//! rejected only when the queue is full.
+//! Limits the unfinished TLS handshakes. A stranger who opens connections and sends nothing must
+//! not use up the capacity of other addresses. If too many handshakes are unfinished, the oldest one
+//! of the address with the most is dropped. Many nodes may share one address behind NAT, so an
+//! address has no limit of its own.
 
 use super::limit::network;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// Concurrent handshakes of one address. An agent's takes milliseconds.
-const AT_ONCE: usize = 32;
-/// Maximum connections of one address, in the handshake or queued.
-const WITH_QUEUE: usize = 4 * AT_ONCE;
+use tokio::sync::oneshot;
 
 /// The limiter for all addresses. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct HandshakeLimiter(Arc<Mutex<HashMap<IpAddr, AddressHandshakes>>>);
+#[derive(Debug, Clone)]
+pub struct HandshakeLimiter(Arc<Mutex<UnfinishedHandshakes>>);
 
 #[derive(Debug)]
-struct AddressHandshakes {
-    permits: Arc<Semaphore>,
-    /// Connections in the handshake or waiting for it.
+struct UnfinishedHandshakes {
+    most: usize,
     count: usize,
+    /// The number of the next connection.
+    next: u64,
+    /// Connections by address, in order of arrival. Dropping the sender drops the connection.
+    by_address: HashMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
 /// A connection whose handshake has not finished.
@@ -30,46 +29,71 @@ struct AddressHandshakes {
 pub struct HandshakeSlot {
     limiter: HandshakeLimiter,
     from: IpAddr,
-    permits: Arc<Semaphore>,
+    number: u64,
+    dropped: oneshot::Receiver<()>,
 }
 
 impl HandshakeLimiter {
-    /// Registers a connection. None: this address has too many unfinished handshakes. An IPv6
-    /// address is its /64 network.
-    pub fn try_acquire(&self, from: IpAddr) -> Option<HandshakeSlot> {
-        let from = network(from);
-        let mut doors = self.lock();
-        let door = doors
-            .entry(from)
-            .or_insert_with(|| AddressHandshakes { permits: Arc::new(Semaphore::new(AT_ONCE)), count: 0 });
-        if door.count >= WITH_QUEUE {
-            return None;
-        }
-        door.count += 1;
-        Some(HandshakeSlot { limiter: self.clone(), from, permits: door.permits.clone() })
+    /// At most `most` handshakes are unfinished at the same time.
+    pub fn new(most: usize) -> Self {
+        let (count, next, by_address) = (0, 0, HashMap::new());
+        Self(Arc::new(Mutex::new(UnfinishedHandshakes { most: most.max(1), count, next, by_address })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, AddressHandshakes>> {
+    /// Registers a connection. If too many are registered, drops another one. An IPv6 address is its
+    /// /64 network.
+    pub fn enter(&self, from: IpAddr) -> HandshakeSlot {
+        let from = network(from);
+        let (alive, dropped) = oneshot::channel();
+        let mut unfinished = self.lock();
+        if unfinished.count >= unfinished.most {
+            unfinished.drop_one();
+        }
+        let number = unfinished.next;
+        unfinished.next += 1;
+        unfinished.count += 1;
+        unfinished.by_address.entry(from).or_default().insert(number, alive);
+        HandshakeSlot { limiter: self.clone(), from, number, dropped }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnfinishedHandshakes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl UnfinishedHandshakes {
+    /// Drops the oldest connection of the address with the most; of equal addresses, the one that
+    /// has waited longest.
+    fn drop_one(&mut self) {
+        let oldest = |of: &BTreeMap<u64, _>| of.first_key_value().map(|(number, _)| *number);
+        let busiest = self.by_address.iter().max_by_key(|(_, of)| (of.len(), Reverse(oldest(of))));
+        if let Some((from, number)) = busiest.and_then(|(from, of)| Some((*from, oldest(of)?))) {
+            self.remove(from, number);
+        }
+    }
+
+    fn remove(&mut self, from: IpAddr, number: u64) {
+        let Some(of) = self.by_address.get_mut(&from) else { return };
+        if of.remove(&number).is_some() {
+            self.count -= 1;
+        }
+        if of.is_empty() {
+            self.by_address.remove(&from);
+        }
+    }
+}
+
 impl HandshakeSlot {
-    /// Waits for a permit, in order of arrival. Keep the permit until the handshake has finished.
-    pub async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        self.permits.clone().acquire_owned().await.ok()
+    /// Returns when the connection must be closed in favour of another one.
+    pub async fn until_dropped(&mut self) {
+        // The sender is dropped and never sends.
+        let _closed = (&mut self.dropped).await;
     }
 }
 
 impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        let mut doors = self.limiter.lock();
-        if let Some(door) = doors.get_mut(&self.from) {
-            door.count -= 1;
-            if door.count == 0 {
-                doors.remove(&self.from);
-            }
-        }
+        self.limiter.lock().remove(self.from, self.number);
     }
 }
 
@@ -79,20 +103,20 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn one_address_waits_for_itself_alone_and_leaves_nothing_behind() {
-        let doors = HandshakeLimiter::default();
+    fn the_oldest_of_the_busiest_address_is_dropped_first() {
+        let doors = HandshakeLimiter::new(8);
         let (crowd, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut guests: Vec<HandshakeSlot> = (0..WITH_QUEUE).map(|_| doors.try_acquire(crowd).expect("room")).collect();
-        assert!(doors.try_acquire(crowd).is_none(), "the queue is bounded");
-        let mut turns: Vec<_> = guests.iter().map(|g| g.acquire().now_or_never().flatten()).collect();
-        assert_eq!(turns.iter().flatten().count(), AT_ONCE);
-        let honest = doors.try_acquire(other).expect("another address");
-        assert!(honest.acquire().now_or_never().is_some(), "and it need not wait");
-        // One handshake finishes: the first in the queue continues, and one more may enter.
-        let next = guests.pop().expect("one that waits");
-        turns.remove(0);
-        assert!(next.acquire().now_or_never().is_some());
-        drop((guests, turns, next, honest));
-        assert!(doors.lock().is_empty(), "an address without connections takes no room");
+        let mut honest = doors.enter(other);
+        let mut silent: Vec<HandshakeSlot> = (0..20).map(|_| doors.enter(crowd)).collect();
+        let dropped: Vec<bool> = silent.iter_mut().map(|one| one.until_dropped().now_or_never().is_some()).collect();
+        assert_eq!(dropped, (0..20).map(|n| n < 13).collect::<Vec<_>>());
+        assert!(honest.until_dropped().now_or_never().is_none(), "another address keeps its own");
+        // The same for a newcomer, and for the busiest address itself.
+        let mut late = doors.enter([10, 0, 0, 3].into());
+        assert!(late.until_dropped().now_or_never().is_none());
+        assert!(silent[13].until_dropped().now_or_never().is_some());
+        drop((honest, late, silent));
+        let left = doors.lock();
+        assert!(left.by_address.is_empty() && left.count == 0, "an address without connections takes no room");
     }
 }

@@ -17,7 +17,7 @@ pub mod client_verifier; // verification of client certificates; those out of th
 pub mod clocks; // comparison with the clocks of other nodes
 pub mod connect; // one connection of a client
 pub mod dial_back; // dials a joining machine's address before it is accepted
-pub mod handshake_limiter; // limit of unfinished handshakes per peer address
+pub mod handshake_limiter; // limit of unfinished handshakes
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
 pub mod leave; // a node that leaves permanently
@@ -36,6 +36,7 @@ pub mod view; // answers of `/v1`
 pub mod wire; // error body, extractors, event streams
 
 mod body; // receives bodies within their limit
+mod connection_places; // places for connections, by identity
 mod private_file;
 
 #[cfg(test)]

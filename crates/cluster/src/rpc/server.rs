@@ -5,6 +5,7 @@
 
 use super::caller::{Caller, PeerAddr};
 use super::client_verifier::IssuerStatus;
+use super::connection_places::{ConnectionPlaces, Precedence};
 use super::handshake_limiter::HandshakeLimiter;
 use super::raft_stream::{self, ThreadChooser};
 use super::renew::RENEW_PATH;
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Maximum bytes that are read and discarded from a client whose handshake failed or whose body was
@@ -49,8 +50,10 @@ const SILENT_MS_MAX: u32 = 30_000;
 pub struct ServerLimits {
     /// Maximum open connections after their handshake; further ones are closed at once.
     pub connections: usize,
-    /// Maximum connections before the end of their handshake, of all addresses; further ones are
-    /// closed at once.
+    /// Further connections, for managers and operators only.
+    pub reserved: usize,
+    /// Maximum connections before the end of their handshake, of all addresses. A further one
+    /// replaces the oldest one of the address with the most.
     pub handshakes: usize,
     /// Of `connections`, the maximum without a certificate.
     pub anonymous: usize,
@@ -65,7 +68,8 @@ pub struct ServerLimits {
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
-            connections: 512,
+            connections: 384,
+            reserved: 128,
             handshakes: 256,
             anonymous: 128,
             handshake: Duration::from_secs(10),
@@ -75,16 +79,21 @@ impl Default for ServerLimits {
     }
 }
 
+/// Whether connections are reserved for this caller, since it is a manager or operator; asked for
+/// each connection.
+pub type ReservedCallers = Arc<dyn Fn(&Caller) -> bool + Send + Sync>;
+
 /// What is served: a router, and the threads that serve messages without HTTP.
 #[derive(Clone)]
 pub struct Served {
     pub router: Router,
     pub thread_chooser: ThreadChooser,
+    pub reserved: ReservedCallers,
 }
 
 impl From<Router> for Served {
     fn from(router: Router) -> Self {
-        Self { router, thread_chooser: Arc::new(|_| None) }
+        Self { router, thread_chooser: Arc::new(|_| None), reserved: Arc::new(|_| false) }
     }
 }
 
@@ -98,30 +107,24 @@ pub async fn serve_tls(
     shutdown: impl Future<Output = ()>,
 ) {
     let served: Served = served.into();
-    let anonymous = Arc::new(Semaphore::new(limits.anonymous));
-    let (known, strangers) =
-        (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.handshakes)));
-    let doors = HandshakeLimiter::default();
+    let places = ConnectionPlaces::new(&limits);
+    let doors = HandshakeLimiter::new(limits.handshakes);
     let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
-        let (tls, served, anonymous, known) = (tls.clone(), served.clone(), anonymous.clone(), known.clone());
-        let guest =
-            strangers.clone().try_acquire_owned().ok().and_then(|place| Some((place, doors.try_acquire(addr.ip())?)));
+        let (tls, served, places, mut guest) = (tls.clone(), served.clone(), places.clone(), doors.enter(addr.ip()));
         async move {
-            let Some((place, guest)) = guest else {
-                return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
+            let shaken = tokio::select! {
+                shaken = handshake(stream, &tls, addr, limits.handshake) => shaken,
+                () = guest.until_dropped() => {
+                    return tracing::debug!(%addr, "too many unfinished handshakes, closing the oldest of this address");
+                }
             };
-            let Ok(turn) = tokio::time::timeout(limits.handshake, guest.acquire()).await else { return };
-            let Some((mut stream, caller, judged)) = handshake(stream, &tls, addr, limits.handshake).await else {
-                return;
+            let Some((mut stream, caller, judged)) = shaken else { return };
+            drop(guest);
+            let precedence = if (served.reserved)(&caller) { Precedence::Reserved } else { Precedence::Common };
+            let _open = match places.take(&caller, precedence) {
+                Ok(place) => place,
+                Err(taken) => return tracing::debug!(%addr, "{taken} are taken, closing a new connection"),
             };
-            drop((turn, guest, place));
-            let Ok(_open) = known.try_acquire() else {
-                return tracing::debug!(%addr, "too many connections, closing a new one");
-            };
-            let place = (caller == Caller::Anonymous).then(|| anonymous.try_acquire());
-            if let Some(Err(_)) = place {
-                return tracing::debug!(%addr, "too many connections without certificate");
-            }
             let other = async {
                 match judged {
                     Some(judged) => judged.until_changed().await,
@@ -163,8 +166,10 @@ pub async fn serve_tls(
             }
         }
     };
-    // Both parts are limited above; the limit of their sum must not be lower.
-    let limits = ServerLimits { connections: limits.connections + limits.handshakes, ..limits };
+    // All parts are limited above; the limit of their sum must not be lower. A connection whose place
+    // was given away ends a moment later.
+    let sum = limits.connections + limits.reserved + 2 * limits.handshakes;
+    let limits = ServerLimits { connections: sum, ..limits };
     accept_loop(&listener, serve, limits, shutdown).await;
 }
 

@@ -110,8 +110,8 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     let own = own.worker_threads(1).thread_name("own").enable_all().build().unwrap();
     let place = Arc::new(std::sync::Mutex::new(Some(own.handle().clone())));
     let named = place.clone();
-    let served =
-        Served { router: wire::finish(raft()), thread_chooser: Arc::new(move |_| named.lock().unwrap().clone()) };
+    let thread_chooser = Arc::new(move |_| named.lock().unwrap().clone());
+    let served = Served { thread_chooser, ..Served::from(wire::finish(raft())) };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     let tls = ServerTls::new(&cluster.node(1)).unwrap();
