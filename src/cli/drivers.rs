@@ -501,7 +501,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn node_config(here: &LocalNodeArgs) -> NodeConfig {
     let LocalNodeArgs { advertise, bind, api_port, gossip_port, .. } = *here;
-    NodeConfig { advertise, bind, api_port, gossip_port, metrics: None, certificate_life_s: None }
+    NodeConfig { advertise, bind, api_port, gossip_port, metrics: None, certificate_life_s: None, join_requests: None }
 }
 
 #[cfg(test)]

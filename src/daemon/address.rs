@@ -276,6 +276,7 @@ mod tests {
             gossip_port: 0,
             metrics: None,
             certificate_life_s: None,
+            join_requests: None,
         };
         let member = gossip::Config {
             cluster: "c1".into(),

@@ -482,6 +482,7 @@ pub(super) mod tests {
             gossip_port: 7946,
             metrics: None,
             certificate_life_s: None,
+            join_requests: None,
         };
         let (drain, zone) = (false, String::new());
         InitOptions {

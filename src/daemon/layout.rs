@@ -59,6 +59,10 @@ pub struct NodeConfig {
     /// On a manager: validity in seconds of the certificates that it issues; default 90 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_life_s: Option<u64>,
+    /// On a manager: whether machines without the secret of a token may ask to be accepted; default
+    /// true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_requests: Option<bool>,
 }
 
 /// Limits of the certificate validity. A shorter one would be renewed all the time; a longer one
@@ -121,7 +125,18 @@ mod tests {
     fn addresses_that_nobody_could_dial_are_refused() {
         let config = |advertise: &str, api_port, gossip_port| {
             let advertise = advertise.parse().unwrap();
-            NodeConfig { advertise, bind: None, api_port, gossip_port, metrics: None, certificate_life_s: None }.check()
+            let (metrics, certificate_life_s, join_requests) = (None, None, None);
+            let ports = (api_port, gossip_port);
+            NodeConfig {
+                advertise,
+                bind: None,
+                api_port: ports.0,
+                gossip_port: ports.1,
+                metrics,
+                certificate_life_s,
+                join_requests,
+            }
+            .check()
         };
         assert_eq!(config("10.0.0.1", 7947, 7946), Ok(()));
         for (advertise, api, gossip) in [

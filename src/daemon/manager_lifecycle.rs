@@ -51,6 +51,8 @@ pub struct ManagerResources {
     pub keyring: Keyring,
     /// Validity of the certificates that this node issues as a manager.
     pub certificate_life: Duration,
+    /// Whether machines without a secret may ask to be accepted.
+    pub join_requests: bool,
     pub own: AgentState,
     pub counts: Registry,
     pub ears: mpsc::Sender<MemberEventSender>,
@@ -192,6 +194,7 @@ impl ManagerLifecycle {
             raft_thread: threads.raft(),
             keyring: ground.keyring.clone(),
             certificate_life: ground.certificate_life,
+            join_requests: ground.join_requests,
             sponsors: Sponsors::new(order, ground.own.follow_managers(), move || ask.ask_soon()),
             counts: ground.counts.clone(),
             ears: ground.ears.clone(),

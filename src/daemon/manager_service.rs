@@ -67,6 +67,8 @@ pub struct Parts {
     pub keyring: Keyring,
     /// Validity of the certificates that it issues.
     pub certificate_life: Duration,
+    /// Whether machines without a secret may ask to be accepted.
+    pub join_requests: bool,
     pub sponsors: Sponsors,
     pub counts: Registry,
     pub ears: mpsc::Sender<MemberEventSender>,
@@ -157,7 +159,9 @@ impl Parts {
         super::expiry::warn_on_manager(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);
         let (ring, life) = (self.keyring.clone(), self.certificate_life);
         let held = Box::new(move || ring.gossip_keys());
-        let desk = Arc::new(JoinService::new(JoinConfig { shared: shared.clone(), held, certificate_validity: life }));
+        let join_requests = self.join_requests;
+        let config = JoinConfig { shared: shared.clone(), held, certificate_validity: life, join_requests };
+        let desk = Arc::new(JoinService::new(config));
         tokio::spawn(gossip_key::lead(shared.clone(), self.stopped.clone()));
         tokio::spawn(authority::lead(shared.clone(), self.stopped.clone()));
         tokio::spawn(authority::follow(shared.clone(), self.stopped.clone()));

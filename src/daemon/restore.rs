@@ -231,7 +231,8 @@ fn own_address(
     let unknown =
         || AdminError::Address("the address of this machine is unknown; next: --set-addr NODE=ADDR".to_owned());
     let (api, gossip) = place.copied().or_else(entered).ok_or_else(unknown)?;
-    let (metrics, certificate_life_s) = before.map_or((None, None), |b| (b.metrics, b.certificate_life_s));
+    let kept = |b: NodeConfig| (b.metrics, b.certificate_life_s, b.join_requests);
+    let (metrics, certificate_life_s, join_requests) = before.map_or((None, None, None), kept);
     Ok(NodeConfig {
         advertise: api.ip(),
         bind: None,
@@ -239,6 +240,7 @@ fn own_address(
         gossip_port: gossip.port(),
         metrics,
         certificate_life_s,
+        join_requests,
     })
 }
 

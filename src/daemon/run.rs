@@ -331,6 +331,7 @@ async fn start_manager_lifecycle(
         layout: node.layout.clone(),
         keyring: keyring.clone(),
         certificate_life: node.certificate_life,
+        join_requests: node.config.join_requests.unwrap_or(true),
         own: own.clone(),
         counts: registry,
         ears: membership.ears.clone(),

@@ -4,9 +4,12 @@
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
+use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::connect::testing::open;
 use remoor_cluster::rpc::identity::Credentials;
-use remoor_cluster::rpc::join::JOIN_PATH;
+use remoor_cluster::rpc::identity::NodeKey;
+use remoor_cluster::rpc::join::testing::request;
+use remoor_cluster::rpc::join::{JOIN_PATH, JoinRequest};
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::token::Token;
 use std::fs;
@@ -229,4 +232,72 @@ fn silent_connections_of_two_addresses_keep_nobody_else_out() {
     let added = cluster.attack(attackers.collect(), 20, &over);
     let opened = opened.load(Ordering::Relaxed);
     assert!(opened >= 512 && added < ADDED_MAX, "{opened} connections, {added} MB");
+}
+
+/// The codes with which strangers are refused, by code of the error or of the refusal.
+fn ask_to_join(cluster: &Cluster, requests: impl IntoIterator<Item = (IpAddr, JoinRequest)>) -> Vec<String> {
+    let mut codes = Vec::new();
+    for (from, request) in requests {
+        let asked = post_from(cluster.api(), cluster.stranger(), from, serde_json::to_vec(&request).expect("JSON"));
+        let answer = cluster.runtime.block_on(asked);
+        let error: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        let error = &error["error"];
+        let code = error["details"]["refusal"].as_str().or(error["code"].as_str()).expect("a code");
+        codes.push(code.to_owned());
+    }
+    codes
+}
+
+/// Sends a join request from this address and returns the body of the answer.
+async fn post_from(api: String, tls: ClientTls, from: IpAddr, body: Vec<u8>) -> String {
+    let mut stream = open(&api, &tls, from).await.expect("a connection");
+    let length = body.len();
+    let head = format!("POST {JOIN_PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(&[head.into_bytes(), body].concat()).await.expect("sent");
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer).await); // with or without a TLS close notification
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
+}
+
+/// A join request of a new machine.
+fn machine(name: &str) -> JoinRequest {
+    let key = NodeKey::generate().expect("a key");
+    JoinRequest { name: name.into(), machine_id: format!("id of {name}"), boot: name.to_owned(), ..request(&key) }
+}
+
+#[test]
+fn refused_strangers_leave_no_entry_in_the_log() {
+    let mut cluster = Cluster::of_one();
+    let entries = |cluster: &Cluster| {
+        let client = Client::unix(cluster.folder("m1/s"));
+        let state: serde_json::Value = cluster.runtime.block_on(client.get("/v1/raft/state")).expect("a state");
+        state["applied"].as_u64().expect("an index")
+    };
+    // Eight of one network may wait.
+    let waiting = (0..8).map(|n| (address(n), machine(&format!("a{n}"))));
+    assert_eq!(ask_to_join(&cluster, waiting), ["pending"; 8]);
+    let before = entries(&cluster);
+    // 400 others do not: of the same network, with the name of a node, and with long texts.
+    let long = |n: usize| JoinRequest { ssh_host_keys: vec!["k".repeat(4000); 16], ..machine(&format!("b{n}")) };
+    let elsewhere = |n: usize| Ipv4Addr::new(127, 98, n as u8, 1).into();
+    let refused = (0..200).map(|n| (address(n), machine(&format!("c{n}"))));
+    let refused = refused.chain((0..100).map(|n| (elsewhere(n), machine("m1"))));
+    let refused = refused.chain((0..100).map(|n| (elsewhere(n), long(n))));
+    let codes = ask_to_join(&cluster, refused);
+    let count = |code: &str| codes.iter().filter(|found| *found == code).count();
+    let counts = [count("too-many-pending"), count("identity-conflict"), count("bad-request")];
+    assert_eq!((counts, entries(&cluster)), ([200, 100, 100], before));
+
+    // A manager that accepts no requests.
+    cluster.managers[0].kill();
+    let node = cluster.folder("m1/node.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");
+    config["join_requests"] = false.into();
+    fs::write(&node, config.to_string()).expect("written");
+    cluster.managers[0] = Daemon::start(&cluster.folder("m1"));
+    wait_until("m1 leads again", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let before = entries(&cluster);
+    assert_eq!(ask_to_join(&cluster, [(elsewhere(7), machine("d1"))]), ["bad-token"]);
+    assert_eq!(entries(&cluster), before);
 }

@@ -3,6 +3,7 @@
 use super::super::members::HEARD_MS;
 use super::super::{CaPair, ManagerContext, RaftIdStatus, examine, gossip_key, wall};
 use super::authorization::counts_as_manager;
+use super::waiting_networks::WaitingNetworks;
 use super::{Actor, check_node_key, manager, member, not_removed, pending, propose, tokens};
 use axum::extract::{FromRequest, Path, Request, State};
 use remoor_cluster::raft::{CLAIM, RaftError, RaftStatus};
@@ -257,19 +258,22 @@ pub struct JoinConfig {
     pub held: Box<dyn Fn() -> Vec<GossipKey> + Send + Sync>,
     /// Validity of node certificates.
     pub certificate_validity: Duration,
+    /// Whether machines without a secret may ask to be accepted.
+    pub join_requests: bool,
 }
 
 pub struct JoinService {
-    parts: JoinConfig,
+    pub(super) parts: JoinConfig,
     limit: RateLimit,
     /// Names with an admission in progress, so that the same name is never granted twice.
     busy: Mutex<BTreeSet<String>>,
+    pub(super) waiting: WaitingNetworks,
 }
 
 impl JoinService {
     pub fn new(parts: JoinConfig) -> Self {
         let limit = RateLimit::new(20, Duration::from_secs(1));
-        Self { parts, limit, busy: Mutex::default() }
+        Self { parts, limit, busy: Mutex::default(), waiting: WaitingNetworks::default() }
     }
 
     pub(super) fn context(&self) -> &Arc<ManagerContext> {
@@ -350,7 +354,7 @@ pub async fn join(
     let name = request.name.to_string();
     let _turn = desk.turn(name)?;
     if asks {
-        pending::check_accepted(shared, &request).await?;
+        pending::check_accepted(&desk, &request, from).await?;
     }
     // Only after the machine is authorized: a stranger could make this manager connect to any
     // address.

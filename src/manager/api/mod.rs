@@ -30,6 +30,7 @@ mod state;
 mod tokens;
 mod undo;
 mod vars;
+mod waiting_networks;
 
 use super::{ManagerContext, wall};
 use axum::Router;

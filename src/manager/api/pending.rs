@@ -4,9 +4,10 @@
 use super::super::{ManagerContext, wall};
 use super::member::spec_of;
 use super::read::first_names;
-use super::{Actor, operator, propose};
+use super::waiting_networks::WaitingPlace;
+use super::{Actor, JoinService, operator, propose, refusal_failure};
 use axum::extract::State;
-use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::caller::{Caller, PeerAddr};
 use remoor_cluster::rpc::identity::fingerprint;
 use remoor_cluster::rpc::join::{JoinRequest, SKEW_MAX_MS};
 use remoor_cluster::rpc::view::{AcceptRequest, AcceptedView, PendingView};
@@ -30,9 +31,10 @@ pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     Err(failure.next("set the clock (timedatectl set-ntp true), then the same command"))
 }
 
-/// Checks that an operator has accepted the machine; otherwise enters it as waiting.
-pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> Result<(), ApiFailure> {
-    let (now, name) = (wall(), &request.name);
+/// Checks that an operator has accepted the machine; otherwise enters it as waiting. `from` is the
+/// address of the machine.
+pub async fn check_accepted(desk: &JoinService, request: &JoinRequest, from: PeerAddr) -> Result<(), ApiFailure> {
+    let (shared, now, name) = (desk.context(), wall(), &request.name);
     // Checked first: a denied machine may not be entered as waiting.
     if let Some(denied) = shared.inventory().denied.get(&request.node_public_key) {
         return Err(denial(&denied.spec.name));
@@ -45,8 +47,9 @@ pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> R
         Some(pending) => pending,
         None => {
             let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
-            let by = Actor::from(format!("join from {}", request.advertise));
-            propose(shared, &by, Command::Pend { spec: spec_of(request), role }).await?;
+            let (by, spec) = (Actor::from(format!("join from {}", request.advertise)), spec_of(request));
+            let _place = check_stranger(desk, request, &spec, from)?;
+            propose(shared, &by, Command::Pend { spec, role }).await?;
             let entered = waits(&shared.inventory());
             entered.ok_or_else(|| ApiFailure::new(Code::Retry, "the request was answered meanwhile; retry"))?
         }
@@ -61,6 +64,23 @@ pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> R
             Err(failure.details(json!({"fingerprint": fingerprint, "expires": until})))
         }
     }
+}
+
+/// Refuses a request without a secret that would be refused later anyway, before it enters the log.
+fn check_stranger<'a>(
+    desk: &'a JoinService,
+    request: &JoinRequest,
+    spec: &NodeSpec,
+    from: PeerAddr,
+) -> Result<WaitingPlace<'a>, ApiFailure> {
+    if !desk.parts.join_requests {
+        let text = "this cluster accepts no machine without the secret of a token";
+        return Err(ApiFailure::new(Code::BadToken, text).next("ask an operator for a token: remoor token list"));
+    }
+    request.check_short().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
+    let inventory = desk.context().inventory();
+    inventory.check_pend(spec, wall()).map_err(refusal_failure)?;
+    desk.waiting.take(from, &spec.public_key, &inventory, wall()).map_err(refusal_failure)
 }
 
 /// A denial overrides every token until an operator takes it back.

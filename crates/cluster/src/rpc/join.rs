@@ -22,6 +22,9 @@ const NAME_CHARS_MAX: usize = 253;
 pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, at most 253, not starting with a dot or dash";
 const TEXT_BYTES_MAX: usize = 1024;
 const HOST_KEYS_MAX: usize = 16;
+/// Maximum bytes of all texts of a request without a secret, which enters the log before anybody has
+/// decided about the machine. Three SSH host keys have about 1 KiB.
+const STRANGER_BYTES_MAX: usize = 4096;
 
 /// What a joining machine says about itself. [`join`] fills in the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +125,20 @@ impl JoinRequest {
             return Err(bad("the signing request is for another key than node_public_key".into()));
         }
         Ok(())
+    }
+}
+
+impl JoinRequest {
+    /// Refuses a request whose texts are too long for a machine without a secret.
+    pub fn check_short(&self) -> Result<(), IdentityError> {
+        let (name, texts) = (self.name.as_str(), [&self.advertise, &self.gossip_addr, &self.machine_id, &self.version]);
+        let others = [&self.zone, &self.boot, &self.node_public_key].into_iter().chain(&self.ssh_host_keys);
+        let bytes = name.len() + texts.into_iter().chain(others).map(String::len).sum::<usize>();
+        if bytes <= STRANGER_BYTES_MAX {
+            return Ok(());
+        }
+        let reason = format!("its texts have {bytes} bytes, without a secret at most {STRANGER_BYTES_MAX}");
+        Err(IdentityError::Malformed { what: "join request", reason })
     }
 }
 
@@ -282,6 +299,9 @@ mod tests {
             ("more than 16", |r| r.ssh_host_keys = vec!["k".into(); 17]),
             ("another key", |r| r.node_public_key = hex::encode([7; 32])),
         ];
+        good.check_short().unwrap();
+        let long = JoinRequest { ssh_host_keys: vec!["k".repeat(4000); 2], ..good.clone() };
+        assert!(long.check().is_ok() && long.check_short().unwrap_err().to_string().contains("at most 4096"));
         for (wanted, spoil) in cases {
             let mut bad = good.clone();
             spoil(&mut bad);

@@ -58,8 +58,9 @@ impl Inventory {
         Ok(())
     }
 
-    pub(super) fn pend(&mut self, at: &ApplyContext, spec: &NodeSpec, role: ClusterRole) -> Decision {
-        let now = at.entry.at;
+    /// Refuses a machine that may not wait to be accepted. A leader asks before it proposes the
+    /// entry, so that a request that is refused does not enter the log.
+    pub fn check_pend(&self, spec: &NodeSpec, now: Wall) -> Result<(), Refusal> {
         self.not_denied(spec)?;
         self.not_anothers(spec)?;
         self.may_join(spec)?;
@@ -87,6 +88,12 @@ impl Inventory {
             let text = format!("{unanswered} machines wait to join, which is the maximum");
             return Err(Refusal::new("too-many-pending", text).next("remoor nodes, then remoor accept or --deny"));
         }
+        Ok(())
+    }
+
+    pub(super) fn pend(&mut self, at: &ApplyContext, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        let now = at.entry.at;
+        self.check_pend(spec, now)?;
         self.pending.retain(|_, p| p.expires >= now);
         while self.pending.len() >= PENDING_MAX {
             let answered = self.pending.iter().filter(|(_, p)| p.answer != JoinDecision::None);
