@@ -243,7 +243,7 @@ async fn start_membership(
     let timing = if is_manager { gossip::GossipTiming::default() } else { gossip::GossipTiming::for_worker() };
     let (gossip, events) = start_gossip(credentials, config, &keys, report.clone(), timing).await?;
     let others: Vec<_> = credentials.gossip_others.iter().map(|key| key.0).collect();
-    gossip.set_keys(credentials.gossip_key.0, &others)?;
+    gossip.set_keys(credentials.gossip_key.0, &others);
     let rejoin =
         RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::GossipTiming::default());
     rejoin.set_known(peers.addresses());

@@ -9,6 +9,7 @@ mod examples;
 mod faults;
 mod formats;
 mod fuzzed;
+mod gossip_attacks;
 mod hosts;
 mod identity;
 mod killed;

@@ -2,6 +2,7 @@
 //! a bounded number of keys. Pure; the time is passed in.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 /// What happens to a new key while the maximum number of keys is remembered.
@@ -25,6 +26,18 @@ pub(crate) struct KeyedLimiter<K> {
     /// When each key's bucket will be full again. Keys with a full bucket need no entry. None: the
     /// shared bucket.
     full_at: BTreeMap<Option<K>, Instant>,
+}
+
+/// The address, or the /64 network of an IPv6 address, from which one machine may choose any
+/// address.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    }
 }
 
 impl<K: Ord + Clone> KeyedLimiter<K> {

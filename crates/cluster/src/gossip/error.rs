@@ -39,7 +39,4 @@ pub enum GossipError {
     /// The report is stored and is sent with the next state exchange. The member keeps running.
     #[error("announcing the changed report")]
     Announce(#[source] MemberlistError),
-    /// The keyring is unchanged: the key is not in it, or it is the primary key.
-    #[error("changing the gossip keyring")]
-    Key(#[source] MemberlistError),
 }

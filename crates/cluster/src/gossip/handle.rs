@@ -2,26 +2,25 @@
 //! faults of memberlist: it never reaps members, always shuts a member down before dropping it, and
 //! publishes one update at a time.
 
-use super::config::Config;
+use super::config::{Config, GossipTiming};
 use super::delegate::{GossipState, NodeEventDelegate};
 use super::error::{GossipError, MemberlistError};
 use super::event::{EpochClaim, Member, MemberEvent};
 use super::judge::{Judge, Judgement, is_valid_name};
 use super::meta::{self, SignatureScope};
+use super::transport::{GossipTransport, Keyring, TransportOptions};
 use bytes::Bytes;
-use memberlist::net::NetTransportOptions;
-use memberlist::proto::{EncryptionAlgorithm, Label, MaybeResolvedAddress, SecretKey};
-use memberlist::tokio::{TokioSocketAddrResolver, TokioTcp, TokioTcpMemberlist};
+use memberlist::proto::MaybeResolvedAddress;
 use memberlist::{Memberlist, Options};
 use remoor_model::{NodeName, Report};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-type List = TokioTcpMemberlist<SmolStr, TokioSocketAddrResolver, NodeEventDelegate>;
+type List = Memberlist<GossipTransport, NodeEventDelegate>;
 
 /// Reaping dead members corrupts memberlist's index and causes a later panic, so it is postponed
 /// indefinitely.
@@ -31,16 +30,13 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 /// Attempts to find a free port, since a port can be taken between the search and the bind.
 const PORT_TRIES: usize = 10;
 
-/// The key that encrypts what is sent, and further keys that are accepted.
-type Keys = ([u8; 32], Vec<[u8; 32]>);
-
 /// A handle to the running member. Clones refer to the same member. Dropping it does not stop the
 /// member.
 #[derive(Clone)]
 pub struct Gossip {
     name: NodeName,
     inner: Arc<RwLock<Arc<Inner>>>,
-    keys: Arc<StdMutex<Keys>>,
+    keyring: Arc<Keyring>,
 }
 
 /// The member at one address. A move replaces it.
@@ -65,17 +61,17 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
     if cfg.advertise.ip().is_unspecified() {
         return Err(GossipError::Advertise(cfg.advertise));
     }
+    let keyring = Arc::new(Keyring::new(&cfg.cluster, cfg.key)?);
     let mut tries = 0;
     let (tx, rx) = mpsc::unbounded_channel();
     loop {
         tries += 1;
         let first = |judge, meta| GossipState::new(judge, meta, &cfg.timing, tx.clone());
-        match start_once(&cfg, &report, first).await {
+        match start_once(&cfg, &keyring, &report, first).await {
             Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
             Err(error) => return Err(error),
             Ok(inner) => {
-                let keys = Arc::new(StdMutex::new((cfg.key, Vec::new())));
-                return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))), keys }, rx));
+                return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))), keyring }, rx));
             }
         }
     }
@@ -83,6 +79,7 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
 
 async fn start_once(
     cfg: &Config,
+    keyring: &Arc<Keyring>,
     report: &Report,
     share: impl FnOnce(Judge, Bytes) -> GossipState,
 ) -> Result<Inner, GossipError> {
@@ -107,22 +104,23 @@ async fn start_once(
     let shared = Arc::new(share(judge, Bytes::new()));
     shared.set_own(report, meta.into());
 
-    let mut net =
-        NetTransportOptions::<SmolStr, TokioSocketAddrResolver, TokioTcp>::new(SmolStr::new(cfg.name.as_str()))
-            .with_advertise_address(advertise);
-    net.add_bind_address(bind);
-    let list = Memberlist::with_delegate(NodeEventDelegate(shared.clone()), net, options(cfg)?)
+    let transport = TransportOptions {
+        name: SmolStr::new(cfg.name.as_str()),
+        bind,
+        advertise,
+        keyring: keyring.clone(),
+        first_frame: cfg.timing.stream_timeout,
+    };
+    let list = Memberlist::with_delegate(NodeEventDelegate(shared.clone()), transport, options(&cfg.timing))
         .await
         .map_err(|e| failed(e.to_string().into()))?;
     tracing::info!(node = %cfg.name, %bind, %advertise, "gossip started");
     Ok(Inner { list, shared, cfg: cfg.clone(), report: Mutex::new(report.clone()) })
 }
 
-fn options(cfg: &Config) -> Result<Options, GossipError> {
-    let t = &cfg.timing;
-    let label = Label::try_from(format!("remoor-{}", cfg.cluster)).map_err(|_| GossipError::Label)?;
-    Ok(Options::lan()
-        .with_label(label)
+fn options(t: &GossipTiming) -> Options {
+    // Neither a label nor a key: the transport encrypts.
+    Options::lan()
         .with_probe_interval(t.probe_interval)
         .with_probe_timeout(t.probe_timeout)
         .with_timeout(t.stream_timeout)
@@ -132,24 +130,6 @@ fn options(cfg: &Config) -> Result<Options, GossipError> {
         .with_push_pull_interval(t.exchange_interval)
         .with_gossip_to_the_dead_time(NEVER_REAP)
         .with_dead_node_reclaim_time(t.reclaim)
-        .with_primary_key(SecretKey::Aes256(cfg.key))
-        .with_encryption_algo(EncryptionAlgorithm::NoPadding)
-        .with_gossip_verify_incoming(true)
-        .with_gossip_verify_outgoing(true))
-}
-
-/// Replaces the keyring by these keys.
-fn replace_keys(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
-    let failed = |e: &dyn std::fmt::Display| GossipError::Key(e.to_string().into());
-    let Some(ring) = list.keyring() else { return Ok(()) };
-    for key in std::iter::once(first).chain(others) {
-        ring.insert(SecretKey::Aes256(*key));
-    }
-    ring.use_key(first).map_err(|e| failed(&e))?;
-    for old in ring.keys().filter(|old| !std::iter::once(first).chain(others).any(|key| old.as_ref() == key)) {
-        ring.remove(&old).map_err(|e| failed(&e))?;
-    }
-    Ok(())
 }
 
 /// A port that is currently free for TCP and UDP.
@@ -196,9 +176,8 @@ impl Gossip {
         stop(&old.list).await;
         let cfg = Config { bind, advertise, ..old.cfg.clone() };
         let timing = cfg.timing.clone();
-        let inner = start_once(&cfg, &report, |judge, meta| old.shared.create_successor(judge, meta, &timing)).await?;
-        let keys = self.keys();
-        replace_keys(&inner.list, &keys)?;
+        let successor = |judge, meta| old.shared.create_successor(judge, meta, &timing);
+        let inner = start_once(&cfg, &self.keyring, &report, successor).await?;
         *self.inner.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inner);
         Ok(())
     }
@@ -328,14 +307,8 @@ impl Gossip {
 
     /// From now on encrypts with `first`, and accepts `first` and `others` but no other key. The
     /// keys are kept by a move.
-    pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) -> Result<(), GossipError> {
-        let mut keys = self.keys();
-        *keys = (first, others.to_vec());
-        replace_keys(&self.current().list, &keys)
-    }
-
-    fn keys(&self) -> MutexGuard<'_, Keys> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) {
+        self.keyring.set(first, others);
     }
 
     /// Announces that this node leaves, then stops. Takes at most the update and leave timeouts

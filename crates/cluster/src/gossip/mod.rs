@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   Config::verify ──> judge ──> delegate ──> view ──> MemberEvent, members()
-//!   publish(Report) ──> meta (sign) ──> memberlist ──> peers
+//!   publish(Report) ──> meta (sign) ──> memberlist <──> transport (encrypt, bound) <──> peers
 //!   known addresses ──> rejoin/plan ──> rejoin ──> join(addr)
 //! ```
 
@@ -23,6 +23,7 @@ pub mod meta;
 mod rejoin;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod view;
 
 pub use config::{Config, GossipTiming, KeyLookup};

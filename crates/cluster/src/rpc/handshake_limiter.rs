@@ -3,7 +3,7 @@
 //! of the address with the most is dropped. Many nodes may share one address behind NAT, so an
 //! address has no limit of its own.
 
-use super::limit::network;
+use crate::keyed_limiter::network;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

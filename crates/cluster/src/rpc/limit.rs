@@ -2,8 +2,8 @@
 
 use super::caller::PeerAddr;
 use super::wire::{ApiFailure, Code};
-use crate::keyed_limiter::{KeyedLimiter, Overflow};
-use std::net::{IpAddr, Ipv6Addr};
+use crate::keyed_limiter::{KeyedLimiter, Overflow, network};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,18 +35,6 @@ impl RateLimit {
     /// network.
     pub fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take(network(peer), now)
-    }
-}
-
-/// The address, or the /64 network of an IPv6 address, from which one machine may choose any
-/// address.
-pub(super) fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        v4 => v4,
     }
 }
 

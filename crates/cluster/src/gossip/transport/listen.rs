@@ -1,0 +1,150 @@
+//! The two loops that receive: datagrams, and streams. What a stranger sends ends here.
+
+use super::GossipTransport;
+use super::Instant as RuntimeInstant;
+use super::frame::{FrameError, Keyring};
+use super::places::{StreamPlace, StreamPlaces};
+use super::refusals::Refusals;
+use super::stream::{FrameBudget, GossipStream};
+use memberlist::agnostic::RuntimeLite;
+use memberlist::tokio::TokioRuntime;
+use memberlist::transport::{Packet, PacketProducer, StreamProducer, Transport};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+type Connection = <GossipTransport as Transport>::Connection;
+
+/// Longest datagram that is received, in bytes. Longer ones are cut by the kernel, so they do not
+/// decrypt.
+const RECEIVED_MAX: usize = 4096;
+/// Wait after an error of the listening socket, such as too many open files.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+/// Receives datagrams.
+pub struct DatagramListener {
+    pub socket: Arc<UdpSocket>,
+    pub keyring: Arc<Keyring>,
+    pub refusals: Arc<Refusals>,
+}
+
+impl DatagramListener {
+    /// Passes on what decrypts, until memberlist stops listening.
+    pub async fn run(self, to: PacketProducer<SocketAddr, RuntimeInstant>) {
+        let mut buffer = vec![0; RECEIVED_MAX];
+        loop {
+            let (length, from) = match self.socket.recv_from(&mut buffer).await {
+                Ok(received) => received,
+                Err(error) => {
+                    tracing::debug!(%error, "receiving a datagram failed");
+                    tokio::time::sleep(ERROR_PAUSE).await;
+                    continue;
+                }
+            };
+            let arrived = TokioRuntime::now();
+            match self.keyring.open_datagram(&buffer[..length]) {
+                Ok(text) => {
+                    if to.send(Packet::new(from, arrived, text.freeze())).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => self.refusals.count(refusal_reason(&error), from, Instant::now()),
+            }
+        }
+    }
+}
+
+/// Accepts streams.
+pub struct StreamListener {
+    pub listener: TcpListener,
+    pub keyring: Arc<Keyring>,
+    pub refusals: Arc<Refusals>,
+    pub budget: FrameBudget,
+    pub first_frame: Duration,
+}
+
+/// One accepted stream until its first frame is there.
+struct FirstFrame {
+    socket: TcpStream,
+    from: SocketAddr,
+    place: StreamPlace,
+    ended: oneshot::Receiver<()>,
+}
+
+impl StreamListener {
+    /// Passes on the streams whose first frame decrypts, until the task is aborted.
+    pub async fn run(self, to: StreamProducer<SocketAddr, Connection>) {
+        let (this, places) = (Arc::new(self), StreamPlaces::default());
+        let mut streams = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = this.listener.accept() => accepted,
+                Some(_) = streams.join_next() => continue,
+            };
+            let (socket, from) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::debug!(%error, "accepting a gossip stream failed");
+                    tokio::time::sleep(ERROR_PAUSE).await;
+                    continue;
+                }
+            };
+            let Some((place, ended)) = places.take(from.ip(), Instant::now()) else {
+                this.refusals.count("too many streams", from, Instant::now());
+                continue;
+            };
+            let (this, to) = (this.clone(), to.clone());
+            let first = FirstFrame { socket, from, place, ended };
+            streams.spawn(async move {
+                if let Some((from, stream)) = this.receive(first).await {
+                    // A closed receiver is a member that stops.
+                    let _ = to.send(from, stream).await;
+                }
+            });
+        }
+    }
+
+    async fn receive(&self, first: FirstFrame) -> Option<(SocketAddr, Connection)> {
+        let FirstFrame { socket, from, place, ended } = first;
+        let mut stream = GossipStream::new(socket, self.budget.clone());
+        let refuse = |reason| self.refusals.count(reason, from, Instant::now());
+        let frame = tokio::select! {
+            frame = tokio::time::timeout(self.first_frame, stream.reader().read_frame(&self.keyring)) => frame,
+            _ = ended => {
+                refuse("a stream was silent while others waited");
+                return None;
+            }
+        };
+        match frame {
+            Ok(Ok(message)) => stream.reader().set_message(message),
+            Ok(Err(error)) => {
+                refuse(refusal_reason(&error));
+                return None;
+            }
+            Err(_) => {
+                refuse("a stream was silent");
+                return None;
+            }
+        }
+        place.keep().then(|| {
+            stream.hold(place);
+            (from, stream)
+        })
+    }
+}
+
+/// The reason for the log: the same text for each kind of error.
+fn refusal_reason(error: &FrameError) -> &'static str {
+    match error {
+        FrameError::Foreign => "not a frame of this cluster",
+        FrameError::TooLong(_) => "the announced frame is too long",
+        FrameError::Crowded => "too many large frames at once",
+        FrameError::Length => "the frame does not have the announced length",
+        FrameError::Key => "no gossip key decrypts the frame",
+        FrameError::Seal => "a frame could not be encrypted",
+        FrameError::Read(_) => "a stream ended before its first frame",
+    }
+}

@@ -1,0 +1,155 @@
+//! Bounds the incoming streams: in total, and of one address. While all places are taken, a stream
+//! that has not sent its first frame gives way. An honest peer sends the frame with its connection,
+//! so only a slow or silent one loses its place. Pure apart from the lock; the time is passed in.
+
+use crate::keyed_limiter::network;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Streams at once.
+const STREAMS_MAX: usize = 64;
+/// Streams of one address at once. Several nodes may share it behind NAT.
+const OF_ONE_ADDRESS: usize = 8;
+/// A stream may take this long for its first frame before another one of its address replaces it.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The places of all incoming streams. Clones share them.
+#[derive(Clone, Default)]
+pub struct StreamPlaces(Arc<Mutex<PlaceTable>>);
+
+#[derive(Default)]
+struct PlaceTable {
+    next: u64,
+    /// By age.
+    taken: BTreeMap<u64, Place>,
+}
+
+struct Place {
+    from: IpAddr,
+    since: Instant,
+    /// Set until the first frame was decrypted. Dropping it ends the stream.
+    waiting: Option<oneshot::Sender<()>>,
+}
+
+/// The place of one stream, free again when dropped.
+pub struct StreamPlace {
+    places: StreamPlaces,
+    id: u64,
+}
+
+impl StreamPlaces {
+    /// Takes a place. The receiver resolves when the stream has to end. None: no place is free, and
+    /// no other stream has to give way.
+    pub fn take(&self, from: IpAddr, now: Instant) -> Option<(StreamPlace, oneshot::Receiver<()>)> {
+        let from = network(from);
+        let mut table = self.lock();
+        let own = table.count(from);
+        let victim = if own >= OF_ONE_ADDRESS {
+            let slow = |place: &Place| place.from == from && now.saturating_duration_since(place.since) >= PATIENCE;
+            Some(table.oldest_waiting(slow)?)
+        } else if table.taken.len() >= STREAMS_MAX {
+            let busiest = table.busiest().filter(|busiest| table.count(*busiest) > own + 1)?;
+            Some(table.oldest_waiting(|place| place.from == busiest)?)
+        } else {
+            None
+        };
+        if let Some(victim) = victim {
+            table.taken.remove(&victim);
+        }
+        let (sender, ended) = oneshot::channel();
+        let id = table.next;
+        table.next += 1;
+        table.taken.insert(id, Place { from, since: now, waiting: Some(sender) });
+        Some((StreamPlace { places: self.clone(), id }, ended))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PlaceTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PlaceTable {
+    fn count(&self, from: IpAddr) -> usize {
+        self.taken.values().filter(|place| place.from == from).count()
+    }
+
+    /// The address with the most places, among those with a stream that can give way.
+    fn busiest(&self) -> Option<IpAddr> {
+        let waiting = self.taken.values().filter(|place| place.waiting.is_some());
+        waiting.map(|place| place.from).max_by_key(|from| self.count(*from))
+    }
+
+    fn oldest_waiting(&self, fits: impl Fn(&Place) -> bool) -> Option<u64> {
+        let found = self.taken.iter().find(|(_, place)| place.waiting.is_some() && fits(place));
+        found.map(|(id, _)| *id)
+    }
+}
+
+impl StreamPlace {
+    /// The first frame was decrypted: the stream keeps its place until it ends. False: it has
+    /// already lost the place.
+    pub fn keep(&self) -> bool {
+        let mut table = self.places.lock();
+        let place = table.taken.get_mut(&self.id);
+        place.is_some_and(|place| place.waiting.take().is_some())
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.places.lock().taken.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(n: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, n])
+    }
+
+    #[test]
+    fn one_address_has_few_places_and_a_slow_stream_gives_way() {
+        let (places, start) = (StreamPlaces::default(), Instant::now());
+        let taken: Vec<_> = (0..OF_ONE_ADDRESS).map(|_| places.take(address(1), start).expect("a place")).collect();
+        assert!(places.take(address(1), start).is_none(), "all are young");
+        assert!(taken[0].0.keep());
+        let (_next, _) = places.take(address(1), start + PATIENCE).expect("the second gives way");
+        let lost: Vec<bool> =
+            taken.iter().map(|(place, _)| !place.places.lock().taken.contains_key(&place.id)).collect();
+        assert_eq!(lost.iter().position(|lost| *lost), Some(1), "{lost:?}");
+        assert!(!taken[1].0.keep());
+        assert!(places.take(address(2), start).is_some());
+    }
+
+    #[test]
+    fn a_crowd_from_few_addresses_leaves_room_for_others() {
+        let (places, start) = (StreamPlaces::default(), Instant::now());
+        let mut crowd: Vec<_> = (0..1500_u16).filter_map(|n| places.take(address((n % 100) as u8), start)).collect();
+        assert_eq!(places.lock().taken.len(), STREAMS_MAX);
+        let mut few: Vec<_> = (0..8).filter_map(|_| places.take(address(200), start)).collect();
+        assert!(few.len() <= 1, "each of the crowd has one place only, as a newcomer would");
+        few.clear();
+        crowd.clear();
+        assert!(places.lock().taken.is_empty());
+
+        let crowd: Vec<_> = (0..1500_u16).filter_map(|n| places.take(address((n % 9) as u8), start)).collect();
+        assert_eq!((crowd.len(), places.lock().taken.len()), (STREAMS_MAX, STREAMS_MAX));
+        let honest = places.take(address(200), start).expect("the busiest address gives way");
+        assert!(honest.0.keep());
+        assert_eq!(places.lock().taken.len(), STREAMS_MAX);
+    }
+
+    #[test]
+    fn streams_in_use_never_give_way() {
+        let (places, start) = (StreamPlaces::default(), Instant::now());
+        let taken: Vec<_> =
+            (0..8).flat_map(|n| (0..8).map(move |_| n)).filter_map(|n| places.take(address(n), start)).collect();
+        assert!(taken.iter().all(|(place, _)| place.keep()));
+        assert!(places.take(address(200), start + PATIENCE).is_none());
+    }
+}

@@ -1,0 +1,33 @@
+//! Counts what the transport refused, and logs one line per reason and minute. Strangers cause
+//! refusals as fast as they send.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// The refusals by reason. The reasons are fixed texts, so their number is bounded.
+#[derive(Default)]
+pub struct Refusals(Mutex<BTreeMap<&'static str, ReasonCount>>);
+
+#[derive(Default)]
+struct ReasonCount {
+    logged: Option<Instant>,
+    /// Since the last line.
+    times: u64,
+}
+
+impl Refusals {
+    /// Counts a refusal, and logs it if the last line about this reason is a minute old.
+    pub fn count(&self, reason: &'static str, from: SocketAddr, now: Instant) {
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = reasons.entry(reason).or_default();
+        seen.times += 1;
+        if seen.logged.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL) {
+            tracing::warn!(reason, %from, times = seen.times, "gossip was refused");
+            (seen.logged, seen.times) = (Some(now), 0);
+        }
+    }
+}

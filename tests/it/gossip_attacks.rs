@@ -1,0 +1,114 @@
+//! What a stranger without the gossip key can do to the gossip port of a real daemon: it costs
+//! neither memory nor descriptors nor log lines. Daemons are processes on the loopback of this
+//! machine. Needs neither the lab nor root.
+
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+const GOSSIP: u16 = 7946;
+
+/// What a daemon uses.
+#[derive(Debug)]
+struct Usage {
+    /// The largest address space so far, in MB.
+    peak_mb: u64,
+    /// The largest memory so far, in MB.
+    memory_mb: u64,
+    descriptors: usize,
+    log_lines: usize,
+}
+
+impl Usage {
+    fn measure(daemon: &Daemon, home: &Path) -> Self {
+        let proc = Path::new("/proc").join(daemon.child.id().to_string());
+        let status = fs::read_to_string(proc.join("status")).expect("a running daemon");
+        let mb = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a known line");
+            line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).expect("a number") / 1024
+        };
+        Self {
+            peak_mb: mb("VmPeak"),
+            memory_mb: mb("VmHWM"),
+            descriptors: fs::read_dir(proc.join("fd")).expect("descriptors").count(),
+            log_lines: fs::read_to_string(home.join("log")).expect("a log").lines().count(),
+        }
+    }
+}
+
+/// The part of a frame before its length. Strangers know it, because it is not encrypted.
+fn frame_start(home: &Path) -> Vec<u8> {
+    let identity: Value = serde_json::from_slice(&fs::read(home.join("identity.json")).expect("read")).expect("JSON");
+    let label = format!("remoor-{}", identity["cluster"].as_str().expect("a cluster"));
+    [&[12, label.len() as u8], label.as_bytes(), &[15, 1]].concat()
+}
+
+/// Waits until the daemon has closed the connection.
+fn wait_closed(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(crate::local::LONG)).expect("set");
+    // A reset is an end too.
+    assert!(matches!(stream.read(&mut [0; 64]), Ok(0) | Err(_)), "a stranger gets no answer");
+}
+
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("raised to the allowed maximum");
+}
+
+#[test]
+fn a_stranger_costs_neither_memory_nor_descriptors_nor_log_lines() {
+    raise_open_files();
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let (home, at) = (dir.path().join("m1"), SocketAddr::from((host(1), GOSSIP)));
+    let manager = one_manager(dir.path(), host(1));
+    let (start, before) = (frame_start(&home), Usage::measure(&manager, &home));
+
+    // A few bytes announce a frame of 4 GiB. It is refused at once, before any deadline.
+    let mut stream = TcpStream::connect(at).expect("connected");
+    stream.write_all(&[&start[..], &[0xff; 4], &[0; 8]].concat()).expect("sent");
+    wait_closed(&mut stream);
+    // An allowed length costs what arrives of it.
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(at).expect("connected");
+        stream.write_all(&[&start[..], &(15_u32 << 20).to_be_bytes(), &[0; 8]].concat()).expect("sent");
+        wait_closed(&mut stream);
+    }
+    let announced = Usage::measure(&manager, &home);
+    assert!(announced.peak_mb < before.peak_mb + 256, "{before:?} {announced:?}");
+    assert!(announced.memory_mb < before.memory_mb + 16, "{before:?} {announced:?}");
+
+    let mut crowd: Vec<TcpStream> = (0..1500).map(|_| TcpStream::connect(at).expect("connected")).collect();
+    let crowded = Usage::measure(&manager, &home);
+    assert!(crowded.descriptors <= before.descriptors + 64, "{before:?} {crowded:?}");
+    crowd.iter_mut().for_each(wait_closed);
+
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    for n in 0..20_000_usize {
+        let datagram: &[u8] = if n % 2 == 0 { &[] } else { &start };
+        socket.send_to(datagram, at).expect("sent");
+    }
+    let out = manager.ask(&["status"]);
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
+    // Also after the datagrams that still wait.
+    std::thread::sleep(Duration::from_secs(1));
+    let after = Usage::measure(&manager, &home);
+    assert!(after.log_lines < before.log_lines + 30, "{before:?} {after:?}");
+    assert!(after.memory_mb < before.memory_mb + 16, "{before:?} {after:?}");
+
+    // Peers are heard as before.
+    let worker_home = dir.path().join("w1");
+    let mut join = remoor();
+    join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);
+    run_successfully(join.arg(&worker_home).arg("--token-file").arg(dir.path().join("worker")));
+    let _worker = Daemon::start(&worker_home);
+    wait_until("the worker is present", || {
+        let status = manager.json("status");
+        let w1 = status["nodes"].as_array()?.iter().find(|node| node["name"] == "w1")?.clone();
+        (w1["presence"] == "alive").then_some(())
+    });
+}
