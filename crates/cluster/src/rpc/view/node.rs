@@ -1,0 +1,176 @@
+//! Answers about one node: `/v1/status` has one for each node.
+
+use remoor_model::{Availability, Baseline, CheckSummary, Finding, Maintenance, Report, Sha256};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A condition of a node and the reason for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionView {
+    pub is: String,
+    pub why: String,
+}
+
+/// One node in `/v1/status` and in answers about a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub id: u64,
+    pub name: String,
+    pub group: Option<String>,
+    /// The desired role: `manager` or `worker`.
+    pub role: String,
+    /// The actual role, derived from the Raft membership: `leader`, `voter` or `learner`. None: not
+    /// a member.
+    pub manager: Option<String>,
+    /// `alive`, `suspect`, `away`, `agent-down`, `left`, `never-seen`; `unknown` if no leader
+    /// confirms it.
+    pub presence: String,
+    pub presence_since: Option<String>,
+    pub lifecycle: String,
+    /// The failed phase, in addition to the lifecycle.
+    pub failed: Option<String>,
+    pub availability: Availability,
+    pub maintenance: Option<Maintenance>,
+    pub api: String,
+    pub gossip: String,
+    pub ssh: Option<String>,
+    pub ssh_fingerprints: Vec<String>,
+    /// The finding of the last verdict.
+    pub finding: Option<Finding>,
+    pub baseline: Option<Baseline>,
+    /// The desired state changed since the last provisioning.
+    pub outdated: bool,
+    pub conditions: Vec<ConditionView>,
+    pub job: Option<u64>,
+    pub absences: u64,
+    pub agent_faults: u32,
+    /// What the agent gossips about itself: a hint only.
+    pub report: Option<ReportView>,
+    /// The version of the agent's program; if it does not report one, the version at its join.
+    #[serde(default)]
+    pub agent_version: String,
+    /// Managers that cannot reach the node's SSH port although gossip lists it as alive.
+    pub unreachable_from: Vec<String>,
+    /// The same managers, each with the time since when.
+    #[serde(default)]
+    pub unreachable_since: BTreeMap<String, String>,
+    /// Pings of the answering manager that the node left unanswered since that manager's daemon
+    /// started. They may lead to a suspicion; after a short interruption they do not.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// `role` compared with the Raft membership: `worker`, `promoting`, `learner`, `voter`,
+    /// `leader`, `demoting`, `lost`.
+    #[serde(default)]
+    pub manager_state: String,
+    /// What the leader waits for before the node reaches its desired role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_waits: Option<String>,
+    /// For how long a Raft member has not answered the leader, as text. It then takes no part in
+    /// decisions, whatever gossip reports about its machine. None also if no leader answered,
+    /// because only the leader knows this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_silent: Option<String>,
+    /// Number of entries that a learner lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
+    /// The zone of nodes that may fail together, as set by the operator; empty if not set.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// The services of its group in the current generation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// When the certificate ends with which the node last called the answering manager. None: it
+    /// has not called since that manager's daemon started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_until: Option<String>,
+}
+
+/// The report that a node's agent gossips.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportView {
+    pub boot: String,
+    pub instance: String,
+    pub isolation: u32,
+    pub digest: String,
+    pub generation: u64,
+    pub checks: String,
+    /// The version of the agent's program; empty if it does not report one.
+    #[serde(default)]
+    pub version: String,
+}
+
+impl ReportView {
+    /// None if nothing of the report could be read because the agent has another version.
+    pub fn from_report(report: &Report) -> Option<Self> {
+        let checks = match report.checks {
+            CheckSummary::None => "none",
+            CheckSummary::Pass => "pass",
+            CheckSummary::Fail => "fail",
+            CheckSummary::Unknown => "unknown",
+        };
+        let short = |text: &str| text.get(..8).unwrap_or(text).to_owned();
+        let taken = report.digest != Sha256::default();
+        (!report.is_blank()).then(|| Self {
+            boot: short(report.boot.as_str()),
+            instance: short(&report.instance.0),
+            isolation: report.isolation,
+            digest: if taken { report.digest.short_hex() } else { String::new() },
+            generation: report.generation.0,
+            checks: checks.to_owned(),
+            version: report.version.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, Value};
+
+    /// Fields that an answer may lack: older managers do not send them, or they have no value.
+    const OPTIONAL: &str = "agent_version baseline certificate_until failed finding group job lag maintenance manager \
+        manager_silent manager_state manager_waits presence_since report services ssh unanswered unreachable_since zone";
+
+    /// Other programs read this form, and managers of the previous version send and read it.
+    #[test]
+    fn the_json_form_of_a_node() {
+        let text = include_str!("node_view.json");
+        let view: NodeView = serde_json::from_str(text).expect("the JSON form");
+        assert_eq!(serde_json::to_string_pretty(&view).expect("JSON"), text.trim_end(), "all fields in their order");
+
+        let fields: Map<String, Value> = serde_json::from_str(text).expect("a JSON object");
+        let read = |fields: Map<String, Value>| serde_json::from_value::<NodeView>(Value::Object(fields)).ok();
+        let without = |left_out: &dyn Fn(&str) -> bool| {
+            let kept = fields.iter().filter(|(name, _)| !left_out(name));
+            read(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+        };
+        let mut optional: Vec<&str> =
+            fields.keys().map(String::as_str).filter(|name| without(&|left_out| left_out == *name).is_some()).collect();
+        optional.sort_unstable();
+        assert_eq!(optional.join(" "), OPTIONAL, "the fields that may be missing");
+        let least = without(&|name| optional.contains(&name)).expect("the smallest form");
+        let least = serde_json::to_value(least).expect("JSON");
+        for (name, value) in least.as_object().expect("an object") {
+            let unset = [Value::Null, 0.into(), "".into(), Value::Object(Map::new())].contains(value);
+            assert!(if optional.contains(&name.as_str()) { unset } else { *value == fields[name] }, "{name}: {value}");
+        }
+        let mut newer = fields.clone();
+        newer.insert("field_of_a_newer_version".to_owned(), 1.into());
+        assert_eq!(read(newer), Some(view), "unknown fields are ignored");
+    }
+
+    #[test]
+    fn a_report_is_shown_short_and_an_unreadable_one_not_at_all() {
+        assert_eq!(ReportView::from_report(&Report::default()), None);
+        let report = Report {
+            boot: "6f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0".into(),
+            instance: "00112233deadbeef".into(),
+            checks: CheckSummary::Fail,
+            version: "0.0.9".into(),
+            ..Report::default()
+        };
+        let view = ReportView::from_report(&report).unwrap();
+        assert_eq!((view.boot.as_str(), view.instance.as_str()), ("6f1c2d3e", "00112233"));
+        assert_eq!((view.digest.as_str(), view.checks.as_str(), view.version.as_str()), ("", "fail", "0.0.9"));
+    }
+}
