@@ -14,7 +14,7 @@ pub fn role(node: &NodeView) -> String {
         ("manager", Some("voter")) => "manager".to_owned(),
         ("manager", Some(other)) => format!("manager ({other})"),
         ("manager", None) => "manager (no vote yet)".to_owned(),
-        (_, None) if node.manager_state == "lost" => "manager (lost)".to_owned(),
+        (_, None) if node.membership.state == "lost" => "manager (lost)".to_owned(),
         (role, None) => role.to_owned(),
         (role, Some(is)) => format!("{role} (still {is})"),
     }
@@ -22,7 +22,7 @@ pub fn role(node: &NodeView) -> String {
 
 /// The state in Raft, and why it differs from the desired role, if it does. Empty: a worker.
 pub fn manager(node: &NodeView) -> String {
-    let mut out = match (node.manager_state.as_str(), node.lag) {
+    let mut out = match (node.membership.state.as_str(), node.membership.lag) {
         ("worker", _) => return String::new(),
         // Managers of older versions don't send the state.
         ("", _) => return node.manager.clone().unwrap_or_default(),
@@ -30,10 +30,12 @@ pub fn manager(node: &NodeView) -> String {
         (state, _) => state.to_owned(),
     };
     // The lag is shown already.
-    if let Some(why) = node.manager_waits.as_ref().filter(|why| node.lag.is_none() || !why.starts_with("catching up")) {
+    if let Some(why) =
+        node.membership.waits.as_ref().filter(|why| node.membership.lag.is_none() || !why.starts_with("catching up"))
+    {
         out.push_str(&format!(": {why}"));
     }
-    if let Some(silent) = &node.manager_silent {
+    if let Some(silent) = &node.membership.silent {
         out.push_str(&format!(": {silent}"));
     }
     out
@@ -69,21 +71,21 @@ pub fn presence(node: &NodeView, today: Today) -> String {
 /// Whether the configuration is as desired, as far as the managers know: `ok`, `outdated`, the word
 /// of a verdict, or `none` if the node was never provisioned or adopted.
 pub fn config(node: &NodeView) -> &str {
-    let Some(baseline) = &node.baseline else { return "none" };
-    let newer = node.finding.as_ref().filter(|f| f.at > baseline.at);
+    let Some(baseline) = &node.config.baseline else { return "none" };
+    let newer = node.config.finding.as_ref().filter(|f| f.at > baseline.at);
     match newer.map(|f| &f.verdict) {
-        None | Some(Verdict::Same) if node.outdated => "outdated",
+        None | Some(Verdict::Same) if node.config.outdated => "outdated",
         None | Some(Verdict::Same) => "ok",
         // The verdict compared with an older desired state.
-        Some(Verdict::Outdated) if !node.outdated => "ok",
+        Some(Verdict::Outdated) if !node.config.outdated => "ok",
         Some(other) => other.as_str(),
     }
 }
 
 /// Checks of the last examination: `12 ok`, `2 of 12 fail`, `1 of 12 unknown`.
 pub fn checks(node: &NodeView) -> String {
-    let Some(finding) = &node.finding else { return String::new() };
-    if node.baseline.as_ref().is_some_and(|b| b.at >= finding.at) && finding.checks.1 + finding.checks.2 > 0 {
+    let Some(finding) = &node.config.finding else { return String::new() };
+    if node.config.baseline.as_ref().is_some_and(|b| b.at >= finding.at) && finding.checks.1 + finding.checks.2 > 0 {
         // A verified provisioning is newer than the checks.
         return String::new();
     }
@@ -98,10 +100,10 @@ pub fn checks(node: &NodeView) -> String {
 /// What is being done or waited for; empty: nothing.
 pub fn activity(node: &NodeView) -> String {
     let mut parts: Vec<String> = Vec::new();
-    if let Some(failed) = &node.failed {
+    if let Some(failed) = &node.operation.failed {
         parts.push(format!("failed: {failed}"));
     }
-    match node.availability {
+    match node.operation.availability {
         Availability::Active => {}
         Availability::Pause => parts.push("paused".to_owned()),
         Availability::Drain => parts.push("drained".to_owned()),
@@ -123,9 +125,9 @@ pub fn activity(node: &NodeView) -> String {
 /// Why the node is not as desired; None: it is. A decommissioned node is always as desired, even if
 /// it is away.
 pub fn why_not_desired(node: &NodeView) -> Option<String> {
-    let out = match node.availability {
-        Availability::Drain => matches!(node.lifecycle.as_str(), "accepted" | "decommissioned"),
-        _ => node.lifecycle == "decommissioned",
+    let out = match node.operation.availability {
+        Availability::Drain => matches!(node.operation.lifecycle.as_str(), "accepted" | "decommissioned"),
+        _ => node.operation.lifecycle == "decommissioned",
     };
     if out && node.job.is_none() {
         // A voter must be present, with or without services.
@@ -135,13 +137,13 @@ pub fn why_not_desired(node: &NodeView) -> Option<String> {
     if node.presence != "alive" {
         return Some(format!("is {}", node.presence));
     }
-    if let Some(silent) = node.manager_silent.as_ref().filter(|_| node.manager.as_deref() == Some("voter")) {
+    if let Some(silent) = node.membership.silent.as_ref().filter(|_| node.manager.as_deref() == Some("voter")) {
         return Some(format!("does not act as a manager: {silent}"));
     }
-    if node.lifecycle != "commissioned" {
-        return Some(format!("is {}", node.lifecycle));
+    if node.operation.lifecycle != "commissioned" {
+        return Some(format!("is {}", node.operation.lifecycle));
     }
-    if let Some(failed) = &node.failed {
+    if let Some(failed) = &node.operation.failed {
         return Some(format!("failed in {failed}"));
     }
     if let Some(job) = node.job {
@@ -163,7 +165,7 @@ pub fn why_not_desired(node: &NodeView) -> Option<String> {
 
 /// What differs on a node whose configuration drifted, in one line; None: it did not drift.
 pub fn difference(node: &NodeView) -> Option<String> {
-    let finding = node.finding.as_ref().filter(|_| matches!(config(node), "drifted" | "conflict"))?;
+    let finding = node.config.finding.as_ref().filter(|_| matches!(config(node), "drifted" | "conflict"))?;
     Some(story::reason_list(&finding.reasons)).filter(|text| !text.is_empty())
 }
 
@@ -192,7 +194,7 @@ mod tests {
     fn a_lost_manager_is_not_shown_as_a_worker() {
         let mut node = views::node(4, "m2");
         assert_eq!((role(&node), manager(&node)), ("worker".to_owned(), String::new()));
-        node.manager_state = "lost".to_owned();
+        node.membership.state = "lost".to_owned();
         assert_eq!((role(&node).as_str(), manager(&node).as_str()), ("manager (lost)", "lost"));
     }
 }

@@ -367,7 +367,7 @@ impl AddRun<'_> {
     fn added_node(&self, node: &NodeView) -> Added {
         let vouched =
             |print: &String| self.options.host_keys.iter().any(|key| ssh::fingerprint(key).as_ref() == Some(print));
-        Added { id: node.id, same_host_key: node.ssh_fingerprints.iter().any(vouched) }
+        Added { id: node.id, same_host_key: node.addresses.ssh_fingerprints.iter().any(vouched) }
     }
 }
 

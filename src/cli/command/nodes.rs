@@ -12,7 +12,7 @@ use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
-use remoor_cluster::rpc::view::{AsOf, NodeView, ReportView, StatusView, VarsView};
+use remoor_cluster::rpc::view::{AddressesView, AsOf, NodeView, ReportView, StatusView, VarsView};
 use remoor_model::{Availability, count_noun};
 
 pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
@@ -79,19 +79,19 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
             node.id.to_string(),
             "accepted".to_owned(),
             state::presence(node, today),
-            availability(node.availability).to_owned(),
+            availability(node.operation.availability).to_owned(),
             node.group.clone().unwrap_or_default(),
-            node.api.clone(),
+            node.addresses.api.clone(),
             certificate_expiry(node).unwrap_or_default(),
         ];
         if wide {
             row.extend([
                 state::role(node),
-                node.lifecycle.clone(),
+                node.operation.lifecycle.clone(),
                 node.zone.clone(),
-                node.gossip.clone(),
-                node.ssh.clone().unwrap_or_default(),
-                node.ssh_fingerprints.join(" "),
+                node.addresses.gossip.clone(),
+                node.addresses.ssh.clone().unwrap_or_default(),
+                node.addresses.ssh_fingerprints.join(" "),
             ]);
         }
         row.push(state::manager(node));
@@ -118,7 +118,8 @@ fn next_step(node: &NodeView, today: Today) -> Option<String> {
     let (name, seen) = (&node.name, state::presence(node, today));
     let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
     let restart = format!("next, on {name}: systemctl restart remoor, or reboot");
-    if let Some(silent) = node.manager_silent.as_ref().filter(|_| !gone && node.manager.as_deref() == Some("voter")) {
+    if let Some(silent) = node.membership.silent.as_ref().filter(|_| !gone && node.manager.as_deref() == Some("voter"))
+    {
         return Some(format!(
             "{name} is {seen} but does not act as a manager: {silent}; next, on {name}: remoor status and its log show why; if it \
              can't be repaired: remoor demote {name}, then remoor promote {name}"
@@ -167,18 +168,19 @@ pub fn report_text(report: &ReportView) -> String {
 /// Everything that is known about a node, as name and value.
 pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
     let (today, by) = (Today::from_answer(&as_of.at), &as_of.by);
+    let AddressesView { api, gossip, ssh, ssh_fingerprints } = &node.addresses;
     let mut out = vec![
         ("node", format!("{} (id {})", node.name, node.id)),
         ("group", node.group.clone().unwrap_or_default()),
         ("role", state::role(node)),
         ("seen", state::presence(node, today)),
-        ("lifecycle", node.lifecycle.clone()),
-        ("availability", availability(node.availability).to_owned()),
+        ("lifecycle", node.operation.lifecycle.clone()),
+        ("availability", availability(node.operation.availability).to_owned()),
         ("configuration", state::config(node).to_owned()),
         ("checks", state::checks(node)),
-        ("addresses", format!("api {}, gossip {}, ssh {}", node.api, node.gossip, node.ssh.as_deref().unwrap_or("-"))),
-        ("host keys", node.ssh_fingerprints.join(", ")),
-        ("absences", format!("{}, including {}", node.absences, count_noun(node.agent_faults, "agent fault"))),
+        ("addresses", format!("api {api}, gossip {gossip}, ssh {}", ssh.as_deref().unwrap_or("-"))),
+        ("host keys", ssh_fingerprints.join(", ")),
+        ("absences", format!("{}, including {}", node.absences, count_noun(node.agent.faults, "agent fault"))),
     ];
     let manager = state::manager(node);
     if !manager.is_empty() {
@@ -193,23 +195,24 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
     if let Some(until) = certificate_expiry(node) {
         out.push(("certificate", format!("until {until}")));
     }
-    if node.unanswered > 0 {
-        out.push(("unanswered", format!("{} of {by} since its daemon started", count_noun(node.unanswered, "ping"))));
+    if node.reachability.unanswered > 0 {
+        let pings = count_noun(node.reachability.unanswered, "ping");
+        out.push(("unanswered", format!("{pings} of {by} since its daemon started")));
     }
-    if let Some(baseline) = &node.baseline {
+    if let Some(baseline) = &node.config.baseline {
         let how = if baseline.adopted { "adopted" } else { "provisioned" };
         let root = baseline.root.short_hex();
         let at = today.show(baseline.at);
         out.push(("baseline", format!("{how} at {at}, generation {}, digest {root}..", baseline.generation)));
     }
-    if let Some(finding) = &node.finding {
+    if let Some(finding) = &node.config.finding {
         let at = today.show(finding.at);
         out.push(("last verdict", format!("{} (at {at}, by {})", story::conclusion(finding), finding.by)));
     }
-    if let Some(report) = &node.report {
+    if let Some(report) = &node.agent.report {
         out.push(("agent says", report_text(report)));
     }
-    if let Some(m) = &node.maintenance {
+    if let Some(m) = &node.operation.maintenance {
         out.push(("maintenance", format!("until {}, announced by {}", today.show(m.until), m.by)));
     }
     let doing = state::activity(node);

@@ -246,13 +246,13 @@ fn nodes_in_service(out: &Out, nodes: Vec<NodeView>, which: &NodeSelection) -> V
     }
     let (serving, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|n| !out_of_service(n));
     for node in others {
-        out.talk(&format!("{} is {}: skipped", node.name, node.lifecycle));
+        out.talk(&format!("{} is {}: skipped", node.name, node.operation.lifecycle));
     }
     serving
 }
 
 fn out_of_service(node: &NodeView) -> bool {
-    matches!(node.lifecycle.as_str(), "accepted" | "decommissioning" | "decommissioned")
+    matches!(node.operation.lifecycle.as_str(), "accepted" | "decommissioning" | "decommissioned")
 }
 
 /// `remoor undo`: restores the files that an attempt backed up.

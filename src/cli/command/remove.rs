@@ -50,7 +50,7 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
 fn removal_effect(nodes: &[NodeView], left: &[String], today: Today) -> String {
     let line = |node: &NodeView| {
         let group = node.group.as_ref().map_or("in no group".to_owned(), |group| format!("of group {group}"));
-        let serves = match (node.services.as_slice(), node.baseline.is_some()) {
+        let serves = match (node.services.as_slice(), node.config.baseline.is_some()) {
             ([], _) => "no services".to_owned(),
             (some, true) => format!("keeps running {}", some.join(", ")),
             (some, false) => format!("never set up with {}", some.join(", ")),
@@ -60,7 +60,7 @@ fn removal_effect(nodes: &[NodeView], left: &[String], today: Today) -> String {
             node.name,
             state::role(node),
             state::presence(node, today),
-            node.lifecycle
+            node.operation.lifecycle
         )
     };
     let left =
@@ -98,7 +98,7 @@ impl PendingRemovals<'_> {
             return Ok(PollResult::Waits(format!("{} knows of no leader", view.as_of.by)));
         }
         let still: Vec<&NodeView> = view.nodes.iter().filter(|n| self.pending.contains(&n.name)).collect();
-        if let Some(kept) = still.iter().find(|n| n.lifecycle != "removing") {
+        if let Some(kept) = still.iter().find(|n| n.operation.lifecycle != "removing") {
             let (name, role) = (&kept.name, &kept.role);
             self.out.talk(&format!("not done: {name} is still a {role}, or again one because of another order"));
             return Ok(PollResult::Ended(Exit::No));

@@ -117,7 +117,7 @@ impl<'a> Follower<'a> {
             let Some(node) = view.nodes.iter().find(|n| n.name == name) else {
                 return Ok(self.report_other_order(&format!("{name} is no longer a node")));
             };
-            self.seen.insert(name.clone(), node.manager_state.clone());
+            self.seen.insert(name.clone(), node.membership.state.clone());
             if node.role != self.role.role_name() {
                 return Ok(
                     self.report_other_order(&format!("{name} becomes a {} again, because of another order", node.role))
@@ -163,7 +163,7 @@ impl<'a> Follower<'a> {
     }
 
     fn why_pending(&self, node: &NodeView) -> Option<String> {
-        (!self.role.is_reached(&node.manager_state)).then(|| match state::manager(node) {
+        (!self.role.is_reached(&node.membership.state)).then(|| match state::manager(node) {
             state_text if state_text.is_empty() => format!("{} is not a Raft member yet", node.name),
             state_text => format!("{}: {state_text}", node.name),
         })

@@ -137,14 +137,14 @@ fn table(view: &StatusView, wide: bool) -> Table {
             node.group.clone().unwrap_or_default(),
             state::role(node),
             state::presence(node, today),
-            node.lifecycle.clone(),
+            node.operation.lifecycle.clone(),
             state::config(node).to_owned(),
             state::checks(node),
             last_verdict(node, today),
         ];
         if wide {
-            let generation = node.baseline.as_ref().map(|b| b.generation.to_string()).unwrap_or_default();
-            row.extend([generation, node.absences.to_string(), node.agent_faults.to_string()]);
+            let generation = node.config.baseline.as_ref().map(|b| b.generation.to_string()).unwrap_or_default();
+            row.extend([generation, node.absences.to_string(), node.agent.faults.to_string()]);
         }
         row.push(now(node));
         table.row(row);
@@ -155,7 +155,7 @@ fn table(view: &StatusView, wide: bool) -> Table {
 /// What is being done about the node or waited for. A role change that is not finished comes first;
 /// if there is nothing, what differs on a node that drifted.
 fn now(node: &NodeView) -> String {
-    let role = node.manager_waits.as_ref().or(node.manager_silent.as_ref()).map(|_| state::manager(node));
+    let role = node.membership.waits.as_ref().or(node.membership.silent.as_ref()).map(|_| state::manager(node));
     let all = role.into_iter().chain([state::activity(node)]).filter(|text| !text.is_empty());
     let all = all.collect::<Vec<_>>().join("; ");
     if all.is_empty() { state::difference(node).unwrap_or_default() } else { all }
@@ -163,7 +163,7 @@ fn now(node: &NodeView) -> String {
 
 /// `drifted after network, 12:01:09`.
 fn last_verdict(node: &NodeView, today: Today) -> String {
-    let Some(finding) = &node.finding else { return String::new() };
+    let Some(finding) = &node.config.finding else { return String::new() };
     let after = match finding.cause.filter(|_| finding.absence.is_some()) {
         Some(cause) => format!(" after {}", crate::cli::story::cause_word(cause)),
         None => String::new(),

@@ -69,9 +69,10 @@ fn print_waiting(out: &Out, last_text: &mut String, text: &str) {
 
 /// Why the node has not reached the goal; None: it has.
 pub fn why_not_reached(node: &NodeView, goal: Goal) -> Option<String> {
-    let lifecycle = |wanted: &str| (node.lifecycle != wanted).then(|| format!("is {}", node.lifecycle));
+    let lifecycle =
+        |wanted: &str| (node.operation.lifecycle != wanted).then(|| format!("is {}", node.operation.lifecycle));
     let why = match goal {
-        Goal::Clean if node.lifecycle == "decommissioned" => Some("is decommissioned".to_owned()),
+        Goal::Clean if node.operation.lifecycle == "decommissioned" => Some("is decommissioned".to_owned()),
         Goal::Clean => state::why_not_desired(node),
         Goal::Alive => (node.presence != "alive").then(|| format!("is {}", node.presence)),
         Goal::Commissioned => lifecycle("commissioned"),

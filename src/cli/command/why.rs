@@ -48,8 +48,11 @@ fn why_text(view: &WhyView) -> String {
         }
     };
     section("Absence", view.absence.as_ref().map(|a| absence(a, today)).unwrap_or_default());
-    section("Last verdict", view.node.finding.as_ref().map(|f| finding(f, today)).unwrap_or_default());
-    section("Requested", view.want.as_ref().map(|w| want(w, view.node.finding.as_ref(), today)).unwrap_or_default());
+    section("Last verdict", view.node.config.finding.as_ref().map(|f| finding(f, today)).unwrap_or_default());
+    section(
+        "Requested",
+        view.want.as_ref().map(|w| want(w, view.node.config.finding.as_ref(), today)).unwrap_or_default(),
+    );
     section("Job", view.job.as_ref().map(|j| job(j, today)).unwrap_or_default());
     section("Not done, and why", view.not_done.clone());
     let mut story = Story::new(BTreeMap::from([(view.node.id, view.node.name.clone())]));
@@ -64,7 +67,7 @@ fn why_text(view: &WhyView) -> String {
 fn event(story: &mut Story, item: &HistoryItem, view: &WhyView, today: Today) -> Vec<String> {
     let text = story.describe_event(item);
     let mut lines = vec![format!("{}  {}", today.show(item.at), text.headline)];
-    let last = view.node.finding.as_ref();
+    let last = view.node.config.finding.as_ref();
     let shown =
         matches!(&item.what, JournalEvent::Concluded { finding } if last.is_some_and(|last| last.at == finding.at));
     if !shown {

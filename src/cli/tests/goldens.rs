@@ -51,8 +51,8 @@ fn status_of_a_fleet_with_problems() {
 fn status_shows_why_a_role_change_waits() {
     let mut view = views::clean_status();
     view.nodes[1].role = "manager".into();
-    view.nodes[1].manager_state = "promoting".into();
-    view.nodes[1].manager_waits = Some("the last step failed and is tried again: nobody answers".into());
+    view.nodes[1].membership.state = "promoting".into();
+    view.nodes[1].membership.waits = Some("the last step failed and is tried again: nobody answers".into());
     view.nodes[1].conditions = vec![ConditionView { is: "moved".into(), why: "from 10.0.0.9".into() }];
     let text = capture(Format::Table, |out| status::show(out, &view, false));
     let now = "promoting: the last step failed and is tried again: nobody answers; moved: from 10.0.0.9\n";
@@ -198,7 +198,7 @@ fn history_shows_each_reason_once() {
 #[test]
 fn a_repaired_verdict_shows_no_check_counts() {
     let mut view = views::why_view();
-    let finding = view.node.finding.as_mut().expect("a finding");
+    let finding = view.node.config.finding.as_mut().expect("a finding");
     let before = std::mem::replace(&mut finding.verdict, Verdict::Same);
     finding.overtaken = Some((before, finding.at));
     finding.checks = (13, 0, 0);
@@ -459,7 +459,7 @@ fn an_invalid_template_is_a_usage_error() {
 #[test]
 fn remote_text_can_not_control_a_terminal() {
     let mut view = views::status();
-    view.nodes[3].failed = Some("\u{1b}]0;owned\u{7}".into());
+    view.nodes[3].operation.failed = Some("\u{1b}]0;owned\u{7}".into());
     let out = Out::memory(Format::Table, true);
     status::show(&out, &view, false).unwrap();
     let (answer, _) = out.captured_text();
@@ -503,9 +503,9 @@ fn goals_are_reached_or_explained() {
         "back is not yet clean"
     );
     let mut repaired = views::node(4, "w1");
-    repaired.finding = Some(views::drifted_finding());
+    repaired.config.finding = Some(views::drifted_finding());
     assert!(wait::why_not_reached(&repaired, Goal::Clean).unwrap().contains("drifted"));
-    repaired.baseline = Some(views::baseline("12:02:00"));
+    repaired.config.baseline = Some(views::baseline("12:02:00"));
     assert_eq!(wait::why_not_reached(&repaired, Goal::Clean), None, "provisioned since");
 }
 

@@ -53,10 +53,11 @@ async fn run_remove(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Ex
 
 /// m3 at some point of its removal.
 fn with_m3(lifecycle: &str, state: &str) -> Option<StatusView> {
-    let (lifecycle, manager_state) = (lifecycle.to_owned(), state.to_owned());
     let role = if state == "voter" { "manager" } else { "worker" }.to_owned();
     let services = vec!["etcd".to_owned()];
-    let m3 = NodeView { lifecycle, manager_state, role, services, ..views::node(3, "m3") };
+    let mut m3 = NodeView { role, services, ..views::node(3, "m3") };
+    m3.operation.lifecycle = lifecycle.to_owned();
+    m3.membership.state = state.to_owned();
     Some(StatusView { nodes: vec![m3], ..views::clean_status() })
 }
 

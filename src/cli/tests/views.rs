@@ -56,6 +56,10 @@ pub fn drifted_finding() -> Finding {
     }
 }
 
+fn drifted_config() -> ConfigView {
+    ConfigView { finding: Some(drifted_finding()), baseline: Some(baseline("09:30:00")), outdated: false }
+}
+
 pub fn node(id: u64, name: &str) -> NodeView {
     NodeView {
         id,
@@ -65,30 +69,25 @@ pub fn node(id: u64, name: &str) -> NodeView {
         manager: None,
         presence: "alive".into(),
         presence_since: Some("2026-03-05T09:00:00Z".into()),
-        lifecycle: "commissioned".into(),
-        failed: None,
-        availability: Availability::Active,
-        maintenance: None,
-        api: format!("10.0.0.{id}:7947"),
-        gossip: format!("10.0.0.{id}:7946"),
-        ssh: Some(format!("10.0.0.{id}:22")),
-        ssh_fingerprints: vec![format!("SHA256:key-of-{name}")],
-        finding: None,
-        baseline: Some(baseline("09:30:00")),
-        outdated: false,
+        operation: OperationView {
+            lifecycle: "commissioned".into(),
+            failed: None,
+            availability: Availability::Active,
+            maintenance: None,
+        },
+        addresses: AddressesView {
+            api: format!("10.0.0.{id}:7947"),
+            gossip: format!("10.0.0.{id}:7946"),
+            ssh: Some(format!("10.0.0.{id}:22")),
+            ssh_fingerprints: vec![format!("SHA256:key-of-{name}")],
+        },
+        config: ConfigView { finding: None, baseline: Some(baseline("09:30:00")), outdated: false },
         conditions: Vec::new(),
         job: None,
         absences: 0,
-        agent_faults: 0,
-        report: None,
-        agent_version: "0.1.0".into(),
-        unreachable_from: Vec::new(),
-        unreachable_since: Default::default(),
-        unanswered: 0,
-        manager_state: "worker".into(),
-        manager_waits: None,
-        manager_silent: None,
-        lag: None,
+        agent: ReportedAgentView { faults: 0, report: None, version: "0.1.0".into() },
+        reachability: ReachabilityView::default(),
+        membership: MembershipView { state: "worker".into(), ..MembershipView::default() },
         zone: String::new(),
         services: Vec::new(),
         certificate_until: Some("2026-06-03T09:00:00Z".into()),
@@ -97,14 +96,14 @@ pub fn node(id: u64, name: &str) -> NodeView {
 
 pub fn manager(id: u64, name: &str, is: &str) -> NodeView {
     let group = Some("service-master".into());
-    let manager_state = is.into();
-    NodeView { role: "manager".into(), manager: Some(is.into()), manager_state, group, ..node(id, name) }
+    let membership = MembershipView { state: is.into(), ..MembershipView::default() };
+    NodeView { role: "manager".into(), manager: Some(is.into()), membership, group, ..node(id, name) }
 }
 
 /// w1 is being set up, w2 is away, and m3 is outdated.
 pub fn status() -> StatusView {
     let w1 = NodeView {
-        finding: Some(drifted_finding()),
+        config: drifted_config(),
         job: Some(17),
         absences: 3,
         conditions: vec![ConditionView { is: "resetup".into(), why: "job 17, attempt 1, cleanup".into() }],
@@ -116,7 +115,8 @@ pub fn status() -> StatusView {
         absences: 1,
         ..node(5, "w2")
     };
-    let m3 = NodeView { outdated: true, ..manager(3, "m3", "voter") };
+    let mut m3 = manager(3, "m3", "voter");
+    m3.config.outdated = true;
     StatusView {
         version: 1,
         as_of: as_of(),
@@ -261,7 +261,7 @@ pub fn jobs() -> JobsView {
 }
 
 pub fn why_view() -> WhyView {
-    let node = NodeView { finding: Some(drifted_finding()), absences: 3, ..node(4, "w1") };
+    let node = NodeView { config: drifted_config(), absences: 3, ..node(4, "w1") };
     WhyView {
         version: 1,
         as_of: as_of(),

@@ -63,7 +63,7 @@ pub async fn apply(
         return Err(ApiFailure::new(Code::Internal, "unexpected result of the entry"));
     };
     let inventory = shared.inventory();
-    let outdated = inventory.nodes.values().filter(|n| node_view(&shared, &inventory, n).outdated);
+    let outdated = inventory.nodes.values().filter(|n| node_view(&shared, &inventory, n).config.outdated);
     Ok(Json(AppliedView {
         version: 1,
         generation: seq.0,
@@ -116,9 +116,9 @@ pub async fn inventory(State(shared): State<Arc<ManagerContext>>, caller: Caller
             vars.insert("ansible_host".to_owned(), json!(ip.to_string()));
         }
         vars.insert("remoor_presence".to_owned(), json!(view.presence));
-        vars.insert("remoor_lifecycle".to_owned(), json!(view.lifecycle));
-        vars.insert("remoor_verdict".to_owned(), json!(view.finding.map(|f| f.verdict.as_str())));
-        vars.insert("remoor_outdated".to_owned(), json!(view.outdated));
+        vars.insert("remoor_lifecycle".to_owned(), json!(view.operation.lifecycle));
+        vars.insert("remoor_verdict".to_owned(), json!(view.config.finding.map(|f| f.verdict.as_str())));
+        vars.insert("remoor_outdated".to_owned(), json!(view.config.outdated));
         vars.insert("remoor_node_id".to_owned(), json!(view.id));
         vars.insert("remoor_role".to_owned(), json!(view.role));
         extra.insert(view.name, vars);

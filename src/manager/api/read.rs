@@ -9,7 +9,8 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
-    ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times,
+    AddressesView, ConditionView, ConfigView, HistoryView, MembershipView, NodeView, OperationView, ReachabilityView,
+    ReportView, ReportedAgentView, StatusView, StreamItem, WhyView, with_times,
 };
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, TimedJson};
 use remoor_engine::Presence;
@@ -43,8 +44,8 @@ pub async fn status(
         None => roles::outlook(raft.is_leader, managers, managers_up),
     };
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
-    let heard = nodes.iter().filter(|n| n.report.is_some());
-    warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
+    let heard = nodes.iter().filter(|n| n.agent.report.is_some());
+    warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent.version.as_str()))));
     let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), addresses::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(stale_directories(&refused, &inventory));
@@ -80,7 +81,7 @@ pub async fn status(
 fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String> {
     let there = nodes.filter(|n| n.presence == "alive" && n.manager.as_deref() == Some("voter"));
     let told = there.filter_map(|n| {
-        let (name, silent) = (&n.name, n.manager_silent.as_ref()?);
+        let (name, silent) = (&n.name, n.membership.silent.as_ref()?);
         Some(format!(
             "{name} is up and is a voter, but does not work as a manager: {silent}; next: on {name}, remoor status and its log \
              show why; if it does not recover: remoor demote {name}, then remoor promote {name}, which gives it a new Raft id"
@@ -414,30 +415,42 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
         manager: raft.manager.map(str::to_owned),
         presence: presence.to_owned(),
         presence_since: node.absence.as_ref().map_or_else(|| since(node.seen), |a| since(a.last_seen)),
-        lifecycle: node.removing.as_ref().map_or(node.lifecycle.as_str(), |_| "removing").to_owned(),
-        failed: node.failed.clone(),
-        availability: node.availability,
-        maintenance: node.maintenance.clone().filter(|_| node.in_maintenance(wall())),
-        api: node.spec.api.clone(),
-        gossip: node.spec.gossip.clone(),
-        ssh: shared.ansible_host(node.name()).or_else(|| node.ip().map(|ip| ip.to_string())),
-        ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect(),
-        finding: node.finding.clone(),
-        baseline: node.baseline.clone(),
-        outdated: inventory.is_outdated(node),
-        unreachable_from: missed.iter().map(|(by, _)| by.to_string()).collect(),
-        unreachable_since: missed.iter().map(|(by, since)| (by.to_string(), wire::rfc3339(*since))).collect(),
+        operation: OperationView {
+            lifecycle: node.removing.as_ref().map_or(node.lifecycle.as_str(), |_| "removing").to_owned(),
+            failed: node.failed.clone(),
+            availability: node.availability,
+            maintenance: node.maintenance.clone().filter(|_| node.in_maintenance(wall())),
+        },
+        addresses: AddressesView {
+            api: node.spec.api.clone(),
+            gossip: node.spec.gossip.clone(),
+            ssh: shared.ansible_host(node.name()).or_else(|| node.ip().map(|ip| ip.to_string())),
+            ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect(),
+        },
+        config: ConfigView {
+            finding: node.finding.clone(),
+            baseline: node.baseline.clone(),
+            outdated: inventory.is_outdated(node),
+        },
+        reachability: ReachabilityView {
+            unreachable_from: missed.iter().map(|(by, _)| by.to_string()).collect(),
+            unreachable_since: missed.iter().map(|(by, since)| (by.to_string(), wire::rfc3339(*since))).collect(),
+            unanswered: shared.observed.unanswered_pings(node.name()),
+        },
         conditions: shown.map(|s| s.conditions).unwrap_or_default().into_iter().chain(contradiction).collect(),
         job: node.job.map(|j| j.0),
         absences: node.absences.0,
-        agent_faults: node.agent_faults,
-        agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
-        report,
-        unanswered: shared.observed.unanswered_pings(node.name()),
-        manager_state: raft.state.as_str().to_owned(),
-        manager_waits: raft.waits,
-        manager_silent: raft.silent,
-        lag: raft.lag,
+        agent: ReportedAgentView {
+            faults: node.agent_faults,
+            version: said.unwrap_or_else(|| node.spec.version.clone()),
+            report,
+        },
+        membership: MembershipView {
+            state: raft.state.as_str().to_owned(),
+            waits: raft.waits,
+            silent: raft.silent,
+            lag: raft.lag,
+        },
         zone: node.spec.zone.clone(),
         services: services.iter().map(ToString::to_string).collect(),
         certificate_until: shared.observed.certificates.expiry_of(node.id).and_then(since),

@@ -99,7 +99,7 @@ pub(super) fn answering_managers<'a>(
 ) -> u32 {
     let own = inventory.raft_id_holder(raft.id).map(|n| n.id.0);
     let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
-    let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.manager_silent.is_none();
+    let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.membership.silent.is_none();
     nodes.filter(votes).filter(answers).count() as u32
 }
 

@@ -212,7 +212,7 @@ async fn read(client: usize, manager: &Client, work: &Work) {
 fn values(status: &StatusView) -> [u64; KEYS] {
     std::array::from_fn(|key| {
         let node = status.nodes.iter().find(|node| node.name == name(key)).expect("a node");
-        let length = node.maintenance.as_ref().map_or(0, |m| m.until.0 - m.from.0);
+        let length = node.operation.maintenance.as_ref().map_or(0, |m| m.until.0 - m.from.0);
         (length + UNIT_MS / 2) / UNIT_MS
     })
 }

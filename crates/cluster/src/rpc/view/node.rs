@@ -11,7 +11,7 @@ pub struct ConditionView {
     pub why: String,
 }
 
-/// One node in `/v1/status` and in answers about a node.
+/// One node in `/v1/status` and in answers about a node. The JSON object is flat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
     pub id: u64,
@@ -26,53 +26,21 @@ pub struct NodeView {
     /// confirms it.
     pub presence: String,
     pub presence_since: Option<String>,
-    pub lifecycle: String,
-    /// The failed phase, in addition to the lifecycle.
-    pub failed: Option<String>,
-    pub availability: Availability,
-    pub maintenance: Option<Maintenance>,
-    pub api: String,
-    pub gossip: String,
-    pub ssh: Option<String>,
-    pub ssh_fingerprints: Vec<String>,
-    /// The finding of the last verdict.
-    pub finding: Option<Finding>,
-    pub baseline: Option<Baseline>,
-    /// The desired state changed since the last provisioning.
-    pub outdated: bool,
+    #[serde(flatten)]
+    pub operation: OperationView,
+    #[serde(flatten)]
+    pub addresses: AddressesView,
+    #[serde(flatten)]
+    pub config: ConfigView,
     pub conditions: Vec<ConditionView>,
     pub job: Option<u64>,
     pub absences: u64,
-    pub agent_faults: u32,
-    /// What the agent gossips about itself: a hint only.
-    pub report: Option<ReportView>,
-    /// The version of the agent's program; if it does not report one, the version at its join.
-    #[serde(default)]
-    pub agent_version: String,
-    /// Managers that cannot reach the node's SSH port although gossip lists it as alive.
-    pub unreachable_from: Vec<String>,
-    /// The same managers, each with the time since when.
-    #[serde(default)]
-    pub unreachable_since: BTreeMap<String, String>,
-    /// Pings of the answering manager that the node left unanswered since that manager's daemon
-    /// started. They may lead to a suspicion; after a short interruption they do not.
-    #[serde(default)]
-    pub unanswered: u64,
-    /// `role` compared with the Raft membership: `worker`, `promoting`, `learner`, `voter`,
-    /// `leader`, `demoting`, `lost`.
-    #[serde(default)]
-    pub manager_state: String,
-    /// What the leader waits for before the node reaches its desired role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manager_waits: Option<String>,
-    /// For how long a Raft member has not answered the leader, as text. It then takes no part in
-    /// decisions, whatever gossip reports about its machine. None also if no leader answered,
-    /// because only the leader knows this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manager_silent: Option<String>,
-    /// Number of entries that a learner lacks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lag: Option<u64>,
+    #[serde(flatten)]
+    pub agent: ReportedAgentView,
+    #[serde(flatten)]
+    pub reachability: ReachabilityView,
+    #[serde(flatten)]
+    pub membership: MembershipView,
     /// The zone of nodes that may fail together, as set by the operator; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
@@ -83,6 +51,81 @@ pub struct NodeView {
     /// has not called since that manager's daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_until: Option<String>,
+}
+
+/// Whether a node is in service, and what an operator ordered for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationView {
+    pub lifecycle: String,
+    /// The failed phase, in addition to the lifecycle.
+    pub failed: Option<String>,
+    pub availability: Availability,
+    pub maintenance: Option<Maintenance>,
+}
+
+/// Where a node is reached, and its SSH host keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressesView {
+    pub api: String,
+    pub gossip: String,
+    pub ssh: Option<String>,
+    pub ssh_fingerprints: Vec<String>,
+}
+
+/// What is known about a node's configuration compared with the desired state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigView {
+    /// The finding of the last verdict.
+    pub finding: Option<Finding>,
+    pub baseline: Option<Baseline>,
+    /// The desired state changed since the last provisioning.
+    pub outdated: bool,
+}
+
+/// What is known about a node's agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedAgentView {
+    #[serde(rename = "agent_faults")]
+    pub faults: u32,
+    /// What the agent gossips about itself: a hint only.
+    pub report: Option<ReportView>,
+    /// The version of the agent's program; if it does not report one, the version at its join.
+    #[serde(default, rename = "agent_version")]
+    pub version: String,
+}
+
+/// How well managers reach a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReachabilityView {
+    /// Managers that cannot reach the node's SSH port although gossip lists it as alive.
+    pub unreachable_from: Vec<String>,
+    /// The same managers, each with the time since when.
+    #[serde(default)]
+    pub unreachable_since: BTreeMap<String, String>,
+    /// Pings of the answering manager that the node left unanswered since that manager's daemon
+    /// started. They may lead to a suspicion; after a short interruption they do not.
+    #[serde(default)]
+    pub unanswered: u64,
+}
+
+/// How far a node's membership in Raft is from its desired role.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembershipView {
+    /// The desired role compared with the Raft membership: `worker`, `promoting`, `learner`,
+    /// `voter`, `leader`, `demoting`, `lost`.
+    #[serde(default, rename = "manager_state")]
+    pub state: String,
+    /// What the leader waits for before the node reaches its desired role.
+    #[serde(default, rename = "manager_waits", skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// For how long a Raft member has not answered the leader, as text. It then takes no part in
+    /// decisions, whatever gossip reports about its machine. None also if no leader answered,
+    /// because only the leader knows this.
+    #[serde(default, rename = "manager_silent", skip_serializing_if = "Option::is_none")]
+    pub silent: Option<String>,
+    /// Number of entries that a learner lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
 }
 
 /// The report that a node's agent gossips.
