@@ -12,6 +12,7 @@ mod error_causes;
 mod exam;
 mod fault;
 mod fileset;
+mod flat_form;
 mod fleet;
 mod gossip_key;
 mod guard;

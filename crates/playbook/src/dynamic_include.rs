@@ -126,15 +126,15 @@ impl<'a> Run<'a, '_> {
     ) -> Flow {
         let judged = self.fail_unevaluable(task, scope, item, at, handler);
         let flow = self.conclude(task, &judged, judged.result.clone());
-        self.end.fatal |= flow.is_err() && task.fatal;
+        self.end.fatal |= flow.is_err() && task.outcome.fatal;
         flow
     }
 
     /// Runs `include_vars`: its variables hold for everything that follows.
     pub(super) fn include_vars(&mut self, task: &Task, args: &Map<String, Value>) -> ModuleResult {
         let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
-        let Some(layer) = task.vars_files.get(name) else {
-            let known = task.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
+        let Some(layer) = task.files.vars_files.get(name) else {
+            let known = task.files.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
             return Err(format!("`{name}` is not a file of this plan; its files are: {known}"));
         };
         self.frame.include(*layer, args.get("name").and_then(Value::as_str));

@@ -17,14 +17,14 @@ pub(super) const ANYBODY: [&str; 9] =
 impl Plan {
     /// Whether any task is for root.
     pub fn needs_root(&self) -> bool {
-        self.find(&|task| task.elevated).is_some()
+        self.find(&|task| task.privileges.elevated).is_some()
     }
 
     /// The first task that changes or reads the host, is not for root, and cannot run as a user
     /// other than the one who runs the plan.
     pub fn first_unelevated_task(&self) -> Option<&Task> {
         let fits = |task: &Task| [&ANYBODY[..], &COMMANDS].iter().any(|list| list.contains(&task.module.as_str()));
-        self.find(&|task| !task.elevated && !fits(task))
+        self.find(&|task| !task.privileges.elevated && !fits(task))
     }
 
     fn find(&self, wanted: &dyn Fn(&Task) -> bool) -> Option<&Task> {

@@ -3,7 +3,7 @@
 
 use super::var_map::SharedVar;
 use base64::Engine as _;
-use remoor_model::Sha256;
+use remoor_model::{Sha256, flat_form};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -262,7 +262,7 @@ pub struct SourcePlace {
     pub line: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Task {
     /// Number of the task, unique in the plan.
     pub id: u32,
@@ -277,42 +277,128 @@ pub struct Task {
     pub when: Vec<TaskCondition>,
     pub repeat: Option<Repeat>,
     pub register: Option<String>,
-    pub changed_when: Option<Vec<TaskCondition>>,
-    pub failed_when: Option<Vec<TaskCondition>>,
-    pub until: Option<Vec<TaskCondition>>,
-    pub retries: Option<Value>,
-    pub delay: Option<Value>,
+    pub outcome: OutcomeRules,
+    pub retry: RetryRules,
     pub notify: Vec<String>,
     /// Maps that are merged in order.
     pub environment: Vec<Value>,
-    pub ignore_errors: Option<Value>,
     /// Whether this task runs in check mode; None: as the run does. A truth value or a template.
     pub check_mode: Option<Value>,
     /// Whether this task reports diffs; None: yes. A truth value or a template.
     pub diff: Option<Value>,
     pub no_log: bool,
+    pub privileges: TaskPrivileges,
+    /// Seconds. None: the default of the run.
+    pub timeout: Option<Value>,
+    pub tags: Vec<String>,
+    pub layers: TaskLayers,
+    pub files: TaskFiles,
+}
+
+/// When a task counts as changed or failed, and what its failure leads to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OutcomeRules {
+    pub changed_when: Option<Vec<TaskCondition>>,
+    pub failed_when: Option<Vec<TaskCondition>>,
+    pub ignore_errors: Option<Value>,
+    /// Its failure ends the play for all hosts.
+    pub fatal: bool,
+}
+
+/// How often a task is repeated until its result is accepted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RetryRules {
+    pub until: Option<Vec<TaskCondition>>,
+    pub retries: Option<Value>,
+    /// Seconds between two tries.
+    pub delay: Option<Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskPrivileges {
     /// The task runs as root.
     pub elevated: bool,
     /// The user its command runs as, if not root. Only for modules that run a command and those
     /// that do not touch the host.
     pub become_user: Option<String>,
-    /// Its failure ends the play for all hosts.
-    pub fatal: bool,
-    /// Seconds. None: the default of the run.
-    pub timeout: Option<Value>,
-    pub tags: Vec<String>,
+}
+
+/// The layers of variables that a task adds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskLayers {
     /// Layers with less precedence than the inventory, in order.
     pub defaults: Vec<u32>,
     /// Layers with precedence over facts, in order.
     pub vars: Vec<u32>,
     /// Layers with precedence over registers: parameters of roles and includes.
     pub params: Vec<u32>,
-    /// Layers of the variable files that `file` may name, by the name used there.
+}
+
+/// The files that a task may read, by the name used in the task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskFiles {
+    /// Layers of the variable files that `file` may name.
     pub vars_files: BTreeMap<String, u32>,
-    /// Files that `src` may name, by the name used there.
+    /// Files that `src` may name.
     pub assets: BTreeMap<String, Asset>,
-    /// Templates that those templates include, by the name used there.
+    /// Templates that those templates include.
     pub parts: BTreeMap<String, Asset>,
+}
+
+flat_form! {
+    Task {
+        id: u32,
+        name: String,
+        place: SourcePlace,
+        module: String,
+        args: Map<String, Value>,
+        when: Vec<TaskCondition>,
+        repeat: Option<Repeat>,
+        register: Option<String>,
+        changed_when: Option<Vec<TaskCondition>>,
+        failed_when: Option<Vec<TaskCondition>>,
+        until: Option<Vec<TaskCondition>>,
+        retries: Option<Value>,
+        delay: Option<Value>,
+        notify: Vec<String>,
+        environment: Vec<Value>,
+        ignore_errors: Option<Value>,
+        check_mode: Option<Value>,
+        diff: Option<Value>,
+        no_log: bool,
+        elevated: bool,
+        become_user: Option<String>,
+        fatal: bool,
+        timeout: Option<Value>,
+        tags: Vec<String>,
+        defaults: Vec<u32>,
+        vars: Vec<u32>,
+        params: Vec<u32>,
+        vars_files: BTreeMap<String, u32>,
+        assets: BTreeMap<String, Asset>,
+        parts: BTreeMap<String, Asset>,
+    } = Self {
+        id,
+        name,
+        place,
+        module,
+        args,
+        when,
+        repeat,
+        register,
+        outcome: OutcomeRules { changed_when, failed_when, ignore_errors, fatal },
+        retry: RetryRules { until, retries, delay },
+        notify,
+        environment,
+        check_mode,
+        diff,
+        no_log,
+        privileges: TaskPrivileges { elevated, become_user },
+        timeout,
+        tags,
+        layers: TaskLayers { defaults, vars, params },
+        files: TaskFiles { vars_files, assets, parts },
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -446,6 +532,33 @@ impl<'de> Deserialize<'de> for Blob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The hash of a plan and managers of the previous version depend on this form.
+    #[test]
+    fn the_form_of_a_task() {
+        let text = include_str!("tests/task_form.json");
+        let task: Task = serde_json::from_str(text).expect("the JSON form");
+        assert_eq!(serde_json::to_string_pretty(&task).expect("JSON"), text.trim_end(), "all fields in their order");
+        let named = rmp_serde::to_vec_named(&task).expect("MessagePack");
+        assert_eq!(Sha256::digest(&named).short_hex(), "2f3356dfb672", "the MessagePack form");
+        let ordered = rmp_serde::to_vec(&task).expect("MessagePack without names");
+        for packed in [named, ordered] {
+            assert_eq!(rmp_serde::from_slice::<Task>(&packed).expect("a task"), task);
+        }
+
+        let fields: Map<String, Value> = serde_json::from_str(text).expect("a JSON object");
+        let read = |name: &str| {
+            let kept = fields.iter().filter(|(field, _)| *field != name);
+            serde_json::from_value::<Task>(kept.map(|(k, v)| (k.clone(), v.clone())).collect())
+        };
+        let optional: Vec<&str> = fields.keys().map(String::as_str).filter(|name| read(name).is_ok()).collect();
+        let expected = "repeat register changed_when failed_when until retries delay ignore_errors check_mode diff \
+            become_user timeout";
+        assert_eq!(optional.join(" "), expected, "the fields that may be missing");
+        assert_eq!(read("fatal").unwrap_err().to_string(), "missing field `fatal`");
+        let error = serde_json::from_str::<Task>("1").unwrap_err().to_string();
+        assert_eq!(error, "invalid type: integer `1`, expected struct Task at line 1 column 1");
+    }
 
     #[test]
     fn only_what_is_written_false_never_holds() {

@@ -375,7 +375,7 @@ impl<'p> Walk<'p> {
     /// the possible files sets become unknown.
     fn include_vars(&mut self, task: &Task, args: Option<&Map<String, Value>>) {
         let name = |args: &Map<String, Value>| args.get("name").and_then(Value::as_str).map(str::to_owned);
-        let layer = args.and_then(|args| task.vars_files.get(args.get("file")?.as_str()?));
+        let layer = args.and_then(|args| task.files.vars_files.get(args.get("file")?.as_str()?));
         match (args, layer) {
             (Some(args), Some(layer)) => self.frame.include(*layer, name(args).as_deref()),
             _ => self.frame.forget_files(task),
@@ -499,7 +499,8 @@ fn predicted_task(task: &Task, scope: &ExprScope, args: Option<&Map<String, Valu
 
 /// Whether a failure of the task may be ignored by the run.
 fn may_fail(task: &Task) -> bool {
-    task.ignore_errors.as_ref().is_some_and(|ignore| *ignore != Value::Bool(false)) || task.failed_when.is_some()
+    task.outcome.ignore_errors.as_ref().is_some_and(|ignore| *ignore != Value::Bool(false))
+        || task.outcome.failed_when.is_some()
 }
 
 /// The first position of `name` from `line` on; for a field, that of its variable. Searches

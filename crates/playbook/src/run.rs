@@ -213,7 +213,7 @@ impl<'a> Run<'a, '_> {
         if flow.is_ok() {
             self.release(play, task);
         }
-        self.end.fatal |= flow.is_err() && task.fatal && !self.cancel.is_stopped();
+        self.end.fatal |= flow.is_err() && task.outcome.fatal && !self.cancel.is_stopped();
         flow
     }
 
@@ -330,7 +330,7 @@ impl<'a> Run<'a, '_> {
         self.send_event(TaskReport { msg, ..TaskReport::for_task(task, self.turn, Status::Failed, "") }, handler);
         self.break_off();
         self.end.failed += 1;
-        self.end.fatal |= task.fatal;
+        self.end.fatal |= task.outcome.fatal;
         self.last_failure = json!({"changed": false, "failed": true, "msg": message});
         self.end.failure = Some(RunFailure {
             task: task.name.clone(),

@@ -231,18 +231,18 @@ impl<'a> Run<'a, '_> {
     /// Runs the module until `until` holds or the attempts are used up.
     fn tries(&mut self, task: &'a Task, scope: &ExprScope) -> (TaskOutcome, Value) {
         // The first attempt does not count as a retry.
-        let most = match (&task.until, &task.retries) {
+        let most = match (&task.retry.until, &task.retry.retries) {
             (None, None) => 1,
             (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
             (Some(_), None) => 4,
         };
-        let delay = seconds(scope, task.delay.as_ref()).unwrap_or(Duration::from_secs(5));
+        let delay = seconds(scope, task.retry.delay.as_ref()).unwrap_or(Duration::from_secs(5));
         let mut attempt = 0;
         loop {
             attempt += 1;
             let answer = self.run_attempt(task, scope);
             let (mut outcome, mut result) = judge(task, scope, answer);
-            let holds = match &task.until {
+            let holds = match &task.retry.until {
                 None if most == 1 => return (outcome, result),
                 // Without `until`, success is enough.
                 None => Ok(Some(result["failed"] != true)),
@@ -252,7 +252,7 @@ impl<'a> Run<'a, '_> {
             match holds {
                 Ok(Some(true) | None) => return (outcome, result),
                 // In check mode, waiting changes nothing, unless the task is really run.
-                Ok(Some(false)) if task.until.is_some() && self.checks(task, scope) => {
+                Ok(Some(false)) if task.retry.until.is_some() && self.checks(task, scope) => {
                     outcome.unknown = true;
                     result["changed"] = unknown::mark();
                     return (outcome, result);
@@ -282,7 +282,7 @@ impl<'a> Run<'a, '_> {
     }
 
     fn run_attempt(&mut self, task: &'a Task, scope: &ExprScope) -> ModuleResult {
-        if task.elevated && !rustix::process::geteuid().is_root() {
+        if task.privileges.elevated && !rustix::process::geteuid().is_root() {
             return Err("`become` requires a run as root, but this run is not root".into());
         }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
@@ -434,7 +434,7 @@ fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, 
         result.insert("ansible_facts".into(), json!(outcome.facts));
     }
     let mut result = if outcome.would_run { unknown::open(result) } else { Value::Object(result) };
-    for (key, conditions) in [("failed", &task.failed_when), ("changed", &task.changed_when)] {
+    for (key, conditions) in [("failed", &task.outcome.failed_when), ("changed", &task.outcome.changed_when)] {
         let Some(conditions) = conditions else { continue };
         // A command that did not end or did not start has failed, whatever the conditions say.
         if outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
@@ -469,7 +469,7 @@ pub(super) fn scope_with_result(scope: &ExprScope, task: &Task, result: &Value) 
 }
 
 fn ignores_errors(scope: &ExprScope, task: &Task) -> bool {
-    match &task.ignore_errors {
+    match &task.outcome.ignore_errors {
         Some(value) => eval_bool(scope, value).unwrap_or(false),
         None => false,
     }

@@ -156,7 +156,7 @@ impl<'p> VariableScope<'p> {
     /// them sets are unknown.
     pub fn forget_files(&mut self, task: &Task) {
         let name = task.args.get("name").and_then(Value::as_str);
-        self.forget_layers(task.vars_files.values().copied().collect(), name);
+        self.forget_layers(task.files.vars_files.values().copied().collect(), name);
     }
 
     fn forget_layers(&mut self, layers: Vec<u32>, name: Option<&str>) {
@@ -184,16 +184,16 @@ impl<'p> VariableScope<'p> {
         self.leave_out_forgotten(&mut own);
         let mut layers = pick(&play.defaults);
         layers.extend(pick(&self.exports.defaults));
-        layers.extend(pick(&task.defaults));
+        layers.extend(pick(&task.layers.defaults));
         layers.extend(own[..2].iter().cloned());
         layers.extend(pick(&play.vars));
         layers.extend(pick(&self.files));
         layers.extend(pick(&play.exports));
         layers.extend(pick(&self.exports.vars));
-        layers.extend(pick(&task.vars));
+        layers.extend(pick(&task.layers.vars));
         layers.extend(own[2..].iter().cloned());
         self.leave_out_forgotten(&mut layers);
-        layers.extend(pick(&task.params));
+        layers.extend(pick(&task.layers.params));
         layers.extend(self.params.iter().cloned());
         layers.push(self.extra.clone());
         own.push(self.extra.clone());

@@ -195,12 +195,12 @@ impl Compiler<'_> {
                 self.fault(&own.file, at, message).hint = Some("set the mode explicitly".into());
             }
             if var_map::has_markup(&src) {
-                task.assets.insert(self.playbook_path(&path), asset.clone());
+                task.files.assets.insert(self.playbook_path(&path), asset.clone());
             }
             if task.module == "template" {
-                self.template(&path, &dirs, &own.file, at, &mut task.parts);
+                self.template(&path, &dirs, &own.file, at, &mut task.files.parts);
             }
-            task.assets.insert(name, asset);
+            task.files.assets.insert(name, asset);
         }
     }
 

@@ -69,9 +69,9 @@ impl Compiler<'_> {
         for (name, path) in found {
             let layer = self.vars_layer(&path, (&own.file, at));
             if chosen {
-                task.vars_files.insert(self.playbook_path(&path), layer);
+                task.files.vars_files.insert(self.playbook_path(&path), layer);
             }
-            task.vars_files.insert(name, layer);
+            task.files.vars_files.insert(name, layer);
         }
     }
 
@@ -151,7 +151,7 @@ impl Compiler<'_> {
         self.parts.layers.push(all);
         task.args.retain(|option, _| option == "name");
         task.args.insert("file".into(), json!(name));
-        task.vars_files.insert(name, (self.parts.layers.len() - 1) as u32);
+        task.files.vars_files.insert(name, (self.parts.layers.len() - 1) as u32);
     }
 
     /// The layer of a variable file. Each file has one layer, however often it is named.

@@ -145,7 +145,7 @@ fn what_must_be_known_before_the_run_may_be_a_default_of_the_role() {
         ("roles/r/tasks/main.yml", "- {name: one, debug: , become: '{{ rooted }}'}\n"),
     ];
     let mut elevated = Vec::new();
-    compile_files(&list, &[]).plan.each_task(&mut |t| elevated.push(t.elevated));
+    compile_files(&list, &[]).plan.each_task(&mut |t| elevated.push(t.privileges.elevated));
     assert_eq!(elevated, [true]);
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Compiler, Context, ELSEWHERE, include, module_specs, repeat};
 use crate::elevation;
-use crate::plan::{Block, PlanStep, SourcePlace, Task, TaskCondition};
+use crate::plan::{Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskPrivileges};
 use crate::var_map;
 use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use remoor_model::did_you_mean;
@@ -89,7 +89,7 @@ impl Compiler<'_> {
     /// selected.
     fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
-        if let Some(user) = &task.become_user
+        if let Some(user) = &task.privileges.become_user
             && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
         {
             let message = format!(
@@ -103,7 +103,8 @@ impl Compiler<'_> {
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
-        let read_only = task.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
+        let read_only =
+            task.outcome.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
         if elevation::COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
             let message = "`check_mode: false` runs this command in check mode too";
             self.warn(
@@ -165,19 +166,26 @@ impl Compiler<'_> {
             module: call.spec.name.to_owned(),
             when: own.keywords.when.clone(),
             environment: own.keywords.environment.clone(),
-            ignore_errors: own.keywords.ignore_errors.clone(),
+            outcome: OutcomeRules {
+                ignore_errors: own.keywords.ignore_errors.clone(),
+                fatal: own.keywords.fatal,
+                ..OutcomeRules::default()
+            },
             no_log: own.keywords.no_log,
-            elevated: own.keywords.elevated,
-            become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
-            fatal: own.keywords.fatal,
+            privileges: TaskPrivileges {
+                elevated: own.keywords.elevated,
+                become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
+            },
             check_mode: own.keywords.check_mode.clone(),
             diff: own.keywords.diff.clone(),
             timeout: own.keywords.timeout.clone(),
             notify: own.keywords.notify.clone(),
             tags: own.keywords.tags.clone(),
-            defaults: own.layers.defaults.clone(),
-            vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
-            params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
+            layers: TaskLayers {
+                defaults: own.layers.defaults.clone(),
+                vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
+                params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
+            },
             ..Task::default()
         };
         let defaults = own.keywords.module_defaults.get(call.spec.name).cloned();
@@ -284,11 +292,11 @@ impl Compiler<'_> {
                         self.fault(file, at, "`register` takes the name of a variable");
                     }
                 },
-                "changed_when" => task.changed_when = Some(self.conditions(file, "changed_when", value)),
-                "failed_when" => task.failed_when = Some(self.conditions(file, "failed_when", value)),
-                "until" => task.until = Some(self.conditions(file, "until", value)),
-                "retries" => task.retries = self.number(file, "retries", value),
-                "delay" => task.delay = self.number(file, "delay", value),
+                "changed_when" => task.outcome.changed_when = Some(self.conditions(file, "changed_when", value)),
+                "failed_when" => task.outcome.failed_when = Some(self.conditions(file, "failed_when", value)),
+                "until" => task.retry.until = Some(self.conditions(file, "until", value)),
+                "retries" => task.retry.retries = self.number(file, "retries", value),
+                "delay" => task.retry.delay = self.number(file, "delay", value),
                 _ => {}
             }
         }

@@ -289,7 +289,7 @@ fn a_name_that_begins_with_a_fact_means_no_files_of_other_roles_or_hosts() {
     list.extend(others.iter().map(|path| (path.as_str(), "a: 4\n")));
     let mut found = Vec::new();
     for play in &compile_files(&list, &[]).plan.plays {
-        play.each_task(&mut |task| found.extend(task.vars_files.keys().cloned()));
+        play.each_task(&mut |task| found.extend(task.files.vars_files.keys().cloned()));
     }
     assert_eq!(found, ["roles/r/vars/Debian.yml", "vars/RedHat.yml"]);
 }

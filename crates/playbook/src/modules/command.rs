@@ -30,13 +30,13 @@ struct CommandUser {
 /// For another user the environment is replaced by one like that of sudo: the user's own variables,
 /// PATH, language, time zone, and the variables of the task.
 fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
-    let key = match (&call.task.become_user, call.ground.options.login) {
+    let key = match (&call.task.privileges.become_user, call.ground.options.login) {
         (Some(name), _) => name.clone(),
-        (None, Some(login)) if !call.task.elevated => login.to_string(),
+        (None, Some(login)) if !call.task.privileges.elevated => login.to_string(),
         _ => return Ok(None),
     };
     let node = &call.ground.node;
-    let entry = node.user(&key).filter(|entry| call.task.become_user.is_none() || entry[0] == key);
+    let entry = node.user(&key).filter(|entry| call.task.privileges.become_user.is_none() || entry[0] == key);
     let entry = entry.ok_or_else(|| node.note_missing(format!("`become_user`: there is no user `{key}`")))?;
     let id = |at: usize| {
         entry[at].parse().map_err(|_| format!("the passwd entry of `{key}` has no numeric id: {}", entry.join(":")))
@@ -302,14 +302,15 @@ fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
 /// The outcome of a command in check mode: it would run and count as changed. Its effects are
 /// unknown unless `changed_when: false` declares that it changes nothing.
 fn skipped_outcome(call: &mut ModuleCall, paths: &[PathBuf], said: Value) -> TaskOutcome {
-    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
+    let harmless =
+        call.task.outcome.changed_when.as_ref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
     if let Some(would) = call.ground.node.predicted_state_mut().filter(|_| !harmless) {
         would.mark_unknown();
         paths.iter().for_each(|path| would.add_skipped_path(path));
     }
     let mut out = TaskOutcome { changed: true, would_run: true, ..TaskOutcome::default() };
     out.msg = "not run in check mode".into();
-    if call.task.ignore_errors.is_some() || call.task.failed_when.is_some() {
+    if call.task.outcome.ignore_errors.is_some() || call.task.outcome.failed_when.is_some() {
         out.extra_keys.insert("failed".into(), unknown::mark());
     }
     out.extra_keys.insert("cmd".into(), said);

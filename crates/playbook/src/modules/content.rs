@@ -58,7 +58,7 @@ pub fn content_of(
         Language::Jinja => {
             let text = &*apply_block_options(text, args);
             let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
-            for (name, part) in &task.parts {
+            for (name, part) in &task.files.parts {
                 let bytes = asset_content(plan, part).map_err(ContentError::Source)?;
                 let part = String::from_utf8_lossy(bytes);
                 let part = apply_block_options(&part, args);
@@ -68,7 +68,7 @@ pub fn content_of(
             let (rendered, trace) = with_trace(|| expr::render(scope, &asset.path, text, &parts));
             let rendered = rendered.map_err(|e| {
                 // The error may be in an included template; then its path and text are reported.
-                let part = e.name().and_then(|name| Some((task.parts.get(name)?, parts.get(name)?)));
+                let part = e.name().and_then(|name| Some((task.files.parts.get(name)?, parts.get(name)?)));
                 let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
                 fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
             })?;
@@ -127,7 +127,7 @@ fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> 
 pub fn find_asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
     let plain = src.strip_prefix("./").unwrap_or(src);
     let short = plain.strip_prefix("templates/").or(plain.strip_prefix("files/"));
-    [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.assets.get(name))
+    [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.files.assets.get(name))
 }
 
 /// The content of a file in the plan.

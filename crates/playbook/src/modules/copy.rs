@@ -38,7 +38,8 @@ fn copy_from_plan(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
     let files: Vec<(String, Asset)> = match call.args.contains_key("content") {
         true => Vec::new(),
         false => {
-            call.task.assets.iter().filter_map(|(n, a)| Some((n.strip_prefix(&below)?.to_owned(), a.clone()))).collect()
+            let assets = call.task.files.assets.iter();
+            assets.filter_map(|(n, a)| Some((n.strip_prefix(&below)?.to_owned(), a.clone()))).collect()
         }
     };
     if files.is_empty() {

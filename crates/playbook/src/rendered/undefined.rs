@@ -41,7 +41,8 @@ impl<'p> Walk<'p> {
         let ran = variable_scope::all_hold(&scope, &task.when);
         if !matches!(ran, Ok(false)) {
             let certain = ran.is_ok() && !may_fail(task);
-            for list in [&task.until, &task.changed_when, &task.failed_when].into_iter().flatten() {
+            for list in [&task.retry.until, &task.outcome.changed_when, &task.outcome.failed_when].into_iter().flatten()
+            {
                 self.review_conditions(task, list, &scope, certain);
             }
         }
@@ -99,7 +100,8 @@ pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault>
             }
         }
         if task.module == "template" {
-            let templates = task.assets.values().chain(task.parts.values()).filter(|a| !a.path.ends_with(".tera"));
+            let templates =
+                task.files.assets.values().chain(task.files.parts.values()).filter(|a| !a.path.ends_with(".tera"));
             for asset in templates {
                 let text = files.text(&asset.path).unwrap_or_default();
                 for (name, offset) in ungathered_facts(text, &set) {
