@@ -168,7 +168,7 @@ pub fn known_in(phase: Phase, job: &Job, before: ClusterContext, inventory: &Inv
     // Some services of a node use the same addresses and variables as its other services.
     let as_before = phase == Phase::Cleanup || !job.services.is_empty();
     let mut known = if as_before { before } else { known_of(inventory) };
-    known.vars.extend(job.vars.clone());
+    known.vars.extend(job.options.vars.clone());
     known
 }
 

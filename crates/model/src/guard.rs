@@ -286,7 +286,7 @@ fn quorum(q: &PreconditionInput) -> Option<Wait> {
 /// node goes away, the rollout does not wait for it; another node takes its place.
 fn canary(q: &PreconditionInput, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
-    let absent = |other: &Node, job: &Job| other.is_away() && !(job.force && other.agent_down());
+    let absent = |other: &Node, job: &Job| other.is_away() && !(job.options.force && other.agent_down());
     if let Some(held) = inventory.held_in_rollout(group).find(|n| n.id != node.id) {
         return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
     }

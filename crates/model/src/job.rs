@@ -4,6 +4,7 @@ use super::{
     AttemptId, Baseline, GenerationSeq, JobId, JobVars, NodeId, NodeName, Reason, ResetupRequest, ServiceName, Trigger,
     Wall,
 };
+use crate::flat_form;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -154,30 +155,21 @@ pub enum JobState {
 }
 
 /// One re-setup, decommissioning or undo on one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     pub id: JobId,
     pub node: NodeId,
     pub opened: Wall,
-    #[serde(rename = "occasion")]
     pub trigger: Trigger,
     pub reasons: Vec<Reason>,
     /// Empty: all services of the group.
     pub services: Vec<ServiceName>,
     /// The generation to provision from. Cleanup uses the baseline's generation.
     pub generation: GenerationSeq,
-    pub by: Option<String>,
-    pub now: bool,
+    pub options: JobOptions,
     pub decommission: bool,
-    /// Run also if the agent is down but the host answers.
-    #[serde(default)]
-    pub force: bool,
     /// If set, the job is an undo: it only restores what this attempt backed up.
-    #[serde(default)]
     pub undo: Option<AttemptId>,
-    /// Part of a rollout that an operator ordered.
-    #[serde(default)]
-    pub rollout: bool,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
     /// Failures that used up a retry.
@@ -188,12 +180,75 @@ pub struct Job {
     pub result: Option<Baseline>,
     /// Number of attempts that were dropped from the record, which keeps the last 16.
     pub attempts_dropped: u32,
-    /// Variables of this job; they override the fleet's.
-    #[serde(default)]
-    pub vars: JobVars,
     /// Cancelled with `now`: the current task is ended too, and not allowed to finish.
-    #[serde(default, rename = "cut")]
     pub end_task_now: bool,
+}
+
+/// Who ordered a job, and with which options. An automatic job has the defaults.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobOptions {
+    /// The operator; None: remoor itself.
+    pub by: Option<String>,
+    /// The job was opened in spite of a hold, a window or the settle time.
+    pub now: bool,
+    /// Run also if the agent is down but the host answers.
+    pub force: bool,
+    /// Part of a rollout that an operator ordered.
+    pub rollout: bool,
+    /// Variables of this job; they override the fleet's.
+    pub vars: JobVars,
+}
+
+flat_form! {
+    Job {
+        id: JobId,
+        node: NodeId,
+        opened: Wall,
+        #[serde(rename = "occasion")]
+        trigger: Trigger,
+        reasons: Vec<Reason>,
+        services: Vec<ServiceName>,
+        generation: GenerationSeq,
+        by: Option<String>,
+        now: bool,
+        decommission: bool,
+        #[serde(default)]
+        force: bool,
+        #[serde(default)]
+        undo: Option<AttemptId>,
+        #[serde(default)]
+        rollout: bool,
+        state: JobState,
+        attempts: Vec<Attempt>,
+        failures: u32,
+        retry_at: Option<Wall>,
+        closed: Option<Wall>,
+        result: Option<Baseline>,
+        attempts_dropped: u32,
+        #[serde(default)]
+        vars: JobVars,
+        #[serde(default, rename = "cut")]
+        end_task_now: bool,
+    } = Self {
+        id,
+        node,
+        opened,
+        trigger,
+        reasons,
+        services,
+        generation,
+        options: JobOptions { by, now, force, rollout, vars },
+        decommission,
+        undo,
+        state,
+        attempts,
+        failures,
+        retry_at,
+        closed,
+        result,
+        attempts_dropped,
+        end_task_now,
+    }
 }
 
 impl Job {
@@ -212,14 +267,14 @@ impl Job {
         ResetupRequest {
             reasons: self.reasons.clone(),
             services: self.services.clone(),
-            examined: self.by.is_none().then_some(self.opened),
-            by: self.by.clone(),
-            now: self.now,
+            examined: self.options.by.is_none().then_some(self.opened),
+            by: self.options.by.clone(),
+            now: self.options.now,
             decommission: self.decommission,
-            force: self.force,
+            force: self.options.force,
             undo: self.undo,
-            vars: self.vars.clone(),
-            rollout: self.rollout,
+            vars: self.options.vars.clone(),
+            rollout: self.options.rollout,
             ..ResetupRequest::new(self.trigger, since)
         }
     }

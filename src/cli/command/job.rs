@@ -104,14 +104,14 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
             ("what", job_kind_text(job)),
             ("services", if job.undo.is_some() { String::new() } else { story::service_list(&job.services) }),
             ("generation", job.generation.to_string()),
-            ("by", job.by.clone().unwrap_or_else(|| "remoor (automatic)".to_owned())),
+            ("by", job.options.by.clone().unwrap_or_else(|| "remoor (automatic)".to_owned())),
             ("opened", today.show(job.opened)),
             ("ended", ended.unwrap_or_default()),
         ];
         if let Some(at) = job.retry_at.filter(|_| job.closed.is_none()) {
             facts.push(("next attempt", today.show(at)));
         }
-        facts.extend(job.vars.iter().map(|(name, value)| ("variable", format!("{name}: {value}"))));
+        facts.extend(job.options.vars.iter().map(|(name, value)| ("variable", format!("{name}: {value}"))));
         let reasons = reasons::lines(&job.reasons);
         facts.extend(reasons.iter().map(|line| ("because", line.summary())));
         facts.extend(reasons.iter().filter_map(ReasonLine::checksum).map(|checksum| ("checksum", checksum)));
@@ -175,7 +175,7 @@ fn queued_text(queued: &QueuedView) -> String {
 }
 
 fn reasons_text(job: &Job) -> String {
-    match (&job.by, job.reasons.as_slice()) {
+    match (&job.options.by, job.reasons.as_slice()) {
         (Some(by), []) if job.undo.is_some() => format!("{}, ordered by {by}", job_kind_text(job)),
         (Some(by), []) => format!("ordered by {by}"),
         (_, reasons) => story::reason_list(reasons),

@@ -227,13 +227,9 @@ pub fn job(id: u64) -> Job {
         reasons: vec![reason()],
         services: vec!["contiv_network".into()],
         generation: GenerationSeq(3),
-        by: None,
-        now: false,
+        options: JobOptions::default(),
         decommission: false,
-        force: false,
         undo: None,
-        vars: Default::default(),
-        rollout: false,
         end_task_now: false,
         state: JobState::Open,
         attempts: vec![failed_attempt(), second],
@@ -248,7 +244,7 @@ pub fn job(id: u64) -> Job {
 pub fn jobs() -> JobsView {
     let done = Job {
         node: NodeId(5),
-        by: Some("alice".into()),
+        options: JobOptions { by: Some("alice".into()), ..JobOptions::default() },
         reasons: Vec::new(),
         services: Vec::new(),
         state: JobState::Done,

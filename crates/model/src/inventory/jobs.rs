@@ -203,13 +203,15 @@ impl Inventory {
             reasons: want.reasons.clone(),
             services: want.services.clone(),
             generation,
-            by: want.by.clone(),
-            now: want.now,
+            options: JobOptions {
+                by: want.by.clone(),
+                now: want.now,
+                force: want.force,
+                rollout: want.rollout,
+                vars: want.vars.clone(),
+            },
             decommission: want.decommission,
-            force: want.force,
             undo: want.undo,
-            vars: want.vars.clone(),
-            rollout: want.rollout,
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,
@@ -271,7 +273,7 @@ impl Inventory {
                 .map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         }
         let node = self.node(job.node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {}", job.node)))?;
-        let services = self.scope_of(node, job.by.as_deref(), &job.services);
+        let services = self.scope_of(node, job.options.by.as_deref(), &job.services);
         let generation = self.source_generation(node, &services);
         let job = self.change_job(id)?;
         job.state = JobState::Open;
@@ -348,7 +350,7 @@ impl Inventory {
             return Err(Refusal::new("no-baseline", "a node that was set up has a baseline"));
         }
         attempt.closed = Some((moment, outcome.clone()));
-        let undo = job.undo.zip(job.by.clone());
+        let undo = job.undo.zip(job.options.by.clone());
         let part = Some(job.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
         match outcome {
             AttemptOutcome::Done => {

@@ -259,8 +259,8 @@ fn variables_of_an_order_are_kept_by_its_job_and_by_a_repeated_job() {
     assert_eq!(apply(&mut inventory, 6, Command::RequestResetup { node: NodeId(1), want: Box::new(want) }), None);
     assert_eq!(apply(&mut inventory, 7, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
     let job = inventory.job(JobId(7)).expect("opened");
-    assert_eq!((&job.vars, &job.to_request(Wall(9)).vars), (&vars, &vars));
-    assert!(inventory.job(JobId(4)).is_some_and(|job| job.vars.is_empty()), "that one was ordered without");
+    assert_eq!((&job.options.vars, &job.to_request(Wall(9)).vars), (&vars, &vars));
+    assert!(inventory.job(JobId(4)).is_some_and(|job| job.options.vars.is_empty()), "that one was ordered without");
 
     let mut older = serde_json::to_value(ResetupRequest::new(Trigger::Live, Wall(1))).expect("JSON");
     older.as_object_mut().expect("an object").remove("vars");

@@ -111,9 +111,9 @@ impl Budgets {
         if host.manager && busy.iter().any(|h| world.hosts[*h].manager) {
             return Err(format!("{} begins while another manager is set up", host.name));
         }
-        let automatic = job.by.is_none();
+        let automatic = job.options.by.is_none();
         let joins = automatic && returns_to_another(before, node, job);
-        let rolls_out = (automatic || job.rollout) && job.trigger == Trigger::Apply || joins;
+        let rolls_out = (automatic || job.options.rollout) && job.trigger == Trigger::Apply || joins;
         if joins && before.held_in_rollout(&host.group.into()).any(|n| n.id != job.node) {
             return Err(format!("{} begins with a generation that another of its group is held with", host.name));
         }
@@ -127,13 +127,13 @@ impl Budgets {
         if automatic && node.availability == Availability::Pause {
             return Err(format!("{} begins and is paused", host.name));
         }
-        if !job.now
+        if !job.options.now
             && job.undo.is_none()
             && (automatic && node.in_maintenance(entry.at) || node.active_hold(entry.at).is_some())
         {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }
-        let insisted = job.force && job.by.is_some() && node.agent_down();
+        let insisted = job.options.force && job.options.by.is_some() && node.agent_down();
         if node.key_changed.is_some() || node.is_away() && !insisted {
             return Err(format!("{} begins and is away or has another host key", host.name));
         }
