@@ -275,7 +275,7 @@ impl ManagerEngine {
     /// Discards observations of nodes that left, because they are invalid after a return. Removes
     /// nodes that did not return in time.
     fn forget_left_nodes(&mut self, at: StepContext, out: &mut Vec<Action>) {
-        for id in at.inventory.left.keys() {
+        for id in at.inventory.departed.left.keys() {
             self.queued.remove(id);
             if let Some(seen) = self.seen.remove(id) {
                 self.examining -= usize::from(seen.exam.is_some());

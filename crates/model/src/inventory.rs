@@ -29,50 +29,27 @@ pub use breaker::Breaker;
 pub use rebuild::{ClusterRebuild, EPOCH_GAP, EPOCHS_A_SECOND};
 
 use super::*;
-use serde::{Deserialize, Serialize};
+use crate::flat_form;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 /// The replicated state of the cluster. A clone is cheap, because clones share the large parts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub ca_pem: Arc<String>,
-    pub worker_secret: Sha256,
-    pub manager_secret: Sha256,
-    /// Open invitations, by the hash of their secret.
-    #[serde(default)]
-    pub invites: BTreeMap<Sha256, Arc<Invite>>,
-    #[serde(default)]
-    pub worker_token: TokenRecord,
-    #[serde(default)]
-    pub manager_token: TokenRecord,
-    #[serde(default)]
+    pub admission: Admission,
     pub gossip: GossipKeys,
     /// The next CA, which is to replace `ca_pem`, if a rotation is in progress; and the former CAs.
-    #[serde(default)]
     pub authority: Arc<Authority>,
-    /// Machines that wait for an operator's permission to join.
-    #[serde(default)]
-    pub pending: BTreeMap<NodeName, Arc<PendingJoin>>,
-    /// Keys that operators refused.
-    #[serde(default)]
-    pub denied: BTreeMap<String, Arc<DeniedKey>>,
     /// Operator credentials that were recorded by an entry, by their key.
-    #[serde(default)]
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
     /// Nodes that presented an expired certificate.
-    #[serde(default, rename = "lapsed")]
     pub expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
-    /// Nodes that left by themselves, until they return or are removed. Their names stay reserved.
-    #[serde(default)]
-    pub left: BTreeMap<NodeId, Arc<LeftNode>>,
-    /// Permanently removed nodes, until none of their certificates can be valid any more.
-    #[serde(default)]
-    pub removed: BTreeMap<NodeId, Arc<RemovedRecord>>,
+    pub departed: DepartedNodes,
     /// The current generation, and those that a node or an open job refers to.
     pub generations: BTreeMap<GenerationSeq, Arc<Generation>>,
     pub current: GenerationSeq,
@@ -82,13 +59,99 @@ pub struct Inventory {
     pub breaker: Option<Breaker>,
     /// When an operator last closed a breaker. Earlier drift and absences do not count when a
     /// breaker opens again.
-    #[serde(rename = "resumed")]
     pub breaker_closed_at: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
     /// Index of the last entry that changed a node's address.
-    #[serde(default, rename = "moved")]
     pub moved_at_index: u64,
+}
+
+/// Who may join, and who asked to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admission {
+    pub worker_secret: Sha256,
+    pub manager_secret: Sha256,
+    pub worker_token: TokenRecord,
+    pub manager_token: TokenRecord,
+    /// Open invitations, by the hash of their secret.
+    pub invites: BTreeMap<Sha256, Arc<Invite>>,
+    /// Machines that wait for an operator's permission to join.
+    pub pending: BTreeMap<NodeName, Arc<PendingJoin>>,
+    /// Keys that operators refused.
+    pub denied: BTreeMap<String, Arc<DeniedKey>>,
+}
+
+/// Nodes that are not in the cluster any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DepartedNodes {
+    /// Nodes that left by themselves, until they return or are removed. Their names stay reserved.
+    pub left: BTreeMap<NodeId, Arc<LeftNode>>,
+    /// Permanently removed nodes, until none of their certificates can be valid any more.
+    pub removed: BTreeMap<NodeId, Arc<RemovedRecord>>,
+}
+
+flat_form! {
+    Inventory {
+        cluster: ClusterId,
+        epoch: Epoch,
+        ca_pem: Arc<String>,
+        worker_secret: Sha256,
+        manager_secret: Sha256,
+        #[serde(default)]
+        invites: BTreeMap<Sha256, Arc<Invite>>,
+        #[serde(default)]
+        worker_token: TokenRecord,
+        #[serde(default)]
+        manager_token: TokenRecord,
+        #[serde(default)]
+        gossip: GossipKeys,
+        #[serde(default)]
+        authority: Arc<Authority>,
+        #[serde(default)]
+        pending: BTreeMap<NodeName, Arc<PendingJoin>>,
+        #[serde(default)]
+        denied: BTreeMap<String, Arc<DeniedKey>>,
+        #[serde(default)]
+        operators: BTreeMap<String, Arc<OperatorKey>>,
+        #[serde(default, rename = "lapsed")]
+        expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
+        nodes: BTreeMap<NodeId, Arc<Node>>,
+        names: BTreeMap<NodeName, NodeId>,
+        #[serde(default)]
+        left: BTreeMap<NodeId, Arc<LeftNode>>,
+        #[serde(default)]
+        removed: BTreeMap<NodeId, Arc<RemovedRecord>>,
+        generations: BTreeMap<GenerationSeq, Arc<Generation>>,
+        current: GenerationSeq,
+        jobs: BTreeMap<JobId, Arc<Job>>,
+        history: History,
+        breaker: Option<Breaker>,
+        #[serde(rename = "resumed")]
+        breaker_closed_at: Wall,
+        applied: u64,
+        #[serde(default, rename = "moved")]
+        moved_at_index: u64,
+    } = Self {
+        cluster,
+        epoch,
+        ca_pem,
+        admission: Admission { worker_secret, manager_secret, worker_token, manager_token, invites, pending, denied },
+        gossip,
+        authority,
+        operators,
+        expired_certificates,
+        nodes,
+        names,
+        departed: DepartedNodes { left, removed },
+        generations,
+        current,
+        jobs,
+        history,
+        breaker,
+        breaker_closed_at,
+        applied,
+        moved_at_index,
+    }
 }
 
 /// Maximum number of closed jobs that are kept.
@@ -281,9 +344,9 @@ impl Inventory {
         self.cluster = cluster.clone();
         self.epoch = epoch;
         self.ca_pem = Arc::new(ca_pem.to_owned());
-        (self.worker_secret, self.manager_secret) = secrets;
+        (self.admission.worker_secret, self.admission.manager_secret) = secrets;
         let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old: None };
-        (self.worker_token, self.manager_token) = (record.clone(), record);
+        (self.admission.worker_token, self.admission.manager_token) = (record.clone(), record);
         Ok(Applied::Done)
     }
 
@@ -315,8 +378,8 @@ impl Inventory {
     }
 
     fn change(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
-        let Self { nodes, left, removed, .. } = self;
-        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| remove::no_such_node(left, removed, id))
+        let Self { nodes, departed, .. } = self;
+        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| departed.no_such_node(id))
     }
 
     fn note(&mut self, at: &ApplyContext, node: Option<NodeId>, what: JournalEvent) {

@@ -41,7 +41,7 @@ pub fn views(inventory: &Inventory) -> Vec<LeftView> {
         by: left.by.clone(),
         until: rfc3339(left.at.plus_ms(keep_ms)),
     };
-    inventory.left.iter().map(view).collect()
+    inventory.departed.left.iter().map(view).collect()
 }
 
 /// The error for a request about a node that left.
@@ -61,7 +61,7 @@ pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Re
 /// Refuses a node that left, and says how to join again. The node may have come back under the same
 /// id, so only the leader's refusal is final.
 pub(super) fn check_not_left(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), ApiFailure> {
-    let Some(left) = inventory.left.get(&id) else { return Ok(()) };
+    let Some(left) = inventory.departed.left.get(&id) else { return Ok(()) };
     if !leads {
         return Err(ApiFailure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left))));
     }

@@ -451,7 +451,7 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorizat
     let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
     let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
     // Looked up by hash, so the time of the lookup reveals nothing about a secret.
-    let invite = inventory.invites.get(&hash).filter(|_| !by_token);
+    let invite = inventory.admission.invites.get(&hash).filter(|_| !by_token);
     let as_manager = match invite {
         Some(invite) if !invite.admits(&request.name, &request.node_public_key, wall()) => {
             let text = format!("this token is for {}, once, until {}", invite.name, wire::rfc3339(invite.expires));

@@ -205,7 +205,7 @@ fn check_node_key(node: &Node, key: &str) -> Result<(), ApiFailure> {
 /// Refuses nodes that left or were removed, by name, and says how to join again.
 fn not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), ApiFailure> {
     leave::check_not_left(inventory, id, shared.raft.status().borrow().leads())?;
-    let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
+    let Some(removed) = inventory.departed.removed.get(&id) else { return Ok(()) };
     let text =
         format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
     Err(ApiFailure::new(Code::NodeRemoved, text)

@@ -36,11 +36,11 @@ pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
 pub async fn check_accepted(desk: &JoinService, request: &JoinRequest, from: PeerAddr) -> Result<(), ApiFailure> {
     let (shared, now, name) = (desk.context(), wall(), &request.name);
     // Checked first: a denied machine may not be entered as waiting.
-    if let Some(denied) = shared.inventory().denied.get(&request.node_public_key) {
+    if let Some(denied) = shared.inventory().admission.denied.get(&request.node_public_key) {
         return Err(denial(&denied.spec.name));
     }
     let waits = |inventory: &Inventory| {
-        let waits = inventory.pending.get(name).filter(|p| p.expires >= now);
+        let waits = inventory.admission.pending.get(name).filter(|p| p.expires >= now);
         waits.filter(|p| p.spec.public_key == request.node_public_key).cloned()
     };
     let pending = match waits(&shared.inventory()) {
@@ -103,7 +103,7 @@ pub async fn accept(
     let named =
         |spec: &NodeSpec| request.fingerprint.is_empty() || fingerprint(&spec.public_key) == request.fingerprint;
     let denied = inventory.denied_by_name(name.as_str()).filter(|d| named(&d.spec) && !request.deny);
-    let waiting = inventory.pending.get(&name).filter(|p| p.expires >= wall());
+    let waiting = inventory.admission.pending.get(&name).filter(|p| p.expires >= wall());
     let (command, text) = match (waiting.filter(|p| named(&p.spec) || denied.is_none()), denied) {
         (Some(pending), _) => answer(&request, name, pending, role)?,
         (None, Some(denied)) => taken_back(name, denied, role),
@@ -204,7 +204,7 @@ pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
 
 /// All machines and nodes that wait, with the answer so far.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
-    let machines = inventory.pending.values().filter(|p| p.expires >= now);
+    let machines = inventory.admission.pending.values().filter(|p| p.expires >= now);
     let machines =
         machines.filter(|p| !matches!(p.answer, JoinDecision::Accepted(_)) || !is_node(inventory, p)).map(|p| {
             let (state, role) = match p.answer {
@@ -225,10 +225,10 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         });
     // Denials that are still in force after the waiting expired.
     let over = |d: &&Arc<DeniedKey>| {
-        let waits = inventory.pending.get(&d.spec.name).filter(|p| p.expires >= now);
+        let waits = inventory.admission.pending.get(&d.spec.name).filter(|p| p.expires >= now);
         waits.is_none_or(|p| p.spec.public_key != d.spec.public_key)
     };
-    let denied = inventory.denied.values().filter(over).map(|denied| PendingView {
+    let denied = inventory.admission.denied.values().filter(over).map(|denied| PendingView {
         name: denied.spec.name.to_string(),
         why: JOIN.to_owned(),
         state: "denied".to_owned(),
@@ -273,7 +273,7 @@ mod tests {
         let spec = NodeSpec { name: "m9".into(), public_key: "aa".to_owned(), ..NodeSpec::default() };
         let command = Command::Pend { spec, role: ClusterRole::Manager };
         inventory.apply(1, &InventoryEntry { at: Wall(1), by: "test".to_owned(), command });
-        let pending = &inventory.pending[&NodeName::from("m9")];
+        let pending = &inventory.admission.pending[&NodeName::from("m9")];
         let answer = |role| answer(&AcceptRequest::default(), "m9".into(), pending, role);
         let refused = answer(None).unwrap_err();
         assert!(refused.code == Code::Conflict && refused.next.is_some_and(|n| n.contains("--role manager")));

@@ -381,8 +381,8 @@ pub fn metrics_text(shared: &ManagerContext) -> String {
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
-    let removed = inventory.removed.iter().map(|(id, removed)| (id.0, removed.name.to_string()));
-    let left = inventory.left.values().map(|left| &left.node);
+    let removed = inventory.departed.removed.iter().map(|(id, removed)| (id.0, removed.name.to_string()));
+    let left = inventory.departed.left.values().map(|left| &left.node);
     inventory.nodes.values().chain(left).map(|n| (n.id.0, n.name().to_string())).chain(removed).collect()
 }
 

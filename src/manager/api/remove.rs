@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
     let (node, force) = (desk.node, desk.request.force);
     let name = node.name();
-    if desk.shared.inventory().left.contains_key(&node.id) {
+    if desk.shared.inventory().departed.left.contains_key(&node.id) {
         let text = format!("{name}, which had left, is removed; its name is free");
         return Ok((Some(Command::Remove { node: node.id, force }), ok_view(&text)));
     }
@@ -64,7 +64,7 @@ fn describe_removal(node: &Node, up: bool) -> String {
 /// were decided.
 pub(super) fn notify_removed(shared: &ManagerContext, before: &Inventory, ordered: &[NodeId]) {
     let now = shared.inventory();
-    for id in ordered.iter().filter(|id| now.removed.contains_key(id)) {
+    for id in ordered.iter().filter(|id| now.departed.removed.contains_key(id)) {
         members::tell_removed(shared, before.node(*id));
     }
 }
@@ -93,7 +93,7 @@ fn list(inventory: &Inventory) -> Vec<RemovedNode> {
         until: rfc3339(removed.until),
         machine_id: removed.machine_id.clone(),
     };
-    inventory.removed.iter().map(row).collect()
+    inventory.departed.removed.iter().map(row).collect()
 }
 
 #[cfg(test)]

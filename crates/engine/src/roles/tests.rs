@@ -253,7 +253,7 @@ fn a_node_is_removed_after_it_left_raft_and_its_id_is_retired() {
     assert_eq!(bench.finish(), Some(RoleStep::Remove { node }));
     assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
     assert_eq!(bench.finish(), None);
-    assert!(bench.inventory.removed.contains_key(&node));
+    assert!(bench.inventory.departed.removed.contains_key(&node));
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl World {
                 Command::Accept { spec, role: ClusterRole::Worker }
             }
             Command::Admit { name, key, role } if self.has_planted(Planted::NameOnly) => {
-                let key = self.state.pending.get(&name).map_or(key, |p| p.spec.public_key.clone());
+                let key = self.state.admission.pending.get(&name).map_or(key, |p| p.spec.public_key.clone());
                 Command::Admit { name, key, role }
             }
             Command::AcceptPending { spec } if self.has_planted(Planted::YesForever) => {
@@ -165,7 +165,7 @@ impl World {
             other => other,
         };
         if self.has_planted(Planted::NoForgotten) && matches!(command, Command::Accept { .. }) {
-            self.state.denied.clear();
+            self.state.admission.denied.clear();
         }
         if self.has_planted(Planted::ForgottenEarly) && matches!(command, Command::ForgetLeft { .. }) {
             at += 30 * 24 * HOUR;
@@ -186,7 +186,7 @@ impl World {
         if self.has_planted(Planted::Ghost)
             && let (Command::Leave { node }, Applied::Done) = (&entry.command, &applied)
         {
-            self.state.left.remove(node);
+            self.state.departed.left.remove(node);
         }
         self.judge();
         applied
@@ -196,14 +196,14 @@ impl World {
     fn judge(&mut self) {
         let state = self.state.clone();
         for (id, key) in self.known.clone() {
-            let left = || state.left.get(&id).map(|l| l.node.as_ref());
+            let left = || state.departed.left.get(&id).map(|l| l.node.as_ref());
             let same = state.node(id).or_else(left).is_some_and(|n| n.spec.public_key == key);
             if !same && !self.forgotten.contains(&id) && !self.left.contains_key(&id) {
                 self.breaks("identity", || format!("node {id} no longer has the key {key}"));
             }
         }
-        if state.pending.len() > PENDING_MAX {
-            self.breaks("limit", || format!("{} machines wait", state.pending.len()));
+        if state.admission.pending.len() > PENDING_MAX {
+            self.breaks("limit", || format!("{} machines wait", state.admission.pending.len()));
         }
         let nodes: Vec<_> = state.nodes.values().collect();
         for (at, one) in nodes.iter().enumerate() {
@@ -262,7 +262,7 @@ impl World {
             2 | 3 => {
                 // The operator may approve an older request, while another machine waits under that
                 // name now.
-                let seen = self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone());
+                let seen = self.state.admission.pending.get(&spec.name).map(|p| p.spec.public_key.clone());
                 let key = seen.filter(|_| self.rng.chance(700)).unwrap_or(spec.public_key);
                 let (name, role) = (spec.name, ClusterRole::Worker);
                 if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
@@ -270,7 +270,7 @@ impl World {
                     self.denied.remove(&key);
                     // Without a waiting request the order only revoked a denial, which is no
                     // approval.
-                    let waits = self.state.pending.get(&name).filter(|p| p.spec.public_key == key);
+                    let waits = self.state.admission.pending.get(&name).filter(|p| p.spec.public_key == key);
                     if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
                         self.approved.insert((name, key), until);
                     }
@@ -279,12 +279,12 @@ impl World {
             4 if self.rng.chance(300) => {
                 if self.apply(Command::Deny { name: spec.name.clone() }) == Applied::Done {
                     self.fire("denied");
-                    self.denied.extend(self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone()));
+                    self.denied.extend(self.state.admission.pending.get(&spec.name).map(|p| p.spec.public_key.clone()));
                     self.approved.retain(|(name, _), _| *name != spec.name);
                 }
             }
             4..=6 => {
-                let spec = self.state.pending.get(&spec.name).map_or(spec, |p| p.spec.clone());
+                let spec = self.state.admission.pending.get(&spec.name).map_or(spec, |p| p.spec.clone());
                 let approved = self.approved.get(&(spec.name.clone(), spec.public_key.clone())).copied();
                 let applied = self.apply(Command::AcceptPending { spec: spec.clone() });
                 if matches!(applied, Applied::Node(_)) && approved.is_none_or(|until| self.now > until) {
@@ -312,7 +312,7 @@ impl World {
             9 if self.rng.chance(300) => {
                 let secret = Sha256([self.rng.in_range(3, 250) as u8; 32]);
                 let keep_ms = if self.rng.chance(500) { 0 } else { 10 * HOUR };
-                let before = self.state.worker_secret;
+                let before = self.state.admission.worker_secret;
                 if self.apply(Command::RotateToken { role: ClusterRole::Worker, secret, keep_ms }) == Applied::Done {
                     self.fire("token rotated");
                     self.secrets.values_mut().for_each(|until| *until = 0);

@@ -13,7 +13,7 @@ impl Inventory {
         command: &Command,
     ) -> Decision {
         if let Some(gone) = via.filter(|id| !self.nodes.contains_key(id)) {
-            let refusal = remove::no_such_node(&self.left, &self.removed, gone);
+            let refusal = self.departed.no_such_node(gone);
             let message = format!("{}, so it cannot forward orders", refusal.message);
             return Err(Refusal { message, ..refusal });
         }

@@ -1,6 +1,7 @@
 //! Entries about the circuit breaker.
 
 use super::*;
+use serde::{Deserialize, Serialize};
 
 /// An open circuit breaker: no automatic re-setup begins in its group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,32 +11,32 @@ impl Inventory {
         role: ClusterRole,
         expires: Wall,
     ) -> Decision {
-        let open = self.invites.values().filter(|i| i.expires >= at.entry.at).count();
+        let open = self.admission.invites.values().filter(|i| i.expires >= at.entry.at).count();
         if open >= INVITES_MAX {
             let text = format!("{open} invitations are open, which is the maximum");
             return Err(Refusal::new("too-many-invites", text).next("wait until some have expired"));
         }
-        if self.invites.contains_key(&secret) {
+        if self.admission.invites.contains_key(&secret) {
             return Err(Refusal::new("invite-known", "an invitation with this secret exists already"));
         }
         self.may_join(&NodeSpec { name: name.clone(), ..NodeSpec::default() })?;
-        self.invites.retain(|_, invite| invite.expires >= at.entry.at);
+        self.admission.invites.retain(|_, invite| invite.expires >= at.entry.at);
         let invite = Invite { name: name.clone(), role, expires, used_by: None };
-        self.invites.insert(secret, Arc::new(invite));
+        self.admission.invites.insert(secret, Arc::new(invite));
         let role = if role == ClusterRole::Manager { "manager" } else { "worker" };
         self.note(at, None, JournalEvent::Operator { text: format!("{name} may join as {role}, once") });
         Ok(Applied::Done)
     }
 
     pub(super) fn accept_invited(&mut self, at: &ApplyContext, spec: &NodeSpec, secret: Sha256) -> Decision {
-        let invite = self.invites.get(&secret).cloned();
+        let invite = self.admission.invites.get(&secret).cloned();
         let invite = invite.filter(|i| i.admits(&spec.name, &spec.public_key, at.entry.at)).ok_or_else(|| {
             Refusal::new("no-invite", format!("no open invitation for {} matches this machine", spec.name))
                 .next("remoor node add again")
         })?;
         let applied = self.accept_node(at, spec, invite.role)?;
         let used = Invite { used_by: Some(spec.public_key.clone()), ..invite.as_ref().clone() };
-        self.invites.insert(secret, Arc::new(used));
+        self.admission.invites.insert(secret, Arc::new(used));
         Ok(applied)
     }
 }
@@ -100,12 +100,12 @@ mod tests {
         apply(&mut inventory, 1, invite(1, ClusterRole::Worker));
         apply(&mut inventory, 2, join_by_invitation(1, "w1", "a"));
         apply(&mut inventory, 3, invite(2, ClusterRole::Worker));
-        let before = inventory.invites.clone();
+        let before = inventory.admission.invites.clone();
         assert_eq!(
             refusal_code(&apply(&mut inventory, 4, join_by_invitation(2, "w1", "b"))),
             Some("identity-conflict")
         );
-        assert_eq!(inventory.invites, before);
+        assert_eq!(inventory.admission.invites, before);
     }
 
     #[test]
@@ -120,6 +120,6 @@ mod tests {
         }
         assert_eq!(refusal_code(&apply(&mut inventory, 100, invite(9, ClusterRole::Worker))), Some("too-many-invites"));
         assert_eq!(apply(&mut inventory, 101, invite(9, ClusterRole::Worker)), Applied::Done);
-        assert_eq!(inventory.invites.len(), 1);
+        assert_eq!(inventory.admission.invites.len(), 1);
     }
 }

@@ -10,20 +10,20 @@ use super::*;
 impl Inventory {
     /// The node of this name that left.
     pub fn left_by_name(&self, name: &str) -> Option<&LeftNode> {
-        self.left.values().map(Arc::as_ref).find(|l| l.node.name().as_str() == name)
+        self.departed.left.values().map(Arc::as_ref).find(|l| l.node.name().as_str() == name)
     }
 
     /// The baselines of all nodes, including those that left.
     pub fn baselines(&self) -> impl Iterator<Item = &Baseline> {
-        let all = self.nodes.values().chain(self.left.values().map(|l| &l.node));
+        let all = self.nodes.values().chain(self.departed.left.values().map(|l| &l.node));
         all.filter_map(|n| n.baseline.as_ref())
     }
 
     /// The entry that removes the first node that did not return in time. None if there is no such
     /// node, or if no more removed nodes can be remembered.
     pub fn next_to_forget(&self, moment: Wall) -> Option<Command> {
-        let (over, fits) = (self.limits().remove_left_ms, self.removed.len() < REMOVED_MAX);
-        let (id, left) = self.left.iter().find(|(_, left)| fits && moment.ms_since(left.at) >= over)?;
+        let (over, fits) = (self.limits().remove_left_ms, self.departed.removed.len() < REMOVED_MAX);
+        let (id, left) = self.departed.left.iter().find(|(_, left)| fits && moment.ms_since(left.at) >= over)?;
         Some(Command::ForgetLeft { node: *id, since: left.at })
     }
 
@@ -36,10 +36,10 @@ impl Inventory {
     }
 
     pub(super) fn leave(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
-        if let Some(left) = self.left.get(&id) {
+        if let Some(left) = self.departed.left.get(&id) {
             return Err(Refusal::new("nothing-new", format!("{} has left already", left.node.name())));
         }
-        let node = self.node(id).ok_or_else(|| remove::no_such_node(&self.left, &self.removed, id))?;
+        let node = self.node(id).ok_or_else(|| self.departed.no_such_node(id))?;
         let name = node.name().clone();
         if node.role == ClusterRole::Manager {
             let only = self.managers().all(|n| n.id == id);
@@ -59,7 +59,7 @@ impl Inventory {
             return Err(Refusal::new("raft-member", text).next(format!("remoor nodes {name} shows what it waits for")));
         }
         self.no_open_job(node)?;
-        if self.left.len() >= LEFT_MAX {
+        if self.departed.left.len() >= LEFT_MAX {
             let text = format!("{LEFT_MAX} nodes that left are kept, which is the maximum");
             return Err(Refusal::new("too-many-left", text)
                 .next("remove some of them: remoor nodes lists them, remoor remove NODE"));
@@ -82,7 +82,7 @@ impl Inventory {
             invalidated_at_index: at.index,
             ..node.as_ref().clone()
         };
-        self.left.insert(id, Arc::new(LeftNode { node: Arc::new(node), at: at.entry.at, by }));
+        self.departed.left.insert(id, Arc::new(LeftNode { node: Arc::new(node), at: at.entry.at, by }));
         Ok(Applied::Done)
     }
 
@@ -90,7 +90,7 @@ impl Inventory {
     /// the key matches, or if the machine is another one.
     pub(super) fn find_left(&self, spec: &NodeSpec) -> Result<Option<NodeId>, Refusal> {
         let known = |l: &&Arc<LeftNode>| l.node.spec.public_key == spec.public_key || *l.node.name() == spec.name;
-        let Some(left) = self.left.values().find(known) else { return Ok(None) };
+        let Some(left) = self.departed.left.values().find(known) else { return Ok(None) };
         let (name, was) = (left.node.name(), &left.node.spec);
         if was.public_key != spec.public_key {
             let text = format!("the name {name} belongs to node {}, which left and has another key", left.node.id);
@@ -113,7 +113,7 @@ impl Inventory {
 
     /// The machine becomes the same node again, in the role in which it is accepted now.
     pub(super) fn come_back(&mut self, at: &ApplyContext, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
-        let left = self.left.remove(&id).ok_or_else(|| remove::no_such_node(&self.left, &self.removed, id))?;
+        let left = self.departed.left.remove(&id).ok_or_else(|| self.departed.no_such_node(id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());
         let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
         // `move_to` changes the addresses below, as for any other node, so that the rendering of
@@ -137,14 +137,14 @@ impl Inventory {
     /// Removes a node that left, by an operator's order or because it did not return in time.
     pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         self.may_remember()?;
-        let left = self.left.remove(&id).ok_or_else(|| remove::no_such_node(&self.left, &self.removed, id))?;
+        let left = self.departed.left.remove(&id).ok_or_else(|| self.departed.no_such_node(id))?;
         self.remember(at, &left.node, at.entry.by.clone());
         Ok(Applied::Done)
     }
 
     pub(super) fn forget_left(&mut self, at: &ApplyContext, id: NodeId, since: Wall) -> Decision {
         let over = self.limits().remove_left_ms;
-        match self.left.get(&id) {
+        match self.departed.left.get(&id) {
             Some(left) if left.at == since && at.entry.at.ms_since(since) >= over => self.remove_left(at, id),
             Some(_) => Err(Refusal::new("too-early", format!("node {id} may still return")).next("remoor nodes")),
             None => Err(Refusal::new("nothing-new", format!("node {id} is not a node that left")).next("remoor nodes")),

@@ -159,7 +159,7 @@ fn a_returning_node_keeps_its_identity_and_other_machines_are_refused() {
     assert_eq!((after.accepted, &after.baseline, after.availability), (Wall(1), &before.baseline, Availability::Pause));
     assert_eq!((after.ip(), after.last_identity.is_none(), after.absence.is_none()), (Some("10.0.0.9"), true, true));
     assert!(after.needs_examination, "the node is examined whatever its agent reports");
-    assert!(log.0.left.is_empty() && !log.0.is_out(node) && log.0.removed_names().next().is_none());
+    assert!(log.0.departed.left.is_empty() && !log.0.is_out(node) && log.0.removed_names().next().is_none());
     assert_eq!(
         log.apply_at(6, Command::Accept { spec: elsewhere, role: W }),
         Applied::Node(node),
@@ -189,13 +189,13 @@ fn a_node_that_left_is_removed_after_its_timeout_or_by_order() {
     log.apply_ok(4, Command::Leave { node });
     assert_eq!(log.code(2 + 7 * DAY, forget), "too-early", "another leaving");
     log.apply_ok(4 + 7 * DAY, Command::ForgetLeft { node, since: Wall(4) });
-    assert!(log.0.left.is_empty() && log.0.removed[&node].name == "w1".into());
+    assert!(log.0.departed.left.is_empty() && log.0.departed.removed[&node].name == "w1".into());
     assert_eq!(log.code(5 + 7 * DAY, accept("w1", "w1", W)), "node-removed");
 
     let mut log = Log::new();
     log.apply_ok(2, Command::Leave { node });
     log.apply_ok(2, Command::Remove { node, force: false });
-    assert!(log.0.left.is_empty() && log.0.removed.contains_key(&node));
+    assert!(log.0.departed.left.is_empty() && log.0.departed.removed.contains_key(&node));
     let Applied::Node(new) = log.apply_at(3, accept("w1", "new", W)) else { panic!("its name is not free") };
     assert!(new > node);
 }

@@ -64,7 +64,7 @@ impl Inventory {
             provisioned_at: None,
             awaiting_role_decision: false,
         };
-        if self.removed.values().any(|r| r.name == spec.name) {
+        if self.departed.removed.values().any(|r| r.name == spec.name) {
             self.moved_at_index = at.index; // configuration rendered with the address of that name is outdated now
         }
         self.names.insert(spec.name.clone(), id);

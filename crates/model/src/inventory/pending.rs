@@ -66,7 +66,7 @@ impl Inventory {
         self.may_join(spec)?;
         self.not_a_copy(spec)?;
         let open = |p: &&Arc<PendingJoin>| p.expires >= now;
-        let waits = self.pending.get(&spec.name).filter(open);
+        let waits = self.admission.pending.get(&spec.name).filter(open);
         match waits {
             Some(p) if p.spec.public_key == spec.public_key => {
                 return Err(Refusal::new("nothing-new", format!("{} waits for permission to join already", spec.name)));
@@ -79,11 +79,12 @@ impl Inventory {
             _ => {}
         }
         let own = |p: &&Arc<PendingJoin>| p.spec.public_key == spec.public_key && p.spec.name != spec.name;
-        if let Some(other) = self.pending.values().filter(open).find(own) {
+        if let Some(other) = self.admission.pending.values().filter(open).find(own) {
             let text = format!("this machine waits already under the name {}", other.spec.name);
             return Err(Refusal::new("identity-conflict", text).next("join under that name"));
         }
-        let unanswered = self.pending.values().filter(open).filter(|p| p.answer == JoinDecision::None).count();
+        let unanswered =
+            self.admission.pending.values().filter(open).filter(|p| p.answer == JoinDecision::None).count();
         if unanswered >= PENDING_MAX {
             let text = format!("{unanswered} machines wait to join, which is the maximum");
             return Err(Refusal::new("too-many-pending", text).next("remoor nodes, then remoor accept or --deny"));
@@ -94,16 +95,16 @@ impl Inventory {
     pub(super) fn pend(&mut self, at: &ApplyContext, spec: &NodeSpec, role: ClusterRole) -> Decision {
         let now = at.entry.at;
         self.check_pend(spec, now)?;
-        self.pending.retain(|_, p| p.expires >= now);
-        while self.pending.len() >= PENDING_MAX {
-            let answered = self.pending.iter().filter(|(_, p)| p.answer != JoinDecision::None);
+        self.admission.pending.retain(|_, p| p.expires >= now);
+        while self.admission.pending.len() >= PENDING_MAX {
+            let answered = self.admission.pending.iter().filter(|(_, p)| p.answer != JoinDecision::None);
             let Some(oldest) = answered.min_by_key(|(_, p)| p.since).map(|(name, _)| name.clone()) else { break };
-            self.pending.remove(&oldest);
+            self.admission.pending.remove(&oldest);
         }
         let (spec, expires) = (spec.clone(), now.plus_ms(PENDING_MS));
         let name = spec.name.clone();
         let pending = PendingJoin { spec, role, since: now, expires, answer: JoinDecision::None };
-        self.pending.insert(name.clone(), Arc::new(pending));
+        self.admission.pending.insert(name.clone(), Arc::new(pending));
         self.note(at, None, JournalEvent::Operator { text: format!("{name} asks to be let in, without a secret") });
         Ok(Applied::Done)
     }
@@ -111,13 +112,13 @@ impl Inventory {
     fn waiting_join(&mut self, at: &ApplyContext, name: &NodeName) -> Result<&mut PendingJoin, Refusal> {
         let now = at.entry.at;
         let unknown = || Refusal::new("not-pending", format!("no machine waits to join as {name}"));
-        let waits = self.pending.get_mut(name).filter(|p| p.expires >= now);
+        let waits = self.admission.pending.get_mut(name).filter(|p| p.expires >= now);
         waits.map(Arc::make_mut).ok_or_else(|| unknown().next("remoor nodes"))
     }
 
     /// Refuses a denied key, whichever way it joins, until the denial is revoked.
     pub(super) fn not_denied(&self, spec: &NodeSpec) -> Result<(), Refusal> {
-        let Some(denied) = self.denied.get(&spec.public_key) else { return Ok(()) };
+        let Some(denied) = self.admission.denied.get(&spec.public_key) else { return Ok(()) };
         let (name, by) = (&denied.spec.name, &denied.by);
         let text = format!("{by} denied {name}, which has this key");
         Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, revokes the denial")))
@@ -125,13 +126,13 @@ impl Inventory {
 
     /// The key of this name that was denied last.
     pub fn denied_by_name(&self, name: &str) -> Option<&DeniedKey> {
-        let of_name = self.denied.values().filter(|d| d.spec.name.as_str() == name);
+        let of_name = self.admission.denied.values().filter(|d| d.spec.name.as_str() == name);
         of_name.max_by_key(|d| d.at).map(Arc::as_ref)
     }
 
     /// Revokes a denial: the machine may ask again or join with a secret.
     fn revoke_denial(&mut self, at: &ApplyContext, key: &str) -> Option<Applied> {
-        let denied = self.denied.remove(key)?;
+        let denied = self.admission.denied.remove(key)?;
         let text = format!("the no to {} is taken back", denied.spec.name);
         self.note(at, None, JournalEvent::Operator { text });
         Some(Applied::Done)
@@ -140,7 +141,7 @@ impl Inventory {
     /// Accepts the key that the operator saw. Refused if the machine could not join anyway. If the
     /// key does not wait but is denied, revokes the denial.
     pub(super) fn admit(&mut self, at: &ApplyContext, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
-        let waits = self.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
+        let waits = self.admission.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
         match waits.filter(|p| p.spec.public_key == key) {
             Some(pending) => {
                 self.not_anothers(&pending.spec)?;
@@ -162,13 +163,13 @@ impl Inventory {
             return Err(Refusal::new("nothing-new", format!("{name} is accepted already and may join")));
         }
         pending.answer = JoinDecision::Accepted(role);
-        self.denied.remove(key);
+        self.admission.denied.remove(key);
         self.note(at, None, JournalEvent::Operator { text: format!("{name} is accepted as {}", role.as_str()) });
         Ok(Applied::Done)
     }
 
     pub(super) fn deny(&mut self, at: &ApplyContext, name: &NodeName) -> Decision {
-        let full = self.denied.len() >= DENIED_MAX;
+        let full = self.admission.denied.len() >= DENIED_MAX;
         let pending = self.waiting_join(at, name)?;
         if pending.answer == JoinDecision::Denied {
             return Err(Refusal::new("nothing-new", format!("{name} is denied already")));
@@ -182,14 +183,14 @@ impl Inventory {
         pending.answer = JoinDecision::Denied;
         let spec = pending.spec.clone();
         let (key, by) = (spec.public_key.clone(), at.entry.by.clone());
-        self.denied.insert(key, Arc::new(DeniedKey { spec, at: at.entry.at, by }));
+        self.admission.denied.insert(key, Arc::new(DeniedKey { spec, at: at.entry.at, by }));
         self.note(at, None, JournalEvent::Operator { text: format!("{name} is not let in") });
         Ok(Applied::Done)
     }
 
     /// An accepted machine joins. It may repeat the request, because its answer may have been lost.
     pub(super) fn accept_pending(&mut self, at: &ApplyContext, spec: &NodeSpec) -> Decision {
-        let pending = self.pending.get(&spec.name).cloned();
+        let pending = self.admission.pending.get(&spec.name).cloned();
         let accepted = pending.filter(|p| p.expires >= at.entry.at && p.spec.public_key == spec.public_key);
         match accepted.map(|p| p.answer) {
             Some(JoinDecision::Accepted(role)) => self.accept_node(at, spec, role),
@@ -245,8 +246,8 @@ impl Inventory {
         keep_ms: u64,
     ) -> Decision {
         let (current, other) = match role {
-            ClusterRole::Worker => (self.worker_secret, self.manager_secret),
-            ClusterRole::Manager => (self.manager_secret, self.worker_secret),
+            ClusterRole::Worker => (self.admission.worker_secret, self.admission.manager_secret),
+            ClusterRole::Manager => (self.admission.manager_secret, self.admission.worker_secret),
         };
         if secret == current || secret == other {
             return Err(Refusal::new("nothing-new", "this secret is in use already"));
@@ -254,8 +255,8 @@ impl Inventory {
         let old = Some(OldSecret { secret: current, until: at.entry.at.plus_ms(keep_ms) });
         let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old };
         match role {
-            ClusterRole::Worker => (self.worker_secret, self.worker_token) = (secret, record),
-            ClusterRole::Manager => (self.manager_secret, self.manager_token) = (secret, record),
+            ClusterRole::Worker => (self.admission.worker_secret, self.admission.worker_token) = (secret, record),
+            ClusterRole::Manager => (self.admission.manager_secret, self.admission.manager_token) = (secret, record),
         }
         let text = format!("the {} token was rotated", role.as_str());
         self.note(at, None, JournalEvent::Operator { text });
@@ -265,8 +266,8 @@ impl Inventory {
     /// The hash of the role's current join secret, and its record.
     pub fn token(&self, role: ClusterRole) -> (&Sha256, &TokenRecord) {
         match role {
-            ClusterRole::Worker => (&self.worker_secret, &self.worker_token),
-            ClusterRole::Manager => (&self.manager_secret, &self.manager_token),
+            ClusterRole::Worker => (&self.admission.worker_secret, &self.admission.worker_token),
+            ClusterRole::Manager => (&self.admission.manager_secret, &self.admission.manager_token),
         }
     }
 }

@@ -88,7 +88,7 @@ fn a_denial_overrides_every_secret_until_it_is_revoked() {
     // Another machine with the same name may wait. The denial is revoked by its key.
     apply(&mut i, 5 + 2 * PENDING_MS, pend("w1", "b"));
     assert_eq!(apply(&mut i, 6 + 2 * PENDING_MS, admit("w1", "a", W)), Applied::Done);
-    assert!(i.denied.is_empty() && i.pending[&name].answer == JoinDecision::None);
+    assert!(i.admission.denied.is_empty() && i.admission.pending[&name].answer == JoinDecision::None);
     assert!(matches!(apply(&mut i, 7 + 2 * PENDING_MS, by_token("w2")), Applied::Node(_)));
 
     // Accepting a denied machine that still waits also revokes the denial.
@@ -121,9 +121,12 @@ fn the_number_of_waiting_machines_is_limited() {
     assert_eq!(refusal_code(&apply(&mut i, 99, pend("x", "x"))), "too-many-pending");
     apply(&mut i, 99, Command::Deny { name: "w7".into() });
     assert_eq!(apply(&mut i, 99, pend("x", "x")), Applied::Done);
-    assert!(i.pending.len() == PENDING_MAX && !i.pending.contains_key("w7"), "the answered one made room");
+    assert!(
+        i.admission.pending.len() == PENDING_MAX && !i.admission.pending.contains_key("w7"),
+        "the answered one made room"
+    );
     assert_eq!(apply(&mut i, 100 + PENDING_MS, pend("y", "y")), Applied::Done);
-    assert_eq!(i.pending.len(), 1, "undecided requests expire after a day");
+    assert_eq!(i.admission.pending.len(), 1, "undecided requests expire after a day");
 }
 
 #[test]
@@ -186,15 +189,15 @@ fn a_rotated_secret_stays_valid_for_the_given_time() {
     let (first, second, third) = (Sha256([1; 32]), Sha256([2; 32]), Sha256([3; 32]));
     let (cluster, epoch, ca_pem) = ("c1".into(), Epoch(1), String::new());
     apply(&mut i, 5, Command::Init { cluster, epoch, ca_pem, worker_secret: first, manager_secret: second });
-    assert_eq!((i.worker_token.since, i.worker_token.old), (Wall(5), None));
+    assert_eq!((i.admission.worker_token.since, i.admission.worker_token.old), (Wall(5), None));
     let rotate = |secret, keep_ms| Command::RotateToken { role: W, secret, keep_ms };
     for known in [first, second] {
         assert_eq!(refusal_code(&apply(&mut i, 6, rotate(known, 0))), "nothing-new", "one secret for one role");
     }
     assert_eq!(apply(&mut i, 7, rotate(third, 100)), Applied::Done);
     assert_eq!(i.token(W).0, &third);
-    assert_eq!(i.worker_token.old, Some(OldSecret { secret: first, until: Wall(107) }));
-    assert_eq!((i.token(M).0, i.manager_token.since), (&second, Wall(5)));
+    assert_eq!(i.admission.worker_token.old, Some(OldSecret { secret: first, until: Wall(107) }));
+    assert_eq!((i.token(M).0, i.admission.manager_token.since), (&second, Wall(5)));
 }
 
 #[test]

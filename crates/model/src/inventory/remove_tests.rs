@@ -127,7 +127,7 @@ fn a_raft_member_is_removed_only_after_it_left_raft() {
     log.apply_ok(Command::Retire { node: m2, raft });
     assert_eq!(log.remove(7, "m2", true), None);
     assert!(log.0.node(m2).is_none() && log.0.is_retired(raft));
-    assert_eq!(log.0.removed[&m2].by, "root@m1", "who ordered it");
+    assert_eq!(log.0.departed.removed[&m2].by, "root@m1", "who ordered it");
 
     // A forced removal of m3, which is still a manager, is revoked before it is complete.
     let m3 = log.id("m3");
@@ -227,12 +227,12 @@ fn a_removed_name_is_free_at_once_and_the_key_only_after_its_certificates_expire
     assert!(log.0.pending_rendering().is_some(), "what is rendered with its address is another thing");
 
     assert!(log.apply_at(5 + REMOVED_MS, Command::Resume).refusal().is_some());
-    assert!(log.0.removed.contains_key(&w1), "what is refused changes nothing");
+    assert!(log.0.departed.removed.contains_key(&w1), "what is refused changes nothing");
     let keep = Command::Maintenance { node: newer, until: None };
     assert_eq!(log.code(5 + REMOVED_MS - 1, keep.clone()), None);
-    assert!(log.0.removed.contains_key(&w1));
+    assert!(log.0.departed.removed.contains_key(&w1));
     assert_eq!(log.code(5 + REMOVED_MS, keep), None);
-    assert!(log.0.removed.is_empty());
+    assert!(log.0.departed.removed.is_empty());
 }
 
 /// After any sequence of orders: a key or an id never belongs to both a node and a removed one,
@@ -280,7 +280,7 @@ fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
             if refused {
                 assert_eq!(Inventory { applied: before.applied, ..state.clone() }, before, "{seed}: {command:?}");
             }
-            for (id, removed) in &state.removed {
+            for (id, removed) in &state.departed.removed {
                 assert!(!state.nodes.contains_key(id), "{seed}: {command:?}");
                 let taken = state.nodes.values().any(|n| n.spec.public_key == removed.public_key);
                 assert!(!taken, "{seed}: {command:?}");
@@ -288,7 +288,10 @@ fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
             let gone: Vec<&NodeId> = before.nodes.keys().filter(|id| !state.nodes.contains_key(id)).collect();
             removals += gone.len();
             for id in gone {
-                assert!(state.removed.contains_key(id) && before.nodes[id].raft.is_none(), "{seed}: {command:?}");
+                assert!(
+                    state.departed.removed.contains_key(id) && before.nodes[id].raft.is_none(),
+                    "{seed}: {command:?}"
+                );
                 assert_eq!(before.nodes[id].role, ClusterRole::Worker, "{seed}: {command:?}");
             }
             assert!(state.names.iter().all(|(name, id)| state.nodes[id].name() == name), "{seed}: {command:?}");

@@ -15,7 +15,7 @@ impl World {
         let node = self.hosts[at].node;
         let knows = |other: usize| {
             let part = self.hosts[other].part.as_ref().filter(|_| self.reaches(at, other));
-            part.is_some_and(|p| self.states[p.commit as usize].removed.contains_key(&node))
+            part.is_some_and(|p| self.states[p.commit as usize].departed.removed.contains_key(&node))
         };
         let host = &self.hosts[at];
         if host.part.is_none() && host.joined.is_some() && (0..self.hosts.len()).any(knows) {
@@ -58,7 +58,7 @@ impl World {
             let by_key = after.nodes.values().any(|n| n.spec.public_key == removed.public_key);
             (by_key || after.nodes.contains_key(id)).then(|| removed.name.clone())
         };
-        if let Some(name) = after.removed.iter().find_map(back) {
+        if let Some(name) = after.departed.removed.iter().find_map(back) {
             self.breaks("back", || format!("{name} was removed, and is answered as a node"));
         }
     }
@@ -88,9 +88,11 @@ impl World {
                 if before.removed_key(&spec.public_key).is_none() {
                     return;
                 }
-                let mut blind = Inventory { removed: Default::default(), ..before.clone() };
+                let mut blind = before.clone();
+                blind.departed.removed.clear();
                 *applied = blind.apply(after.applied, entry);
-                *after = Inventory { removed: before.removed.clone(), ..blind };
+                blind.departed.removed = before.departed.removed.clone();
+                *after = blind;
             }
             _ => {}
         }
