@@ -104,7 +104,7 @@ fn whereabouts(managers: &[KnownManager<'_>], status: &RaftStatus) -> ManagerAdd
 
 /// Warns if the inventory's own `ansible_host` differs from the address of a node that moved.
 pub fn contradiction(shared: &ManagerContext, node: &Node) -> Option<String> {
-    let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?, node.address_change.as_ref()?);
+    let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?, node.setup.address_change.as_ref()?);
     let text =
         format!("the inventory's ansible_host {written} is used, but the node moved from {} to {ip}", moved.from);
     (written != ip).then_some(text)

@@ -152,7 +152,7 @@ impl Work {
         let current = inventory.generations.get(&job.generation).cloned();
         let current = current.ok_or_else(|| plan(phase, "the generation of the job no longer exists"))?;
         let node = inventory.nodes.get(&self.node).cloned().ok_or_else(|| plan(phase, "the node is gone"))?;
-        let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
+        let applied = node.setup.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
         let before = applied.unwrap_or_else(|| current.clone());
         let limit = Duration::from_millis(inventory.limits().phase_timeout_ms);
         match phase {
@@ -533,7 +533,7 @@ impl Work {
             .report_of(node.name())
             .filter(|report| !report.is_blank())
             .map(|r| reported_fingerprint(&r));
-        let marks = observed_fingerprint(&evidence.exam, told.as_ref().or(node.last_identity.as_ref()));
+        let marks = observed_fingerprint(&evidence.exam, told.as_ref().or(node.examination.last_identity.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
     }
 }

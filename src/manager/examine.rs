@@ -147,7 +147,7 @@ pub async fn prepare_with(
 ) -> Result<PreparedExam, PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
-    let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
+    let applied = node.setup.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
     let current = inventory.generations.get(&inventory.current).cloned();
     let generation = generation.or(applied).or(current.clone()).ok_or(PrepareError::NoGeneration)?;
     let current = current.unwrap_or_else(|| generation.clone());
@@ -203,7 +203,7 @@ pub async fn check_files(
 ) -> Result<(GenerationSeq, Vec<CheckFile>), PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
-    let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation));
+    let applied = node.setup.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation));
     let generation = applied.or(inventory.generations.get(&inventory.current)).cloned();
     let generation = generation.ok_or(PrepareError::NoGeneration)?;
     super::blobs::ensure(shared, &generation.blob).await;
@@ -262,7 +262,7 @@ fn target_of(shared: &ManagerContext, node: &Node, generation: &Generation) -> R
 /// The record of a node; None if there is none yet. A record that can't be read is an error:
 /// without it, whatever is found on the node would be taken for the desired state.
 pub async fn load_record(shared: &Arc<ManagerContext>, node: &Node) -> Result<Option<Record>, PrepareError> {
-    let Some(baseline) = &node.baseline else { return Ok(None) };
+    let Some(baseline) = &node.setup.baseline else { return Ok(None) };
     super::blobs::ensure(shared, &baseline.blob).await;
     read(baseline.blob, shared.blobs.get(&baseline.blob).ok().flatten()).map(Some)
 }

@@ -94,12 +94,13 @@ pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) ->
         let node = |n: &'_ std::sync::Arc<Node>| (n.name().to_string(), value(n));
         inventory.nodes.values().map(node).collect::<Vec<_>>()
     };
-    let verdict = |n: &Node, is: fn(&Verdict) -> bool| yes(n.finding.as_ref().is_some_and(|f| is(&f.verdict)));
+    let verdict =
+        |n: &Node, is: fn(&Verdict) -> bool| yes(n.examination.finding.as_ref().is_some_and(|f| is(&f.verdict)));
     type Of<'a> = &'a dyn Fn(&Node) -> f64;
     let nodes: [(&'static str, &'static str, Of); 8] = [
         ("remoor_node_away", "1 while the node is away", &|n| yes(n.is_away())),
-        ("remoor_node_absences", "absences so far", &|n| n.absences.0 as f64),
-        ("remoor_node_agent_faults", "crashes of the agent", &|n| n.agent_faults as f64),
+        ("remoor_node_absences", "absences so far", &|n| n.absences.count.0 as f64),
+        ("remoor_node_agent_faults", "crashes of the agent", &|n| n.absences.agent_faults as f64),
         ("remoor_node_drifted", "1 while the last verdict is drifted or conflict", &|n| {
             verdict(n, Verdict::is_drifted)
         }),
@@ -110,7 +111,7 @@ pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) ->
             yes(inventory.is_outdated(n))
         }),
         ("remoor_node_checks_failing", "checks that failed when it was last examined", &|n| {
-            n.finding.as_ref().map_or(0.0, |f| f64::from(f.checks.1))
+            n.examination.finding.as_ref().map_or(0.0, |f| f64::from(f.checks.1))
         }),
         ("remoor_node_half_done", "1 while a re-setup of it ended between cleanup and verification", &|n| {
             yes(n.half_done())

@@ -75,7 +75,8 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, bool
         AbsenceKind::Away => {}
     }
 
-    if let Some((moved, ip)) = node.address_change.as_ref().zip(node.ip()).filter(|(m, _)| m.since >= absence.last_seen)
+    if let Some((moved, ip)) =
+        node.setup.address_change.as_ref().zip(node.ip()).filter(|(m, _)| m.since >= absence.last_seen)
     {
         evidence.push(format!("its address was {}, is {ip}", moved.from));
     }

@@ -20,7 +20,7 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     // An absence that was detected afterwards has ended already, so it is not a sign of current
     // trouble. Such absences occur after a restart of all managers.
     let missed = |a: &Absence| counts(a.opened) && a.kind == AbsenceKind::Away && !a.planned && !a.seen_by.is_empty();
-    let troubled = |n: &Node| n.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
+    let troubled = |n: &Node| n.examination.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
     let TrippedBreaker { group, hit, of } = find_tripped(inventory, troubled, but)?;
     let what = group.map_or("the fleet".to_owned(), |name| format!("group {name}"));
     let mut why = format!("{hit} of {} of {what} drifted or went away", count_noun(of, "node"));

@@ -81,7 +81,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         }
     }
 
-    let applied = node.baseline.as_ref().map(|b| b.desired);
+    let applied = node.setup.baseline.as_ref().map(|b| b.desired);
     let outdated = inventory.desired_hash(node).is_some_and(|desired| Some(desired) != applied);
     if outdated {
         let text = match (inventory.own_address_change(node), node.ip()) {

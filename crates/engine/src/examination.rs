@@ -77,7 +77,7 @@ impl ManagerEngine {
         }
         let Some(node) = at.inventory.node(id) else { return };
         let purpose = exam.purpose;
-        if exam.basis < node.invalidated_at_index || in_attempt(at, node) {
+        if exam.basis < node.examination.invalidated_at_index || in_attempt(at, node) {
             return; // the node changed after the examination began
         }
         if purpose != Purpose::Absence(node.absence.as_ref().map_or(AbsenceNo(0), |a| a.no))
@@ -96,7 +96,7 @@ impl ManagerEngine {
                 let text =
                     format!("{} offers another SSH host key: {fingerprint}; nothing was sent to it", node.name());
                 out.push(Action::Notify { key: format!("host-key {id} {fingerprint}"), node: Some(id), text });
-                if node.key_changed.is_none() {
+                if node.host_key.changed.is_none() {
                     let basis = exam.basis;
                     self.propose(at, id, Command::KeyChanged { node: id, fingerprint, basis }, out);
                 }
@@ -149,7 +149,7 @@ impl ManagerEngine {
         };
         let seen = self.seen.entry(node.id).or_default();
         let patience = settle_time_ms(cause, &verdict, &reasons, limits.settle_ms);
-        if patience > 0 && node.baseline.is_some() {
+        if patience > 0 && node.setup.baseline.is_some() {
             let (since, _) = *seen.settling.insert((seen.settling.map_or(at.now, |(since, _)| since), patience));
             if at.now.ms_since(since) < patience {
                 seen.exam_due = at.now.plus_ms(AGAIN_MS.min(patience));
@@ -157,7 +157,7 @@ impl ManagerEngine {
             }
         }
         seen.settling = None;
-        if let (Verdict::Unknown(why), true, true) = (&verdict, node.baseline.is_some(), absence.is_some()) {
+        if let (Verdict::Unknown(why), true, true) = (&verdict, node.setup.baseline.is_some(), absence.is_some()) {
             seen.exam_failures += 1;
             seen.last_failure = Some(why.clone());
             if seen.exam_failures < 2 {
@@ -172,7 +172,7 @@ impl ManagerEngine {
             out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
         }
         seen.last_seen_before = match exam.purpose {
-            Purpose::Live(_) if !evidence.exam.agent_running => seen.last_seen_before.or(Some(node.seen)),
+            Purpose::Live(_) if !evidence.exam.agent_running => seen.last_seen_before.or(Some(node.examination.seen)),
             _ => None,
         };
         let before = seen.last_examination;
@@ -184,7 +184,7 @@ impl ManagerEngine {
         // A live examination may find signs of an absence that is not reported yet. It must not
         // record the new identity: the agent's report opens that absence, and the examination of
         // the absence records it.
-        let marks = match (exam.purpose, &node.last_identity) {
+        let marks = match (exam.purpose, &node.examination.last_identity) {
             (Purpose::Live(_), Some(known)) => known.clone(),
             _ => {
                 let marks = fingerprint(&evidence.exam, &reported);
@@ -192,13 +192,13 @@ impl ManagerEngine {
                 marks
             }
         };
-        seen.exam_due = at.now.plus_ms(limits.unknown_retry_ms << node.consecutive_inconclusive.min(6));
+        seen.exam_due = at.now.plus_ms(limits.unknown_retry_ms << node.examination.consecutive_inconclusive.min(6));
         let occasion = match (exam.purpose, cause) {
             (Purpose::Live(occasion), _) => occasion,
             (_, cause) => policy::trigger_for(cause.unwrap_or(AbsenceCause::Unknown)),
         };
         let remedy = policy::planned_action(at.inventory, node, occasion, &verdict, &reasons, at.wall);
-        let reasons = Reason::date_reasons(reasons, node.finding.as_ref(), at.wall);
+        let reasons = Reason::date_reasons(reasons, node.examination.finding.as_ref(), at.wall);
         let finding = Finding {
             overtaken: None,
             damaged: evidence.exam.damaged.iter().take(DAMAGED_MAX).cloned().map(truncate_text).collect(),
@@ -237,7 +237,7 @@ impl ManagerEngine {
         };
         Finding {
             overtaken: None,
-            damaged: node.finding.as_ref().map(|f| f.damaged.clone()).unwrap_or_default(),
+            damaged: node.examination.finding.as_ref().map(|f| f.damaged.clone()).unwrap_or_default(),
             absence: node.absence.as_ref().map(|a| a.no),
             cause,
             planned: false,
@@ -252,7 +252,7 @@ impl ManagerEngine {
             digest: None,
             checks: (0, 0, 0),
             failure_hash: None,
-            identity: report.or_else(|| node.last_identity.clone()).unwrap_or_default(),
+            identity: report.or_else(|| node.examination.last_identity.clone()).unwrap_or_default(),
             basis: exam.basis,
         }
     }
@@ -261,9 +261,9 @@ impl ManagerEngine {
         let id = node.id;
         if finding.absence.is_none()
             && let Verdict::Unknown(why) = &finding.verdict
-            && node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)))
+            && node.examination.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)))
         {
-            if node.consecutive_inconclusive == 1 {
+            if node.examination.consecutive_inconclusive == 1 {
                 let text = format!("{}: two examinations in a row were inconclusive: {why}", node.name());
                 out.push(Action::Notify { key: format!("unknown {id}"), node: Some(id), text });
             }
@@ -292,7 +292,7 @@ impl ManagerEngine {
 /// The same failed checks are notified once, whatever their values.
 fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     let Some(amiss) =
-        finding.failure_hash.filter(|now| node.finding.as_ref().and_then(|f| f.failure_hash) != Some(*now))
+        finding.failure_hash.filter(|now| node.examination.finding.as_ref().and_then(|f| f.failure_hash) != Some(*now))
     else {
         return;
     };
@@ -404,7 +404,10 @@ mod tests {
                     _ => {}
                 }
             }
-            assert_eq!(inventory.node(node).expect("a node").finding.as_ref().expect("one").verdict, Verdict::Same);
+            assert_eq!(
+                inventory.node(node).expect("a node").examination.finding.as_ref().expect("one").verdict,
+                Verdict::Same
+            );
             told
         };
         let told = look(1_000, &mut inventory, vec![failing("first")]);
@@ -414,7 +417,7 @@ mod tests {
         let [(_, text)] = &told[..] else { panic!("{told:?}") };
         assert!(text.contains("first") && text.contains("second"), "{text}");
         let node = inventory.node(node).expect("a node");
-        let mut again = node.finding.clone().expect("a finding");
+        let mut again = node.examination.finding.clone().expect("a finding");
         again.reasons[0].text += ", now another value";
         let mut out = Vec::new();
         notify_alerts(node, &again, &mut out);
@@ -461,7 +464,7 @@ mod tests {
         let command = proposed(actions).expect("a conclusion");
         let Command::Conclude { finding, .. } = &command else { panic!("{command:?}") };
         assert_eq!(finding.identity, before, "the report is to open its absence");
-        let seen = inventory.node(node).expect("a node").seen;
+        let seen = inventory.node(node).expect("a node").examination.seen;
         let entry = InventoryEntry { at: Wall(1_500), by: "m1".to_owned(), command };
         assert_eq!(inventory.apply(inventory.applied + 1, &entry).refusal(), None);
         let event = EngineEvent::Alive { node, report: said("second") };

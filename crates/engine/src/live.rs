@@ -19,10 +19,10 @@ impl ManagerEngine {
     /// never the conclusion.
     pub(super) fn live(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
-        if !alive || node.lifecycle != Lifecycle::Commissioned || node.key_changed.is_some() {
+        if !alive || node.lifecycle != Lifecycle::Commissioned || node.host_key.changed.is_some() {
             return;
         }
-        let Some(baseline) = &node.baseline else { return };
+        let Some(baseline) = &node.setup.baseline else { return };
         if self.roll_out(at, node, out) {
             return;
         }
@@ -31,7 +31,7 @@ impl ManagerEngine {
         else {
             return;
         };
-        let finding = node.finding.as_ref();
+        let finding = node.examination.finding.as_ref();
         let unclear = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
         let hint = ReportSummary::from_report(report);
         let last = finding.and_then(|f| f.digest).unwrap_or(baseline.root);
@@ -42,7 +42,8 @@ impl ManagerEngine {
         let behind = at.inventory.is_outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let rested = looked.is_none_or(|before| at.now.ms_since(before.at) >= pause_before_next(&before, &hint, every));
-        let news = (hashed || checked || moved_back || node.half_done()) && rested || node.needs_examination;
+        let news =
+            (hashed || checked || moved_back || node.half_done()) && rested || node.examination.needs_examination;
         let owed = at.inventory.own_address_change(node).is_some();
         // A re-setup that is due, but neither requested nor running, was held, paused or dropped
         // before. It may begin now.
@@ -70,12 +71,12 @@ impl ManagerEngine {
     /// Rolls out a new generation if the group's policy does so automatically. A canary goes first,
     /// and a held job stops the rest.
     fn roll_out(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
-        let applied = node.baseline.as_ref().map(|b| b.desired);
+        let applied = node.setup.baseline.as_ref().map(|b| b.desired);
         if at.inventory.desired_hash(node).is_none_or(|desired| Some(desired) == applied) {
             return false;
         }
         let Some((name, group)) = at.inventory.group(node) else { return false };
-        let only_moved = node.address_change.is_none() && at.inventory.only_addresses_changed(node);
+        let only_moved = node.setup.address_change.is_none() && at.inventory.only_addresses_changed(node);
         if only_moved || group.policy(Trigger::Apply) == remoor_model::Policy::Report {
             return false;
         }

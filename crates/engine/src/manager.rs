@@ -408,7 +408,7 @@ impl ManagerEngine {
 /// True if this is an automatic request whose examination is too old, so that the node must be
 /// examined again first.
 pub(super) fn needs_new_examination(at: StepContext, node: &Node, want: &ResetupRequest) -> bool {
-    let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+    let unknown = node.examination.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     let old =
         |e: Wall| unknown || at.wall.ms_since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
     want.by.is_none() && want.examined.is_some_and(old)

@@ -15,13 +15,13 @@ pub fn nodes_without_verdict(inventory: &Inventory, at: Wall) -> Option<u32> {
     let counts = |moment: Wall| moment > inventory.breaker_closed_at && at.ms_since(moment) <= limits.breaker_window_ms;
     let open = |n: &Node| {
         let returned = n.absence.as_ref().filter(|a| a.returned.is_some_and(counts));
-        returned.is_some() && n.key_changed.is_none() && n.serves()
+        returned.is_some() && n.host_key.changed.is_none() && n.serves()
     };
     let waiting = inventory.nodes.values().filter(|n| open(n)).count() as u32;
     if waiting == 0 {
         return None;
     }
     let missing = |n: &Node| n.is_away() && n.absence.as_ref().is_some_and(|a| counts(a.opened) && !a.planned);
-    let hit = |n: &Node| n.drifted_since.is_some_and(counts) || open(n) || missing(n);
+    let hit = |n: &Node| n.examination.drifted_since.is_some_and(counts) || open(n) || missing(n);
     super::budget::find_tripped(inventory, hit, None).map(|_| waiting)
 }

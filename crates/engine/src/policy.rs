@@ -105,7 +105,7 @@ pub fn decide(
     if is_flapping(inventory, node, at) && occasion != Trigger::Live {
         return (
             PlannedAction::Held("flapping".to_owned()),
-            format!("{} recently", count_noun(node.recent_absences.len(), "absence")),
+            format!("{} recently", count_noun(node.absences.recent.len(), "absence")),
         );
     }
     let weight = if policy == Policy::Check && grave { ", and a reason is actionable" } else { "" };
@@ -172,7 +172,7 @@ fn policy_word(policy: Policy) -> &'static str {
 pub fn is_flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     let limits = inventory.limits();
     let recent =
-        node.recent_absences.iter().filter(|opened| at.ms_since(**opened) < limits.flap_window_ms).count() as u32;
+        node.absences.recent.iter().filter(|opened| at.ms_since(**opened) < limits.flap_window_ms).count() as u32;
     limits.flap_count > 0 && recent >= limits.flap_count
 }
 
@@ -268,7 +268,7 @@ mod tests {
         ] {
             let mut inventory = moved_node(after);
             let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
-            node.address_change = None;
+            node.setup.address_change = None;
             let node = inventory.by_name("w1").unwrap();
             let reason = Reason::new(Witness::Digest, "app".into(), String::new(), true);
             let (remedy, _) =
@@ -289,7 +289,7 @@ mod tests {
             summary.services.insert("app".into(), ServiceSummary::default());
             summary.services.insert("clock".into(), ServiceSummary { monitor_only: true, ..ServiceSummary::default() });
             let mut inventory = moved_node(vec![Command::Generation { blob, summary }]);
-            inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().address_change = None;
+            inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().setup.address_change = None;
             inventory
         };
         let reason = |service: &str, by, grave| Reason::new(by, service.into(), String::new(), grave);
@@ -343,7 +343,7 @@ mod tests {
 
     fn judge_moved(inventory: &Inventory) -> (PlannedAction, String) {
         let node = inventory.by_name("w1").unwrap();
-        assert!(node.address_change.is_some());
+        assert!(node.setup.address_change.is_some());
         let evidence =
             drift::Evidence { exam: Exam::default(), expected: Some(NodeDigest::default()), rendered: BTreeSet::new() };
         let (verdict, reasons) = drift::compare(inventory, node, &evidence);

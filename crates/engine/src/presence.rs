@@ -21,14 +21,14 @@ impl ManagerEngine {
         // something to propose.
         let seen = self.seen.entry(node.id).or_default();
         let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
-        let sighted = seen.last_seen_before.unwrap_or(node.seen);
+        let sighted = seen.last_seen_before.unwrap_or(node.examination.seen);
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
         let settled = !reported || leaving || at.now.ms_since(since) >= COALESCE_MS;
         match &node.absence {
             None if alive => {
                 // An agent whose report is unreadable is alive. Such a report indicates no absence.
                 let Some(report) = seen.report.as_ref().filter(|r| !r.is_blank() && !leaving) else { return };
-                match &node.last_identity {
+                match &node.examination.last_identity {
                     Some(before) if matches_known(report, before) => seen.outdated_report = None,
                     Some(_) if seen.outdated_report.as_ref().is_some_and(|known| matches_known(report, known)) => {}
                     None => {
@@ -39,7 +39,7 @@ impl ManagerEngine {
                     Some(_) => {
                         let command = Command::AbsenceOpened {
                             node: node.id,
-                            no: AbsenceNo(node.absences.0 + 1),
+                            no: AbsenceNo(node.absences.count.0 + 1),
                             last_seen: sighted,
                             seen_by: Vec::new(),
                             gone: AbsenceKind::Away,
@@ -52,10 +52,10 @@ impl ManagerEngine {
             }
             None => {
                 let gone_now = reported || at.now.ms_since(self.leading_since) > FIRST_SIGHT_MS;
-                if node.last_identity.is_some() && gone_now && settled {
+                if node.examination.last_identity.is_some() && gone_now && settled {
                     let command = Command::AbsenceOpened {
                         node: node.id,
-                        no: AbsenceNo(node.absences.0 + 1),
+                        no: AbsenceNo(node.absences.count.0 + 1),
                         last_seen: if reported { since_wall } else { sighted },
                         seen_by: vec![self.me.clone()],
                         gone: if leaving { AbsenceKind::Left } else { AbsenceKind::Away },
@@ -80,7 +80,7 @@ impl ManagerEngine {
             Some(absence) => {
                 if !alive && settled && at.now.ms_since(self.leading_since) > FIRST_SIGHT_MS {
                     self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
-                } else if alive && node.key_changed.is_none() && !in_attempt(at, node) {
+                } else if alive && node.host_key.changed.is_none() && !in_attempt(at, node) {
                     self.examine(at, node, Purpose::Absence(absence.no), out);
                 }
             }

@@ -44,7 +44,7 @@ impl ManagerEngine {
         }
         match self.seen.get(&node.id) {
             Some(seen) if seen.alive => Presence::Alive,
-            _ if node.last_identity.is_none() => Presence::NeverSeen,
+            _ if node.examination.last_identity.is_none() => Presence::NeverSeen,
             _ => Presence::Suspect,
         }
     }
@@ -105,30 +105,30 @@ impl ManagerEngine {
             add("settling", format!("{what}, {} of at most {} s", now.ms_since(since) / 1000, limit / 1000));
         }
         if policy::is_flapping(inventory, node, wall) {
-            add("flapping", format!("{} recently", count_noun(node.recent_absences.len(), "absence")));
+            add("flapping", format!("{} recently", count_noun(node.absences.recent.len(), "absence")));
         }
         let missed = self.unreachable_from(now, inventory, node);
         if !missed.is_empty() {
             let since = |(by, since): &(NodeName, Wall)| format!("{by} since {}", weekday_text(*since));
             add("unreachable-from", missed.iter().map(since).collect::<Vec<_>>().join(", "));
         }
-        if let Some(fingerprint) = &node.key_changed {
+        if let Some(fingerprint) = &node.host_key.changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
         }
-        if let Some(finding) = node.finding.as_ref().filter(|f| !f.damaged.is_empty()) {
+        if let Some(finding) = node.examination.finding.as_ref().filter(|f| !f.damaged.is_empty()) {
             let names = finding.damaged.join(", ");
             add(
                 "damaged",
                 format!("{names} in its data directory; inspect them, then delete the files that were moved away"),
             );
         }
-        if let Some((moved, ip)) = node.address_change.as_ref().zip(node.ip()) {
+        if let Some((moved, ip)) = node.setup.address_change.as_ref().zip(node.ip()) {
             add("moved", format!("from {} to {ip}; not set up for the new address yet", moved.from));
         }
         if let Some(gossip) = seen.and_then(|s| s.held.as_ref()) {
             add("address-held", format!("it announces {gossip}, which is the recorded address of another node"));
         }
-        if node.adopted_only && inventory.group(node).is_some_and(|(_, g)| g.is_spared(node, Trigger::Network)) {
+        if node.setup.adopted_only && inventory.group(node).is_some_and(|(_, g)| g.is_spared(node, Trigger::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }
         if let Some(hold) = node.active_hold(wall) {

@@ -113,7 +113,7 @@ impl GroupSummary {
     /// True if the default policy would set the node up again, but the node is spared because it is
     /// only adopted.
     pub fn is_spared(&self, node: &Node, occasion: Trigger) -> bool {
-        node.adopted_only && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
+        node.setup.adopted_only && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }
 }
 

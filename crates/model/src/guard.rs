@@ -192,7 +192,7 @@ fn lifecycle(q: &PreconditionInput) -> Option<Wait> {
 }
 
 fn key_changed(q: &PreconditionInput) -> Option<Wait> {
-    q.node.key_changed.clone().map(Wait::KeyChanged)
+    q.node.host_key.changed.clone().map(Wait::KeyChanged)
 }
 
 fn no_generation(q: &PreconditionInput) -> Option<Wait> {
@@ -305,7 +305,7 @@ fn canary(q: &PreconditionInput, group: &GroupName) -> Result<(), Wait> {
             JobState::Open | JobState::Held | JobState::Done | JobState::Cancelled => {}
         }
     }
-    let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired_hash(n);
+    let desired = |n: &Node| n.setup.baseline.as_ref().map(|b| b.desired) == inventory.desired_hash(n);
     let members = inventory.nodes.values().filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group));
     match first {
         Some(first) if !members.into_iter().any(|n| desired(n)) => Err(Wait::Canary(format!("{first} comes first"))),

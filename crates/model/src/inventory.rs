@@ -244,7 +244,10 @@ impl Inventory {
 
     /// The desired state changed since the node was set up or adopted.
     pub fn is_outdated(&self, node: &Node) -> bool {
-        node.baseline.as_ref().is_some_and(|b| self.desired_hash(node).is_some_and(|desired| desired != b.desired))
+        node.setup
+            .baseline
+            .as_ref()
+            .is_some_and(|b| self.desired_hash(node).is_some_and(|desired| desired != b.desired))
     }
 
     /// The generation from which a re-setup of these services (none: all) is provisioned. A partial
@@ -252,7 +255,7 @@ impl Inventory {
     /// one cleanup cannot describe two generations, and an order for a part does not request the
     /// rest.
     pub fn source_generation(&self, node: &Node, services: &[ServiceName]) -> GenerationSeq {
-        let own = node.baseline.as_ref().map(|b| b.generation).filter(|g| self.generations.contains_key(g));
+        let own = node.setup.baseline.as_ref().map(|b| b.generation).filter(|g| self.generations.contains_key(g));
         own.filter(|_| !services.is_empty() && self.is_outdated(node)).unwrap_or(self.current)
     }
 

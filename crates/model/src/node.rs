@@ -4,6 +4,7 @@ use super::{
     AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, HostFingerprint, JobId, JobVars, NodeId, NodeName, Phase,
     RaftId, Reason, ServiceName, Sha256, Trigger, Wall,
 };
+use crate::flat_form;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -236,7 +237,7 @@ pub struct NodeSpec {
 }
 
 /// One node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     pub id: NodeId,
     pub spec: NodeSpec,
@@ -245,7 +246,6 @@ pub struct Node {
     pub role: ClusterRole,
     pub raft: Option<RaftId>,
     /// The node is removed as soon as it has left Raft.
-    #[serde(default)]
     pub removing: Option<super::PendingRemoval>,
     pub availability: Availability,
     pub lifecycle: Lifecycle,
@@ -254,59 +254,147 @@ pub struct Node {
     pub failed: Option<String>,
     pub maintenance: Option<Maintenance>,
     pub hold: Option<Hold>,
-    /// Fingerprint of a changed SSH host key that the node offered. Nothing is sent to the node
-    /// until `trust-key`.
-    pub key_changed: Option<String>,
-    /// The identity at the last examination; None: never examined.
-    #[serde(rename = "marks")]
-    pub last_identity: Option<HostFingerprint>,
-    /// When the node was last examined.
-    #[serde(rename = "seen")]
-    pub seen: Wall,
+    pub host_key: HostKeyState,
+    pub examination: NodeExamination,
     pub absence: Option<Absence>,
-    pub absences: AbsenceNo,
-    /// Start times of the last absences, at most 16, to detect flapping.
-    #[serde(rename = "recent")]
-    pub recent_absences: Vec<Wall>,
-    /// The last conclusion about an absence or from a live examination.
-    pub finding: Option<Finding>,
-    pub baseline: Option<Baseline>,
-    /// True if the node was adopted but neither set up by remoor nor entrusted to it, see
-    /// `GroupSummary::policy_of`.
-    #[serde(default, rename = "watched")]
-    pub adopted_only: bool,
-    #[serde(rename = "want")]
+    pub absences: AbsenceHistory,
+    pub setup: NodeSetup,
     pub pending_resetup: Option<ResetupRequest>,
     /// The open job.
     pub job: Option<JobId>,
-    /// Number of agent crashes that verdicts named.
-    pub agent_faults: u32,
+    /// The node was to be a manager when the cluster was rebuilt without it. Set until an operator
+    /// decides its role.
+    pub awaiting_role_decision: bool,
+}
+
+/// Whether the recorded SSH host keys of a node are trusted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostKeyState {
+    /// Fingerprint of a changed SSH host key that the node offered. Nothing is sent to the node
+    /// until `trust-key`.
+    pub changed: Option<String>,
+    /// Index of the entry by which an operator last trusted its SSH host keys.
+    pub trusted_at_index: u64,
+}
+
+/// What examinations found on a node, and whether it has to be examined again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeExamination {
+    /// The identity at the last examination; None: never examined.
+    pub last_identity: Option<HostFingerprint>,
+    /// When the node was last examined.
+    pub seen: Wall,
+    /// The last conclusion about an absence or from a live examination.
+    pub finding: Option<Finding>,
     /// Number of consecutive examinations that were inconclusive.
-    #[serde(rename = "unknowns")]
     pub consecutive_inconclusive: u32,
     /// Index of the last entry that invalidates earlier examinations: the node returned, something
     /// ran on it, or its baseline or verdict changed.
-    #[serde(rename = "altered")]
     pub invalidated_at_index: u64,
     /// Since when the node is known to be drifted. Later examinations that confirm the drift do not
     /// change it.
     pub drifted_since: Option<Wall>,
     /// Something ran on the node after its last examination. It is examined even if its agent
     /// reports no problem.
-    #[serde(default, rename = "unseen")]
     pub needs_examination: bool,
-    /// Index of the entry by which an operator last trusted its SSH host keys.
-    #[serde(default, rename = "trusted")]
-    pub trusted: u64,
-    #[serde(default, rename = "moved")]
+}
+
+/// The absences of a node so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AbsenceHistory {
+    pub count: AbsenceNo,
+    /// Start times of the last absences, at most 16, to detect flapping.
+    pub recent: Vec<Wall>,
+    /// Number of agent crashes that verdicts named.
+    pub agent_faults: u32,
+}
+
+/// How a node was last set up or adopted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeSetup {
+    pub baseline: Option<Baseline>,
+    /// True if the node was adopted but neither set up by remoor nor entrusted to it, see
+    /// `GroupSummary::policy_of`.
+    pub adopted_only: bool,
     pub address_change: Option<AddressChange>,
     /// IP address with which the current provisioning began.
-    #[serde(default)]
     pub provisioned_at: Option<String>,
-    /// The node was to be a manager when the cluster was rebuilt without it. Set until an operator
-    /// decides its role.
-    #[serde(default, rename = "lost")]
-    pub awaiting_role_decision: bool,
+}
+
+flat_form! {
+    Node {
+        id: NodeId,
+        spec: NodeSpec,
+        accepted: Wall,
+        role: ClusterRole,
+        raft: Option<RaftId>,
+        #[serde(default)]
+        removing: Option<super::PendingRemoval>,
+        availability: Availability,
+        lifecycle: Lifecycle,
+        failed: Option<String>,
+        maintenance: Option<Maintenance>,
+        hold: Option<Hold>,
+        key_changed: Option<String>,
+        #[serde(rename = "marks")]
+        last_identity: Option<HostFingerprint>,
+        seen: Wall,
+        absence: Option<Absence>,
+        absences: AbsenceNo,
+        #[serde(rename = "recent")]
+        recent_absences: Vec<Wall>,
+        finding: Option<Finding>,
+        baseline: Option<Baseline>,
+        #[serde(default, rename = "watched")]
+        adopted_only: bool,
+        #[serde(rename = "want")]
+        pending_resetup: Option<ResetupRequest>,
+        job: Option<JobId>,
+        agent_faults: u32,
+        #[serde(rename = "unknowns")]
+        consecutive_inconclusive: u32,
+        #[serde(rename = "altered")]
+        invalidated_at_index: u64,
+        drifted_since: Option<Wall>,
+        #[serde(default, rename = "unseen")]
+        needs_examination: bool,
+        #[serde(default)]
+        trusted: u64,
+        #[serde(default, rename = "moved")]
+        address_change: Option<AddressChange>,
+        #[serde(default)]
+        provisioned_at: Option<String>,
+        #[serde(default, rename = "lost")]
+        awaiting_role_decision: bool,
+    } = Self {
+        id,
+        spec,
+        accepted,
+        role,
+        raft,
+        removing,
+        availability,
+        lifecycle,
+        failed,
+        maintenance,
+        hold,
+        host_key: HostKeyState { changed: key_changed, trusted_at_index: trusted },
+        examination: NodeExamination {
+            last_identity,
+            seen,
+            finding,
+            consecutive_inconclusive,
+            invalidated_at_index,
+            drifted_since,
+            needs_examination,
+        },
+        absence,
+        absences: AbsenceHistory { count: absences, recent: recent_absences, agent_faults },
+        setup: NodeSetup { baseline, adopted_only, address_change, provisioned_at },
+        pending_resetup,
+        job,
+        awaiting_role_decision,
+    }
 }
 
 impl Node {
@@ -337,8 +425,8 @@ impl Node {
     /// Records that the node matches its desired state. If the last finding said otherwise, the
     /// finding is marked as overtaken.
     pub(super) fn mark_as_desired(&mut self, root: Option<Sha256>, at: Wall) {
-        self.drifted_since = None;
-        if let Some(finding) = &mut self.finding {
+        self.examination.drifted_since = None;
+        if let Some(finding) = &mut self.examination.finding {
             let before = std::mem::replace(&mut finding.verdict, super::Verdict::Same);
             if before != super::Verdict::Same {
                 finding.overtaken = Some((before, at));
@@ -354,7 +442,7 @@ impl Node {
     pub fn serves(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Commissioned => true,
-            Lifecycle::Commissioning | Lifecycle::Decommissioning => self.baseline.is_some(),
+            Lifecycle::Commissioning | Lifecycle::Decommissioning => self.setup.baseline.is_some(),
             Lifecycle::Accepted | Lifecycle::Decommissioned => false,
         }
     }

@@ -164,7 +164,7 @@ fn hidden_paths(evidence: &Evidence) -> BTreeSet<&str> {
 
 /// Since when the node's finding contains this difference.
 fn known_since(node: &Node, difference: &Difference) -> Option<Wall> {
-    let reasons = node.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
+    let reasons = node.examination.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
     let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
     same.filter_map(|r| r.since).min()
 }
@@ -277,7 +277,7 @@ pub async fn adopt(
     let (bytes, digest) = recorded.await.map_err(|e| internal(e.to_string()))?;
     let bytes = bytes.map_err(|e| internal(e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
-    let before = node.baseline.as_ref();
+    let before = node.setup.baseline.as_ref();
     let baseline = Baseline {
         generation: before.map_or(inventory.current, |b| b.generation),
         desired: before.map(|b| b.desired).or_else(|| inventory.desired_hash(&node)).unwrap_or_default(),

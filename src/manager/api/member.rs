@@ -429,7 +429,7 @@ fn copy_reason(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -
         ));
     }
     let away = node.absence.as_ref().is_some_and(|absence| absence.returned.is_none());
-    let seen = node.last_identity.is_some() && !away;
+    let seen = node.examination.last_identity.is_some() && !away;
     let (was, is) = (&node.spec.machine_id, &request.machine_id);
     (seen && !was.is_empty() && was != is).then(|| {
         format!("{name} is not away, and is the machine {was}: it is not joined a second time from the machine {is}, which has a copy of its key")
@@ -578,7 +578,8 @@ mod tests {
         assert!(says(node, own, &named).contains("w1 runs at"), "a host name is not compared as an address");
         assert_eq!(says(node, None, &other), "", "it never ran");
 
-        let seen = Node { last_identity: Some(HostFingerprint::default()), ..node.clone() };
+        let mut seen = node.clone();
+        seen.examination.last_identity = Some(HostFingerprint::default());
         assert_eq!(says(&seen, own, &request), "");
         for signed in [None, own] {
             assert!(says(&seen, signed, &other).contains("w1 is not away, and is the machine 0123"));

@@ -393,7 +393,7 @@ impl Desk<'_> {
     }
 
     fn commission(&self) -> Result<Decided, ApiFailure> {
-        if self.node.adopted_only {
+        if self.node.setup.adopted_only {
             let name = self.node.name();
             if !self.request.vars.is_empty() {
                 let text = format!("{name} was adopted: commissioning runs nothing on it, so variables have no effect");
@@ -481,7 +481,7 @@ impl Desk<'_> {
     fn update(&self) -> Result<Decided, ApiFailure> {
         let inventory = self.shared.inventory();
         self.in_service()?;
-        let applied = self.node.baseline.as_ref().map(|b| b.desired);
+        let applied = self.node.setup.baseline.as_ref().map(|b| b.desired);
         if applied.is_some() && applied == inventory.desired_hash(self.node) {
             let text = format!("{} has generation {} already", self.node.name(), inventory.current);
             return Ok((None, nothing_to_do_view(text)));

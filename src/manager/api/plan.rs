@@ -71,7 +71,7 @@ pub async fn plan(
             view.against.push(format!("job {} is open", job.id));
         }
         let current = inventory.generations.get(&inventory.source_generation(&node, &services)).cloned();
-        let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
+        let applied = node.setup.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
         for (phase, generation) in [(Phase::Cleanup, applied.or(current.clone())), (Phase::Provision, current)] {
             let Some(generation) = generation else { continue };
             match tasks(&shared, &node, phase, generation, services.clone(), &request.vars).await {

@@ -288,7 +288,7 @@ enum ReportOnlyReason {
 
 impl ReportOnlyReason {
     fn for_node(inventory: &Inventory, node: &Node) -> Self {
-        let Some(finding) = &node.finding else { return ReportOnlyReason::ByPolicy };
+        let Some(finding) = &node.examination.finding else { return ReportOnlyReason::ByPolicy };
         let spared = inventory.group(node).is_some_and(|(_, g)| g.is_spared(node, finding.trigger));
         match finding.verdict == Verdict::Drifted && inventory.drifts_only_monitored(&finding.reasons) {
             true => ReportOnlyReason::Watched,
@@ -303,7 +303,7 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
     let mut next: Vec<String> = Vec::new();
-    if let Some(finding) = &node.finding {
+    if let Some(finding) = &node.examination.finding {
         match (&finding.planned_action, &finding.verdict) {
             (PlannedAction::Report, Verdict::Unknown(why)) => {
                 not_done.push(format!("no re-setup: unknown is not drift ({why})"));
@@ -358,10 +358,10 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
     if view.presence == "agent-down" {
         next.push(format!("on {name}: systemctl restart remoor"));
     }
-    if node.key_changed.is_some() {
+    if node.host_key.changed.is_some() {
         next.push(super::examination::compare_key(name.as_str()));
     }
-    if node.baseline.is_none() {
+    if node.setup.baseline.is_none() {
         next.push(format!("remoor commission {name}, or remoor adopt {name}"));
     }
     (not_done, next)
@@ -414,7 +414,7 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
         role: node.role.as_str().to_owned(),
         manager: raft.manager.map(str::to_owned),
         presence: presence.to_owned(),
-        presence_since: node.absence.as_ref().map_or_else(|| since(node.seen), |a| since(a.last_seen)),
+        presence_since: node.absence.as_ref().map_or_else(|| since(node.examination.seen), |a| since(a.last_seen)),
         operation: OperationView {
             lifecycle: node.removing.as_ref().map_or(node.lifecycle.as_str(), |_| "removing").to_owned(),
             failed: node.failed.clone(),
@@ -428,8 +428,8 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
             ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect(),
         },
         config: ConfigView {
-            finding: node.finding.clone(),
-            baseline: node.baseline.clone(),
+            finding: node.examination.finding.clone(),
+            baseline: node.setup.baseline.clone(),
             outdated: inventory.is_outdated(node),
         },
         reachability: ReachabilityView {
@@ -439,9 +439,9 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
         },
         conditions: shown.map(|s| s.conditions).unwrap_or_default().into_iter().chain(contradiction).collect(),
         job: node.job.map(|j| j.0),
-        absences: node.absences.0,
+        absences: node.absences.count.0,
         agent: ReportedAgentView {
-            faults: node.agent_faults,
+            faults: node.absences.agent_faults,
             version: said.unwrap_or_else(|| node.spec.version.clone()),
             report,
         },

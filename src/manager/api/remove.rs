@@ -43,7 +43,7 @@ fn may_go(node: &Node, up: bool) -> Result<(), ApiFailure> {
         let next = format!("systemctl stop remoor on {name}, or remoor remove {name} --force");
         return refused("node-up", format!("node {name} is up; stop it or use --force"), next);
     }
-    if node.absence.is_none() && node.last_identity.is_some() {
+    if node.absence.is_none() && node.examination.last_identity.is_some() {
         let text = format!("gossip does not see {name}, but its absence is not recorded yet");
         let next = format!("remoor remove {name} again in half a minute, or with --force if it is gone for sure");
         return refused("not-seen", text, next);

@@ -25,7 +25,7 @@ pub async fn replay(
     let node = find_node(&inventory, &name)?;
     let (since, dropped, steps) = shared.published.recorded_steps(node.id);
     let shown = &steps[steps.len().saturating_sub(SHOWN_MAX)..];
-    let verdict = node.finding.as_ref().map(|finding| {
+    let verdict = node.examination.finding.as_ref().map(|finding| {
         let recorded = steps.iter().rev().find(|s| !s.rules.is_empty() && concludes(s, finding));
         let (from, rules) = match recorded {
             Some(step) => ("evidence", step.rules.clone()),

@@ -81,7 +81,7 @@ pub(super) async fn vars(
         }
     }
     let open = node.job.and_then(|id| inventory.job(id)).filter(|job| job.closed.is_none());
-    let (own, origin) = match (open, &node.baseline) {
+    let (own, origin) = match (open, &node.setup.baseline) {
         (Some(job), _) => (job.options.vars.clone(), format!("job {}", job.id)),
         (None, Some(_)) => {
             let record = examine::load_record(&shared, &node).await.ok().flatten();

@@ -108,7 +108,7 @@ impl World {
             };
             self.fire("examined from another manager");
         }
-        let baseline = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
+        let baseline = self.state.node(node).and_then(|n| n.setup.baseline.as_ref()).map(|b| b.blob);
         let (ms, outcome) = match line {
             Line::Dead => (self.rng.in_range(10, 1_500), ExamOutcome::Unreachable("no route".to_owned())),
             Line::Hangs => (5_000, ExamOutcome::Failed("timed out".to_owned())),
@@ -180,7 +180,7 @@ impl World {
         // touch.
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
-        let own = self.state.node(node).and_then(|n| n.baseline.as_ref());
+        let own = self.state.node(node).and_then(|n| n.setup.baseline.as_ref());
         let own = own.filter(|b| !known.services.is_empty() && says(b.generation) == says(known.generation));
         let version = own.map_or(whole, |b| b.desired);
         if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
@@ -349,7 +349,7 @@ impl World {
     }
 
     fn verify(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
-        let before = self.state.node(self.hosts[at].id).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
+        let before = self.state.node(self.hosts[at].id).and_then(|n| n.setup.baseline.as_ref()).map(|b| b.blob);
         let mut baseline = self.baseline(at, false);
         let record = |d: &NodeDigest| Record { root: d.root, services: d.services.clone(), ..Record::default() };
         let old = before.and_then(|b| self.blobs.get(&b)).map(record);

@@ -6,7 +6,7 @@ use super::world::World;
 use remoor_model::*;
 
 fn finding<'a>(world: &'a World, name: &str) -> Option<&'a Finding> {
-    world.state.by_name(name).and_then(|n| n.finding.as_ref())
+    world.state.by_name(name).and_then(|n| n.examination.finding.as_ref())
 }
 
 fn has_warning(world: &World, name: &str) -> bool {
@@ -96,5 +96,5 @@ fn a_check_without_an_answer_is_examined_and_reported_the_second_time() {
     story.wait_until_at_rest(180);
     assert_eq!(finding(&story.world, "w1").map(|f| f.verdict.clone()), Some(Verdict::Same));
     assert!(story.jobs("w1").is_empty());
-    assert_eq!(story.node("w1").absences, AbsenceNo(0));
+    assert_eq!(story.node("w1").absences.count, AbsenceNo(0));
 }

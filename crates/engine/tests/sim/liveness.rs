@@ -30,11 +30,11 @@ pub fn unmet_condition(world: &mut World) -> Option<String> {
         if node.pending_resetup.is_some() {
             return Some(format!("what is wanted of {name}, {}", wait_reasons(world, node.id)));
         }
-        if node.last_identity.is_none() {
+        if node.examination.last_identity.is_none() {
             return Some(format!("a first sight of {name}"));
         }
         match node.lifecycle {
-            Lifecycle::Commissioned if node.needs_examination => {
+            Lifecycle::Commissioned if node.examination.needs_examination => {
                 return Some(format!("an examination of {name}, where something ran"));
             }
             Lifecycle::Commissioned => {
@@ -78,12 +78,12 @@ fn wait_reasons(world: &World, id: NodeId) -> String {
 }
 
 fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
-    let Some(baseline) = &node.baseline else { return Some("commissioned, and nothing recorded".to_owned()) };
-    let finding = node.finding.as_ref();
+    let Some(baseline) = &node.setup.baseline else { return Some("commissioned, and nothing recorded".to_owned()) };
+    let finding = node.examination.finding.as_ref();
     if finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_))) {
         return Some("the last result is unknown".to_owned());
     }
-    if node.address_change.is_some() && world.state.desired_hash(node) != Some(baseline.desired) {
+    if node.setup.address_change.is_some() && world.state.desired_hash(node) != Some(baseline.desired) {
         return Some("moved, and not set up for its address".to_owned());
     }
     let told = finding.is_some_and(|f| f.reasons.iter().any(|r| r.by == Witness::Check && r.text.contains(WARNING)));

@@ -216,10 +216,10 @@ impl World {
             }
             (Planted::ForgetsDecommission, Command::CloseAttempt { job, outcome: AttemptOutcome::Done, .. }) => {
                 let Some(job) = before.job(*job).filter(|j| j.decommission) else { return };
-                let baseline = before.node(job.node).and_then(|n| n.baseline.clone());
+                let baseline = before.node(job.node).and_then(|n| n.setup.baseline.clone());
                 edit(job.node, &mut |n| {
                     n.lifecycle = Lifecycle::Commissioned;
-                    n.baseline = baseline.clone();
+                    n.setup.baseline = baseline.clone();
                 });
             }
             (Planted::ForgetsDrain, Command::Drain { node, .. }) if applied.refusal().is_none() => {
@@ -231,7 +231,7 @@ impl World {
             }
             (Planted::RefusesHalfway, Command::RequestResetup { node, .. }) if applied.refusal().is_some() => {
                 edit(*node, &mut |n| n.hold = None);
-                edit(*node, &mut |n| n.consecutive_inconclusive += 1);
+                edit(*node, &mut |n| n.examination.consecutive_inconclusive += 1);
             }
             _ => {}
         }

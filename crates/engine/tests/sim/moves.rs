@@ -24,7 +24,7 @@ fn a_node_that_returns_with_another_address_is_set_up_for_it() {
     let node = story.node("w1");
     assert_eq!((node.spec.gossip.as_str(), node.spec.api.as_str()), ("10.0.0.40:7946", "10.0.0.40:7947"));
     assert_eq!(
-        (&node.address_change, node.baseline.as_ref().map(|b| b.desired)),
+        (&node.setup.address_change, node.setup.baseline.as_ref().map(|b| b.desired)),
         (&None, story.world.state.desired_hash(node))
     );
     assert_eq!(story.jobs("w1").len(), 1);
@@ -32,11 +32,11 @@ fn a_node_that_returns_with_another_address_is_set_up_for_it() {
     // unchanged.
     for other in ["w2", "w3", "w4"] {
         let node = story.node(other);
-        assert_ne!(node.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(node), "{other}");
+        assert_ne!(node.setup.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(node), "{other}");
         assert!(story.world.state.only_addresses_changed(node) && story.jobs(other).is_empty(), "{other}");
     }
     let master = story.node("m1");
-    assert_eq!(master.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(master));
+    assert_eq!(master.setup.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(master));
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn a_node_that_returns_to_its_old_address_is_unchanged() {
     story.world.ssh_on(w1);
     story.wait_until_at_rest(90);
     let node = story.node("w1");
-    assert_eq!((node.spec.gossip.clone(), &node.address_change), (gossip(4), &None));
+    assert_eq!((node.spec.gossip.clone(), &node.setup.address_change), (gossip(4), &None));
     assert!(story.jobs("w1").is_empty(), "its files were made for this address");
-    let finding = node.finding.as_ref().expect("a verdict");
+    let finding = node.examination.finding.as_ref().expect("a verdict");
     assert_eq!(finding.verdict, Verdict::Same);
 }
 
@@ -73,7 +73,7 @@ fn an_address_in_use_by_another_node_is_not_taken_over() {
     assert_eq!(story.node("w1").spec.gossip, gossip(4));
     let (w1, w2) = (story.node("w1").id, story.node("w2").clone());
     assert!(story.world.notices.contains(&format!("address-held {w1} {}", gossip(5))), "{:?}", story.world.notices);
-    assert_eq!((w2.spec.gossip.clone(), w2.absence, w2.key_changed), (gossip(5), None, None));
+    assert_eq!((w2.spec.gossip.clone(), w2.absence, w2.host_key.changed), (gossip(5), None, None));
     // w2 moves too. If two nodes exchange their addresses, both new addresses are recorded.
     let at = story.host_index("w2");
     story.world.cut(at, Cut::Full, 10_000);
@@ -100,5 +100,5 @@ fn a_host_at_a_nodes_old_address_gets_no_login() {
     assert!(story.jobs("w1").is_empty());
     story.wait_until_at_rest(200);
     assert_eq!(story.node("w1").spec.gossip, gossip(40));
-    assert_eq!(story.node("w1").key_changed, None, "w2's key was not mistaken for w1's");
+    assert_eq!(story.node("w1").host_key.changed, None, "w2's key was not mistaken for w1's");
 }

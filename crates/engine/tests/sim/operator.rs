@@ -168,7 +168,7 @@ impl World {
             let id = self.hosts[at].id;
             let Some(node) = self.state.node(id) else { continue };
             let (key, held) =
-                (node.key_changed.is_some(), node.hold.is_some() || node.availability == Availability::Pause);
+                (node.host_key.changed.is_some(), node.hold.is_some() || node.availability == Availability::Pause);
             if key || node.spec.ssh_host_keys != self.hosts[at].keys() {
                 self.order_now(Command::TrustKey { node: id, keys: self.hosts[at].keys() });
             }

@@ -32,7 +32,7 @@ fn w1(world: &World) -> &Node {
 }
 
 fn is_reported_drifted(world: &World) -> bool {
-    w1(world).finding.as_ref().is_some_and(|f| f.verdict == Verdict::Drifted)
+    w1(world).examination.finding.as_ref().is_some_and(|f| f.verdict == Verdict::Drifted)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_examination_after_an_undo_needs_no_report_of_the_agent() {
     // The backups equal the current files, so nothing changes. The node is examined nevertheless.
     story.wait_until("drift is reported", 90, is_reported_drifted);
     undo(&mut story, attempt);
-    story.wait_until("examined", 30, |w| !w1(w).needs_examination && w1(w).hold.is_some());
+    story.wait_until("examined", 30, |w| !w1(w).examination.needs_examination && w1(w).hold.is_some());
     assert!(story.verdicts("w1").len() > before + 1);
 }
 
@@ -206,7 +206,11 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     story.wait_until_at_rest(90);
     for at in workers {
         let name = story.world.hosts[at].name;
-        assert_eq!(story.node(name).baseline.as_ref().map(|b| b.generation), Some(story.world.state.current), "{name}");
+        assert_eq!(
+            story.node(name).setup.baseline.as_ref().map(|b| b.generation),
+            Some(story.world.state.current),
+            "{name}"
+        );
     }
 }
 

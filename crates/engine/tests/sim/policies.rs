@@ -57,18 +57,18 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     };
     let finding = away_and_edited(&mut story);
     assert_eq!((finding.verdict, finding.planned_action), (Verdict::Drifted, PlannedAction::Report));
-    assert!(story.jobs("w1").is_empty() && story.node("w1").adopted_only);
+    assert!(story.jobs("w1").is_empty() && story.node("w1").setup.adopted_only);
     // The node is entrusted. Nothing has to run for that, and drift at the next return is repaired.
     let id = story.node("w1").id;
     story.order(Command::Entrust { node: id });
-    assert!(!story.node("w1").adopted_only && story.jobs("w1").is_empty());
+    assert!(!story.node("w1").setup.adopted_only && story.jobs("w1").is_empty());
     let finding = away_and_edited(&mut story);
     assert_eq!(finding.planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until_at_rest(60);
     // After one set-up the node stays entrusted, also when a later state is adopted.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
-    assert!(!story.node("w1").adopted_only);
+    assert!(!story.node("w1").setup.adopted_only);
     // A second `entrust` changes nothing.
     assert_eq!(story.jobs("w1").len(), 1);
 }
@@ -110,7 +110,8 @@ fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     story.want("w1", Trigger::Apply, true);
     story.wait_until("a verdict", 60, |w| {
         w.state.by_name("w1").is_some_and(|n| {
-            n.absence.is_none() && n.finding.as_ref().is_some_and(|f| f.absence.is_some() && f.verdict.is_drifted())
+            n.absence.is_none()
+                && n.examination.finding.as_ref().is_some_and(|f| f.absence.is_some() && f.verdict.is_drifted())
         })
     });
     assert_eq!(story.node("w1").lifecycle, Lifecycle::Decommissioning);

@@ -95,7 +95,7 @@ fn a_crashed_agent_is_a_fault_of_the_agent_only() {
     story.wait_until_at_rest(40);
     let verdict = story.verdict("w2");
     assert_eq!((verdict.cause, verdict.planned, verdict.verdict), (Some(AbsenceCause::Agent), false, Verdict::Same));
-    assert_eq!(story.node("w2").agent_faults, 1);
+    assert_eq!(story.node("w2").absences.agent_faults, 1);
     assert!(story.jobs("w2").is_empty());
 }
 
@@ -111,7 +111,7 @@ fn a_graceful_leave_is_not_a_failure() {
     story.wait_until_at_rest(40);
     let verdict = story.verdict("w2");
     assert_eq!((verdict.cause, verdict.planned, verdict.verdict), (Some(AbsenceCause::Left), true, Verdict::Same));
-    assert_eq!(story.node("w2").agent_faults, 0);
+    assert_eq!(story.node("w2").absences.agent_faults, 0);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_report_of_another_version_shows_presence_and_is_not_an_absence() {
     story.world.receive_report(w1, Report::default());
     story.secs(30);
     let node = story.node("w1");
-    assert_eq!((node.absences, node.absence.is_none()), (AbsenceNo(0), true));
+    assert_eq!((node.absences.count, node.absence.is_none()), (AbsenceNo(0), true));
     let leader = story.world.leader.as_ref().expect("a leader");
     assert_eq!(leader.engine.presence_of(node), Presence::Alive);
 }
@@ -206,7 +206,7 @@ fn a_change_queued_for_an_absent_node_is_made_once_on_its_return() {
     assert_eq!(verdict.verdict, Verdict::Outdated, "not drifted");
     assert_eq!(story.jobs("w2").len(), 1);
     let node = story.node("w2");
-    assert_eq!(node.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(node));
+    assert_eq!(node.setup.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(node));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     story.edit("w1", "web");
     story.world.hosts[w1].key = 2;
     story.secs(60);
-    assert_eq!(story.node("w1").key_changed.as_deref(), Some("key 2 of w1"));
+    assert_eq!(story.node("w1").host_key.changed.as_deref(), Some("key 2 of w1"));
     assert!(story.jobs("w1").is_empty() && story.verdicts("w1").is_empty(), "nothing was sent");
     let (id, keys) = (story.node("w1").id, story.world.hosts[w1].keys());
     story.order(Command::TrustKey { node: id, keys });
@@ -278,7 +278,7 @@ fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_i
     story.world.hosts[w1].key = 2;
     story.want("w1", Trigger::Live, false);
     story.secs(30);
-    assert_eq!(story.node("w1").key_changed.as_deref(), Some("key 2 of w1"));
+    assert_eq!(story.node("w1").host_key.changed.as_deref(), Some("key 2 of w1"));
     let job = story.jobs("w1").pop().expect("a job");
     assert_eq!((job.state, job.attempts.len()), (JobState::Open, 1));
     let (id, keys) = (story.node("w1").id, story.world.hosts[w1].keys());
@@ -461,7 +461,7 @@ fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     let name = story.world.hosts[canary].name;
     story.wait_until("away", 20, |w| w.state.by_name(name).is_some_and(Node::is_away));
     story.wait_until("the other one is set up", 40, |w| {
-        w.state.by_name(other).is_some_and(|n| n.baseline.as_ref().is_some_and(|b| b.generation == generation))
+        w.state.by_name(other).is_some_and(|n| n.setup.baseline.as_ref().is_some_and(|b| b.generation == generation))
     });
     assert!(story.node(name).is_away() && story.node(name).job.is_some(), "the first one waits for its return");
     story.wait_until_at_rest(180);
@@ -514,7 +514,10 @@ fn a_scoped_repair_does_not_fail_because_of_other_services() {
     story.wait_until("done", 40, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_none()));
     assert_eq!(story.jobs("w1").pop().map(|j| (j.state, j.attempts.len())), Some((JobState::Done, 1)));
     story.wait_until("the other is reported", 40, |w| {
-        w.state.by_name("w1").and_then(|n| n.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Drifted)
+        w.state
+            .by_name("w1")
+            .and_then(|n| n.examination.finding.as_ref())
+            .is_some_and(|f| f.verdict == Verdict::Drifted)
     });
 }
 
@@ -572,7 +575,7 @@ fn a_suspicion_that_is_refuted_at_once_is_not_an_absence() {
     story.world.run_until(soon);
     story.world.tell_all(EngineEvent::Alive { node: id, report });
     story.wait_until_at_rest(10);
-    assert_eq!(story.node(story.world.hosts[m].name).absences, AbsenceNo(0));
+    assert_eq!(story.node(story.world.hosts[m].name).absences.count, AbsenceNo(0));
 }
 
 /// On real hosts: m1 was examined between an `apply` and its reversal, and stayed `outdated`
@@ -590,11 +593,14 @@ fn a_reverted_change_leaves_no_node_outdated() {
     }
     story.order(Command::Generation { blob: Sha256([9; 32]), summary: Box::new(summary) });
     story.wait_until("outdated", 60, |w| {
-        w.state.by_name("w1").and_then(|n| n.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Outdated)
+        w.state
+            .by_name("w1")
+            .and_then(|n| n.examination.finding.as_ref())
+            .is_some_and(|f| f.verdict == Verdict::Outdated)
     });
     story.order(Command::Generation { blob: before.blob, summary: Box::new(before.summary) });
     story.wait_until("as desired", 30, |w| {
-        w.state.by_name("w1").and_then(|n| n.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Same)
+        w.state.by_name("w1").and_then(|n| n.examination.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Same)
     });
     assert!(story.jobs("w1").is_empty());
 }

@@ -13,7 +13,7 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     let x1 = story.host_index("x1");
     story.edit("x1", "tool");
     let reported = |w: &super::world::World| {
-        let finding = w.state.by_name("x1").and_then(|n| n.finding.as_ref());
+        let finding = w.state.by_name("x1").and_then(|n| n.examination.finding.as_ref());
         finding.is_some_and(|f| f.verdict == Verdict::Drifted && f.planned_action == PlannedAction::Report)
     };
     story.wait_until("reported", 30, reported);
@@ -24,8 +24,8 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     story.wait_until_at_rest(60);
     assert_eq!(story.world.hosts[x1].parts["web"].edits, 0, "repaired");
     assert_eq!(story.world.hosts[x1].parts["tool"].edits, 7, "and no more than that");
-    story.wait_until("examined", 30, |w| w.state.by_name("x1").is_some_and(|n| !n.needs_examination));
-    assert!(reported(&story.world), "{:?}", story.node("x1").finding);
+    story.wait_until("examined", 30, |w| w.state.by_name("x1").is_some_and(|n| !n.examination.needs_examination));
+    assert!(reported(&story.world), "{:?}", story.node("x1").examination.finding);
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
@@ -34,7 +34,7 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
 fn a_repair_of_one_service_does_not_make_the_node_current() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
-    let before = story.node("w1").baseline.clone().expect("adopted");
+    let before = story.node("w1").setup.baseline.clone().expect("adopted");
     story.world.cut(w1, Cut::Full, 15_000);
     story.edit("w1", "web");
     story.world.version += 1;
@@ -48,11 +48,18 @@ fn a_repair_of_one_service_does_not_make_the_node_current() {
     );
     let stands = |story: &Story, service: &str| story.world.hosts[w1].parts[service].version;
     let node = story.node("w1");
-    assert_eq!(node.baseline.as_ref().map(|b| (b.desired, b.generation)), Some((before.desired, before.generation)));
+    assert_eq!(
+        node.setup.baseline.as_ref().map(|b| (b.desired, b.generation)),
+        Some((before.desired, before.generation))
+    );
     assert!(story.world.state.is_outdated(node));
-    story.wait_until("examined", 30, |w| w.state.by_name("w1").is_some_and(|n| !n.needs_examination));
+    story.wait_until("examined", 30, |w| w.state.by_name("w1").is_some_and(|n| !n.examination.needs_examination));
     let node = story.node("w1");
-    assert_eq!(node.finding.as_ref().map(|f| f.verdict.clone()), Some(Verdict::Outdated), "it is still to be reported");
+    assert_eq!(
+        node.examination.finding.as_ref().map(|f| f.verdict.clone()),
+        Some(Verdict::Outdated),
+        "it is still to be reported"
+    );
     assert_eq!((stands(&story, "web"), stands(&story, "net")), (Some(before.desired), Some(before.desired)));
     // The operator's update still has something to do.
     story.want("w1", Trigger::Apply, false);

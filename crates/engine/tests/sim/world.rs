@@ -498,7 +498,9 @@ impl World {
     /// Planted bug: a failed examination is treated as one that found nothing on the node.
     fn mistake(&mut self, node: NodeId, outcome: &mut ExamOutcome) {
         let host = self.host_of(node);
-        let Some(expected) = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob) else { return };
+        let Some(expected) = self.state.node(node).and_then(|n| n.setup.baseline.as_ref()).map(|b| b.blob) else {
+            return;
+        };
         if let ExamOutcome::Unreachable(_) | ExamOutcome::Failed(_) = outcome {
             let mut exam = self.hosts[host].exam();
             exam.digest = NodeDigest::default();

@@ -30,7 +30,7 @@ impl Inventory {
     /// The desired state differs from the provisioned one only because addresses changed, and not
     /// because of a new generation.
     pub fn only_addresses_changed(&self, node: &Node) -> bool {
-        let (Some(baseline), Some(generation)) = (&node.baseline, self.generation()) else { return false };
+        let (Some(baseline), Some(generation)) = (&node.setup.baseline, self.generation()) else { return false };
         let applied = generation.summary.hosts.get(node.name()).map(|h| h.desired);
         generation.desired_hash(node.name()).is_some_and(|now| now != baseline.desired)
             && (baseline.generation == generation.seq || applied == Some(baseline.desired))
@@ -41,7 +41,7 @@ impl Inventory {
     /// effect is dropped after rendering or adoption, so that a later `apply` is not attributed to
     /// it.
     pub fn own_address_change<'a>(&self, node: &'a Node) -> Option<&'a AddressChange> {
-        node.address_change.as_ref().filter(|_| self.is_outdated(node))
+        node.setup.address_change.as_ref().filter(|_| self.is_outdated(node))
     }
 
     pub(super) fn readdress(
@@ -74,12 +74,12 @@ impl Inventory {
             return Ok(Applied::Done); // only the port differs; rendering does not use it
         }
         // Findings at the old address may concern another machine.
-        changed.invalidated_at_index = at.index;
-        changed.key_changed = None;
-        changed.address_change = match (changed.address_change.take(), before) {
+        changed.examination.invalidated_at_index = at.index;
+        changed.host_key.changed = None;
+        changed.setup.address_change = match (changed.setup.address_change.take(), before) {
             (Some(moved), _) if to == Some(moved.from.as_str()) => None,
             (Some(moved), _) => Some(AddressChange { since: at.entry.at, ..moved }),
-            (None, Some(before)) if changed.baseline.is_some() => {
+            (None, Some(before)) if changed.setup.baseline.is_some() => {
                 Some(AddressChange { from: before.to_string(), since: at.entry.at })
             }
             (None, _) => None,
@@ -125,10 +125,11 @@ impl Inventory {
     /// Drops address changes that do not affect the node's desired state, because nothing has to be
     /// repaired.
     fn forget_moves(&mut self) {
-        let over = self.nodes.values().filter(|n| n.address_change.is_some() && !self.is_outdated(n)).map(|n| n.id);
+        let over =
+            self.nodes.values().filter(|n| n.setup.address_change.is_some() && !self.is_outdated(n)).map(|n| n.id);
         for id in over.collect::<Vec<NodeId>>() {
             if let Some(node) = self.nodes.get_mut(&id) {
-                Arc::make_mut(node).address_change = None;
+                Arc::make_mut(node).setup.address_change = None;
             }
         }
     }
@@ -172,7 +173,7 @@ mod tests {
         }
 
         fn previous_ip(&self, id: u64) -> Option<&str> {
-            self.node(id).address_change.as_ref().map(|m| m.from.as_str())
+            self.node(id).setup.address_change.as_ref().map(|m| m.from.as_str())
         }
 
         fn summary() -> FleetSummary {
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(log.previous_ip(1), None);
         failed.write(rendered(Some("no".to_owned())));
         assert_eq!(failed.previous_ip(1), Some("10.0.0.1"), "nobody knows");
-        let baseline = adopted.node(1).baseline.clone().expect("adopted before");
+        let baseline = adopted.node(1).setup.baseline.clone().expect("adopted before");
         adopted.write(Command::Adopt { node: NodeId(1), baseline, basis: 0 });
         assert_eq!(adopted.previous_ip(1), None);
     }

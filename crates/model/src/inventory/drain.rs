@@ -60,9 +60,9 @@ impl Node {
 
     /// Restores the lifecycle from before the revoked order.
     pub(super) fn restore_lifecycle(&mut self, why: &str) {
-        self.lifecycle = if self.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
+        self.lifecycle = if self.setup.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
         // Drift that was only reported because the node was being decommissioned is examined again.
-        if let Some(finding) = &mut self.finding
+        if let Some(finding) = &mut self.examination.finding
             && finding.verdict.is_drifted()
             && finding.planned_action == PlannedAction::Report
         {
@@ -140,7 +140,7 @@ mod tests {
         write(&mut state, Command::Accept { spec, role: ClusterRole::Manager });
         let known = &state.nodes[&NodeId(1)];
         assert_eq!((known.availability, known.pending_resetup.clone()), (Availability::Drain, None));
-        let baseline = one_adopted().nodes[&NodeId(1)].baseline.clone().expect("adopted");
+        let baseline = one_adopted().nodes[&NodeId(1)].setup.baseline.clone().expect("adopted");
         let adopt = Command::Adopt { node: NodeId(1), baseline, basis: 0 };
         assert_eq!(code(&mut state, adopt).as_deref(), Some("drained"));
     }
@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn a_drained_node_is_empty_or_being_cleaned_up() {
         let (mut state, node) = (one_adopted(), NodeId(1));
-        let adopt = Command::Adopt { node, baseline: state.nodes[&node].baseline.clone().expect("adopted"), basis: 0 };
+        let adopt =
+            Command::Adopt { node, baseline: state.nodes[&node].setup.baseline.clone().expect("adopted"), basis: 0 };
         let drain = || Command::Drain { node, want: Box::new(resetup_request(true)) };
         assert_eq!(code(&mut state, drain()), None);
         assert_eq!(

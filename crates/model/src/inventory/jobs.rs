@@ -40,9 +40,9 @@ impl Inventory {
                 }
                 attempt.phase = phase;
                 let changed = self.change(node)?;
-                changed.invalidated_at_index = at.index;
+                changed.examination.invalidated_at_index = at.index;
                 if phase == Phase::Provision {
-                    changed.provisioned_at = changed.ip().map(str::to_owned);
+                    changed.setup.provisioned_at = changed.ip().map(str::to_owned);
                 }
                 self.note(at, Some(node), JournalEvent::Phase { job: id, attempt: attempt_id, phase });
                 Ok(Applied::Done)
@@ -118,7 +118,7 @@ impl Inventory {
         if want.services.is_empty() {
             return Ok(());
         }
-        if node.baseline.is_none() {
+        if node.setup.baseline.is_none() {
             let text = format!("{name} was never set up as a whole");
             return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
         }
@@ -163,7 +163,7 @@ impl Inventory {
         job.end_task_now = now;
         let changed = self.change(node)?;
         changed.job = None;
-        changed.invalidated_at_index = at.index;
+        changed.examination.invalidated_at_index = at.index;
         if let Some(phase) = reached {
             changed.record_failure(phase);
         }
@@ -225,7 +225,7 @@ impl Inventory {
         self.trim_jobs();
         let node = self.change(id)?;
         node.pending_resetup = None;
-        node.invalidated_at_index = at.index;
+        node.examination.invalidated_at_index = at.index;
         node.job = Some(job_id);
         if want.now {
             node.hold = None;
@@ -301,7 +301,7 @@ impl Inventory {
         });
         let node = job.node;
         let changed = self.change(node)?;
-        changed.invalidated_at_index = at.index;
+        changed.examination.invalidated_at_index = at.index;
         if let Some(phase) = reached {
             changed.record_failure(phase);
         }
@@ -365,7 +365,7 @@ impl Inventory {
             }
             AttemptOutcome::Superseded(_) | AttemptOutcome::Cancelled(_) => {}
         }
-        let before = self.node(node).and_then(|n| n.baseline.clone());
+        let before = self.node(node).and_then(|n| n.setup.baseline.clone());
         let baseline = baseline.map(|b| b.of_part(part.as_deref().unwrap_or_default(), before.as_ref()));
         if *outcome == AttemptOutcome::Done {
             self.change_job(id)?.result = baseline.clone();
@@ -384,33 +384,35 @@ impl Inventory {
         // A job does not repair services outside its scope, so they are examined again. No job
         // repairs monitored services.
         let drift_remains =
-            self.node(closed.node).and_then(|n| n.finding.as_ref()).is_some_and(|finding| match &closed.part {
-                Some(part) => finding.affects_others(part),
-                None => kind == JobKind::Resetup && finding.drift_of(|service| self.is_monitor_only(service)),
+            self.node(closed.node).and_then(|n| n.examination.finding.as_ref()).is_some_and(|finding| {
+                match &closed.part {
+                    Some(part) => finding.affects_others(part),
+                    None => kind == JobKind::Resetup && finding.drift_of(|service| self.is_monitor_only(service)),
+                }
             });
         // The attempt's verification does not judge monitored services, so they are examined again.
         let unjudged = kind == JobKind::Resetup && self.has_monitor_only_service(closed.node);
         let node = self.change(closed.node)?;
-        node.invalidated_at_index = at.index;
+        node.examination.invalidated_at_index = at.index;
         // An attempt that began before `trust-key` used the previous keys, so its failure says
         // nothing about the trusted ones.
         if let AttemptOutcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = closed.outcome
-            && closed.id.0 > node.trusted
+            && closed.id.0 > node.host_key.trusted_at_index
         {
-            node.key_changed = Some(offered_fingerprint(message).unwrap_or(message).to_owned());
+            node.host_key.changed = Some(offered_fingerprint(message).unwrap_or(message).to_owned());
         }
         match closed.outcome {
             AttemptOutcome::Done => {
                 node.job = None;
-                node.consecutive_inconclusive = 0;
+                node.examination.consecutive_inconclusive = 0;
                 if let (Some(marks), None) = (marks, &node.absence) {
-                    node.last_identity = Some(marks.clone());
-                    node.seen = moment;
+                    node.examination.last_identity = Some(marks.clone());
+                    node.examination.seen = moment;
                 }
                 if let Some((undone, by)) = &closed.undo {
                     node.mark_undone(*undone, by, moment);
                 } else {
-                    node.needs_examination = closed.part.is_some() || drift_remains || unjudged;
+                    node.examination.needs_examination = closed.part.is_some() || drift_remains || unjudged;
                     node.mark_job_done(closed, drift_remains, moment);
                 }
             }
@@ -467,16 +469,16 @@ impl Node {
         let resetup = closed.kind == JobKind::Resetup;
         self.failed = None;
         self.hold = None;
-        self.adopted_only = false;
+        self.setup.adopted_only = false;
         // If the address changed during the attempt, the node was rendered with the old address. A
         // partial job does not repair an earlier change of address.
-        let from = self.provisioned_at.take();
+        let from = self.setup.provisioned_at.take();
         let from = from.filter(|from| self.ip() != Some(from.as_str()));
         if closed.part.is_none() {
-            self.address_change = from.filter(|_| resetup).map(|from| AddressChange { from, since: moment });
+            self.setup.address_change = from.filter(|_| resetup).map(|from| AddressChange { from, since: moment });
         }
         let root = closed.baseline.as_ref().map(|b| b.root);
-        self.baseline = closed.baseline.filter(|_| resetup);
+        self.setup.baseline = closed.baseline.filter(|_| resetup);
         self.lifecycle = if resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
         if !drift_remains {
             self.mark_as_desired(root, moment);

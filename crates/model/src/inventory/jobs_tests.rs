@@ -44,7 +44,7 @@ fn host_key_reports_from_before_trust_key_are_ignored() {
     let (job, attempt) = (JobId(4), AttemptId(4));
     let closed =
         Command::CloseAttempt { job, attempt, outcome: AttemptOutcome::Failed(failure), baseline: None, marks: None };
-    let accused = |inventory: &Inventory| inventory.node(node).and_then(|n| n.key_changed.clone()).is_some();
+    let accused = |inventory: &Inventory| inventory.node(node).and_then(|n| n.host_key.changed.clone()).is_some();
 
     let mut before = open();
     assert_eq!(apply(&mut before, 5, closed.clone()), None);
@@ -76,8 +76,8 @@ fn inventory_after_job(other: &str, services: &[&str], has: &[&str]) -> Inventor
     let reasons = vec![reason("a", true), reason(other, false)];
     let services = services.iter().map(|s| (*s).into()).collect();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
-    node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..sample::finding() });
-    node.drifted_since = Some(Wall(1));
+    node.examination.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..sample::finding() });
+    node.examination.drifted_since = Some(Wall(1));
     inventory.jobs.get_mut(&JobId(4)).map(Arc::make_mut).unwrap().services = services;
     for (index, phase) in (5..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
         let phase = Command::Phase { job: JobId(4), attempt: AttemptId(4), phase };
@@ -104,9 +104,9 @@ fn a_partial_job_does_not_clear_drift_of_other_services() {
     for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
         let inventory = inventory_after_job(other, &["a"], &["a", "b"]);
         let node = inventory.node(NodeId(1)).unwrap();
-        let told = node.finding.as_ref().map(|f| f.verdict.clone());
-        assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
-        assert!(node.needs_examination, "the node is examined again");
+        let told = node.examination.finding.as_ref().map(|f| f.verdict.clone());
+        assert_eq!((told, node.examination.drifted_since), (Some(verdict), since), "{other}");
+        assert!(node.examination.needs_examination, "the node is examined again");
     }
 }
 
@@ -120,8 +120,8 @@ fn a_full_job_does_not_clear_drift_of_monitored_services() {
     ] {
         let inventory = inventory_after_job(other, &[], has);
         let node = inventory.node(NodeId(1)).unwrap();
-        let told = node.finding.as_ref().map(|f| f.verdict.clone());
-        assert_eq!((told, node.needs_examination), (Some(verdict), unseen), "{other} {has:?}");
+        let told = node.examination.finding.as_ref().map(|f| f.verdict.clone());
+        assert_eq!((told, node.examination.needs_examination), (Some(verdict), unseen), "{other} {has:?}");
     }
 }
 
@@ -132,7 +132,7 @@ fn outdated_inventory(services: &[&str]) -> Inventory {
     let Command::CloseAttempt { baseline, .. } = close_successful(JobId(4), AttemptId(4), "one") else {
         unreachable!()
     };
-    (node.baseline, node.lifecycle) = (baseline, Lifecycle::Commissioned);
+    (node.setup.baseline, node.lifecycle) = (baseline, Lifecycle::Commissioned);
     let cancelled = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
     let services = services.iter().map(|s| (*s).into()).collect();
     let want = ResetupRequest {
@@ -173,9 +173,9 @@ fn a_partial_job_of_an_outdated_node_uses_its_own_generation_and_leaves_it_outda
     assert_eq!(of(&part), GenerationSeq(1), "or before a further attempt");
     finish(&mut part, 9, 10);
     let node = part.node(NodeId(1)).unwrap();
-    assert!(part.is_outdated(node) && node.needs_examination);
-    assert_eq!(node.baseline.as_ref().map(|b| b.desired), Some(Sha256::digest(b"one")));
-    assert_eq!(part.job(JobId(8)).unwrap().result, node.baseline);
+    assert!(part.is_outdated(node) && node.examination.needs_examination);
+    assert_eq!(node.setup.baseline.as_ref().map(|b| b.desired), Some(Sha256::digest(b"one")));
+    assert_eq!(part.job(JobId(8)).unwrap().result, node.setup.baseline);
 
     let mut whole = outdated_inventory(&[]);
     assert_eq!(of(&whole), GenerationSeq(2));
@@ -189,7 +189,7 @@ fn a_partial_job_of_an_outdated_node_uses_its_own_generation_and_leaves_it_outda
 fn a_node_with_a_changed_address_is_set_up_as_a_whole() {
     let mut inventory = outdated_inventory(&["a"]);
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
-    node.address_change = Some(AddressChange { from: "10.0.0.1".to_owned(), since: Wall(1) });
+    node.setup.address_change = Some(AddressChange { from: "10.0.0.1".to_owned(), since: Wall(1) });
     let part = |by: Option<&str>| {
         let want = ResetupRequest::new(Trigger::Network, Wall(9));
         let want = ResetupRequest { by: by.map(str::to_owned), services: vec!["a".into()], ..want };

@@ -16,7 +16,7 @@ impl Inventory {
     /// The baselines of all nodes, including those that left.
     pub fn baselines(&self) -> impl Iterator<Item = &Baseline> {
         let all = self.nodes.values().chain(self.departed.left.values().map(|l| &l.node));
-        all.filter_map(|n| n.baseline.as_ref())
+        all.filter_map(|n| n.setup.baseline.as_ref())
     }
 
     /// The entry that removes the first node that did not return in time. None if there is no such
@@ -73,13 +73,16 @@ impl Inventory {
             hold: None,
             // The node is examined from scratch when it returns, because its time away is not an
             // absence.
-            last_identity: None,
+            examination: NodeExamination {
+                last_identity: None,
+                consecutive_inconclusive: 0,
+                needs_examination: node.setup.baseline.is_some(),
+                invalidated_at_index: at.index,
+                ..node.examination.clone()
+            },
             absence: None,
-            consecutive_inconclusive: 0,
-            needs_examination: node.baseline.is_some(),
             pending_resetup: None,
             job: None,
-            invalidated_at_index: at.index,
             ..node.as_ref().clone()
         };
         self.departed.left.insert(id, Arc::new(LeftNode { node: Arc::new(node), at: at.entry.at, by }));
@@ -122,8 +125,11 @@ impl Inventory {
         let node = Node {
             spec: NodeSpec { zone, api, gossip, ..spec.clone() },
             role,
-            seen: at.entry.at,
-            invalidated_at_index: at.index,
+            examination: NodeExamination {
+                seen: at.entry.at,
+                invalidated_at_index: at.index,
+                ..was.examination.clone()
+            },
             ..was.clone()
         };
         self.names.insert(name.clone(), id);

@@ -156,9 +156,15 @@ fn a_returning_node_keeps_its_identity_and_other_machines_are_refused() {
     let elsewhere = NodeSpec { gossip: "10.0.0.9:7946".to_owned(), ..spec("w1", "w1") };
     assert_eq!(log.apply_at(5, Command::Accept { spec: elsewhere.clone(), role: W }), Applied::Node(node), "no ghost");
     let after = log.0.node(node).cloned().expect("a node");
-    assert_eq!((after.accepted, &after.baseline, after.availability), (Wall(1), &before.baseline, Availability::Pause));
-    assert_eq!((after.ip(), after.last_identity.is_none(), after.absence.is_none()), (Some("10.0.0.9"), true, true));
-    assert!(after.needs_examination, "the node is examined whatever its agent reports");
+    assert_eq!(
+        (after.accepted, &after.setup.baseline, after.availability),
+        (Wall(1), &before.setup.baseline, Availability::Pause)
+    );
+    assert_eq!(
+        (after.ip(), after.examination.last_identity.is_none(), after.absence.is_none()),
+        (Some("10.0.0.9"), true, true)
+    );
+    assert!(after.examination.needs_examination, "the node is examined whatever its agent reports");
     assert!(log.0.departed.left.is_empty() && !log.0.is_out(node) && log.0.removed_names().next().is_none());
     assert_eq!(
         log.apply_at(6, Command::Accept { spec: elsewhere, role: W }),

@@ -11,8 +11,8 @@ impl Inventory {
         }
         let node = self.change(id)?;
         node.spec.ssh_host_keys = keys.to_vec();
-        node.key_changed = None;
-        (node.invalidated_at_index, node.trusted) = (at.index, at.index);
+        node.host_key.changed = None;
+        (node.examination.invalidated_at_index, node.host_key.trusted_at_index) = (at.index, at.index);
         self.note(at, Some(id), JournalEvent::KeyTrusted { keys: keys.to_vec() });
         Ok(Applied::Done)
     }
@@ -26,10 +26,10 @@ impl Inventory {
         basis: u64,
     ) -> Decision {
         let node = self.change(id)?;
-        if basis != 0 && basis < node.invalidated_at_index {
+        if basis != 0 && basis < node.examination.invalidated_at_index {
             return Err(Refusal::new("stale", "the node changed after that key was offered"));
         }
-        node.key_changed = Some(fingerprint.to_owned());
+        node.host_key.changed = Some(fingerprint.to_owned());
         self.note(at, Some(id), JournalEvent::KeyChanged { fingerprint: fingerprint.to_owned() });
         Ok(Applied::Done)
     }
@@ -60,8 +60,8 @@ impl Inventory {
         if node.absence.is_some() {
             return Err(Refusal::new("absent", "an absence is open"));
         }
-        node.last_identity = Some(marks.clone());
-        node.seen = at.entry.at;
+        node.examination.last_identity = Some(marks.clone());
+        node.examination.seen = at.entry.at;
         Ok(Applied::Done)
     }
 
@@ -73,13 +73,13 @@ impl Inventory {
         let node = self.change(id)?;
         node.pending_resetup = node.pending_resetup.take().filter(|w| w.by.is_some());
         node.hold = None;
-        node.adopted_only |= node.baseline.is_none();
-        node.baseline = Some(baseline.clone());
+        node.setup.adopted_only |= node.setup.baseline.is_none();
+        node.setup.baseline = Some(baseline.clone());
         node.lifecycle = Lifecycle::Commissioned;
         node.failed = None;
-        node.invalidated_at_index = at.index;
-        node.needs_examination = false;
-        node.address_change = None;
+        node.examination.invalidated_at_index = at.index;
+        node.examination.needs_examination = false;
+        node.setup.address_change = None;
         node.mark_as_desired(Some(baseline.root), at.entry.at);
         self.note(at, Some(id), JournalEvent::Adopted { files: true });
         Ok(Applied::Done)
@@ -96,7 +96,7 @@ impl Inventory {
             let text = format!("{name} is being decommissioned");
             return Err(Refusal::new("decommissioned", text).next(format!("remoor commission {name}")));
         }
-        if basis != 0 && basis < node.invalidated_at_index {
+        if basis != 0 && basis < node.examination.invalidated_at_index {
             let text = format!("{name} changed while it was examined; nothing was adopted");
             return Err(Refusal::new("outlived", text).next(format!("remoor adopt {name}")));
         }
@@ -110,11 +110,11 @@ impl Inventory {
     /// From now on the policies of its group apply to an adopted node.
     pub(super) fn entrust(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         let node = self.change(id)?;
-        if !node.adopted_only {
+        if !node.setup.adopted_only {
             let text = format!("{} is not an adopted node, or remoor manages it already", node.name());
             return Err(Refusal::new("not-adopted", text));
         }
-        node.adopted_only = false;
+        node.setup.adopted_only = false;
         let text = "entrusted to remoor: the policies of its group hold".to_owned();
         self.note(at, Some(id), JournalEvent::Operator { text });
         Ok(Applied::Done)

@@ -43,25 +43,17 @@ impl Inventory {
             failed: None,
             maintenance: None,
             hold: None,
-            key_changed: None,
-            last_identity: None,
-            seen: at.entry.at,
+            host_key: HostKeyState::default(),
+            examination: NodeExamination {
+                seen: at.entry.at,
+                invalidated_at_index: at.index,
+                ..NodeExamination::default()
+            },
             absence: None,
-            absences: AbsenceNo(0),
-            recent_absences: Vec::new(),
-            finding: None,
-            baseline: None,
-            adopted_only: false,
+            absences: AbsenceHistory::default(),
+            setup: NodeSetup::default(),
             pending_resetup: None,
             job: None,
-            agent_faults: 0,
-            consecutive_inconclusive: 0,
-            invalidated_at_index: at.index,
-            drifted_since: None,
-            needs_examination: false,
-            trusted: 0,
-            address_change: None,
-            provisioned_at: None,
             awaiting_role_decision: false,
         };
         if self.departed.removed.values().any(|r| r.name == spec.name) {
@@ -78,15 +70,15 @@ impl Inventory {
             Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned, returned } => {
                 let id = *node;
                 let node = self.change(id)?;
-                if node.absence.is_some() || *no != AbsenceNo(node.absences.0 + 1) {
+                if node.absence.is_some() || *no != AbsenceNo(node.absences.count.0 + 1) {
                     return Err(Refusal::new("absence-known", format!("absence {no} was opened already")));
                 }
                 let planned = *planned || node.in_maintenance(at.entry.at);
-                node.absences = *no;
-                node.invalidated_at_index = at.index;
-                node.recent_absences.push(at.entry.at);
-                if node.recent_absences.len() > 16 {
-                    node.recent_absences.remove(0);
+                node.absences.count = *no;
+                node.examination.invalidated_at_index = at.index;
+                node.absences.recent.push(at.entry.at);
+                if node.absences.recent.len() > 16 {
+                    node.absences.recent.remove(0);
                 }
                 node.absence = Some(Absence {
                     no: *no,
@@ -94,7 +86,7 @@ impl Inventory {
                     last_seen: *last_seen,
                     seen_by: seen_by.clone(),
                     kind: *gone,
-                    before: node.last_identity.clone().unwrap_or_default(),
+                    before: node.examination.last_identity.clone().unwrap_or_default(),
                     returned: returned.as_ref().map(|_| at.entry.at),
                     after: returned.clone(),
                     planned,
@@ -134,7 +126,7 @@ impl Inventory {
                 }
                 absence.returned = Some(at.entry.at);
                 absence.after = Some(after.clone());
-                self.change(id)?.invalidated_at_index = at.index;
+                self.change(id)?.examination.invalidated_at_index = at.index;
                 self.note(at, Some(id), JournalEvent::Returned { absence: *no });
                 Ok(Applied::Done)
             }
@@ -147,7 +139,7 @@ impl Inventory {
             }
             Command::Inconclusive { node, .. } => {
                 let node = self.change(*node)?;
-                node.consecutive_inconclusive += 1;
+                node.examination.consecutive_inconclusive += 1;
                 Ok(Applied::Done)
             }
             Command::Conclude { node, finding } => self.conclude(at, *node, finding),
@@ -176,29 +168,32 @@ impl Inventory {
                 ));
             }
         }
-        if finding.basis < node.invalidated_at_index {
+        if finding.basis < node.examination.invalidated_at_index {
             return Err(Refusal::new("outlived", "the node changed after this examination had begun"));
         }
         let fault = (finding.cause == Some(AbsenceCause::Agent)).then(|| {
-            node.agent_faults += 1;
-            node.agent_faults
+            node.absences.agent_faults += 1;
+            node.absences.agent_faults
         });
         if node.job.is_none() && finding.verdict == Verdict::Same {
             node.failed = None;
         }
         node.absence = None;
-        node.invalidated_at_index = at.index;
-        node.needs_examination = false;
-        node.drifted_since = match &finding.verdict {
-            Verdict::Unknown(_) => node.drifted_since,
-            verdict if verdict.is_drifted() => node.drifted_since.or(Some(finding.at)),
+        node.examination.invalidated_at_index = at.index;
+        node.examination.needs_examination = false;
+        node.examination.drifted_since = match &finding.verdict {
+            Verdict::Unknown(_) => node.examination.drifted_since,
+            verdict if verdict.is_drifted() => node.examination.drifted_since.or(Some(finding.at)),
             _ => None,
         };
-        node.last_identity = Some(finding.identity.clone());
-        node.seen = at.entry.at;
-        node.consecutive_inconclusive =
-            if matches!(finding.verdict, Verdict::Unknown(_)) { node.consecutive_inconclusive + 1 } else { 0 };
-        node.finding = Some(finding.clone());
+        node.examination.last_identity = Some(finding.identity.clone());
+        node.examination.seen = at.entry.at;
+        node.examination.consecutive_inconclusive = if matches!(finding.verdict, Verdict::Unknown(_)) {
+            node.examination.consecutive_inconclusive + 1
+        } else {
+            0
+        };
+        node.examination.finding = Some(finding.clone());
         let services = match &finding.planned_action {
             PlannedAction::Resetup(services) => Some(services.clone()),
             PlannedAction::Held(_) if finding.verdict.is_drifted() => Some(actionable_services(&finding.reasons)),

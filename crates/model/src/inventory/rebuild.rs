@@ -83,7 +83,7 @@ impl Inventory {
                 }
                 if let Some((api, gossip)) = with.new_addresses.get(&node.id) {
                     (node.spec.api, node.spec.gossip) = (api.clone(), gossip.clone());
-                    node.invalidated_at_index = index;
+                    node.examination.invalidated_at_index = index;
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Inventory {
                 }
             }
             if let Some(node) = self.nodes.get_mut(&node).map(Arc::make_mut) {
-                node.invalidated_at_index = index;
+                node.examination.invalidated_at_index = index;
                 node.record_failure(phase);
             }
             let what = JournalEvent::AttemptClosed { job: id, attempt: attempt.id, outcome };

@@ -86,7 +86,7 @@ impl Inventory {
             Some(_) => Ok(()),
             // A node that was never seen has no absence. The API asks gossip whether the node is
             // alive before it proposes the order.
-            None if node.last_identity.is_none() => Ok(()),
+            None if node.examination.last_identity.is_none() => Ok(()),
             None => Err(up),
         }
     }

@@ -253,7 +253,7 @@ fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
             at += roll(DOWN_MS);
             let node = NodeId(1 + roll(log.0.applied));
             let raft = log.0.node(node).and_then(|n| n.raft).unwrap_or(RaftId(roll(9)));
-            let no = AbsenceNo(log.0.node(node).map_or(1, |n| n.absences.0 + 1));
+            let no = AbsenceNo(log.0.node(node).map_or(1, |n| n.absences.count.0 + 1));
             let name = format!("x{}", roll(4));
             let role = if roll(2) == 0 { ClusterRole::Manager } else { ClusterRole::Worker };
             let (last_seen, gone) = (Wall(at), if roll(2) == 0 { AbsenceKind::Away } else { AbsenceKind::Left });

@@ -51,7 +51,7 @@ impl Node {
     pub(super) fn mark_undone(&mut self, attempt: AttemptId, by: &str, at: Wall) {
         let why = format!("undone by {by} (attempt {attempt}); remoor resume {}", self.name());
         self.hold = Some(Hold { why, since: at, until: None });
-        self.needs_examination = true;
+        self.examination.needs_examination = true;
         // Clears only the phase of a failed undo. The failure of the undone attempt itself stays
         // recorded.
         self.failed.take_if(|phase| phase == Phase::Undo.as_str());

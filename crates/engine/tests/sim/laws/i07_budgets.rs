@@ -78,7 +78,7 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     let group = world.hosts[world.host_of(job.node)].group;
     let members: Vec<&Node> =
         world.hosts.iter().filter(|h| h.group == group).filter_map(|h| before.node(h.id)).collect();
-    let proven = members.iter().any(|n| n.baseline.as_ref().map(|b| b.desired) == before.desired_hash(n));
+    let proven = members.iter().any(|n| n.setup.baseline.as_ref().map(|b| b.desired) == before.desired_hash(n));
     let (id, generation) = (world.hosts[other].id, before.current);
     let works = |j: &Job| j.node == id && j.open_attempt().is_some() && j.kind() != JobKind::Undo;
     let same = before.jobs.values().any(|j| works(j) && j.generation == generation);
@@ -134,7 +134,7 @@ impl Budgets {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }
         let insisted = job.options.force && job.options.by.is_some() && node.agent_down();
-        if node.key_changed.is_some() || node.is_away() && !insisted {
+        if node.host_key.changed.is_some() || node.is_away() && !insisted {
             return Err(format!("{} begins and is away or has another host key", host.name));
         }
         let up = |h: &usize| {

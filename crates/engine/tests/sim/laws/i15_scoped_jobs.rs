@@ -16,7 +16,7 @@ pub struct JobServices {
 impl JobServices {
     fn job_done(&mut self, world: &World, job: &Job, before: &Inventory) -> Result<(), String> {
         let host = &world.hosts[world.host_of(job.node)];
-        let baseline = |state: &Inventory| state.node(job.node).and_then(|n| n.baseline.clone());
+        let baseline = |state: &Inventory| state.node(job.node).and_then(|n| n.setup.baseline.clone());
         let Some(is) = baseline(&world.state).filter(|_| job.kind() == JobKind::Resetup) else { return Ok(()) };
         let recorded = |of: &Baseline| world.blobs.get(&of.blob).cloned().unwrap_or_default();
         let was = baseline(before).map(|was| recorded(&was));

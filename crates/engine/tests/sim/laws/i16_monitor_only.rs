@@ -25,7 +25,7 @@ impl Law for MonitorOnly {
             (Command::CloseAttempt { job, outcome: AttemptOutcome::Done, .. }, Applied::Done) => {
                 let job = world.state.job(*job).expect("was just closed");
                 let recorded = |state: &Inventory| {
-                    let blob = state.node(job.node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
+                    let blob = state.node(job.node).and_then(|n| n.setup.baseline.as_ref()).map(|b| b.blob);
                     blob.and_then(|blob| world.blobs.get(&blob))
                 };
                 let (Some(was), Some(is)) = (recorded(before), recorded(&world.state)) else { return Ok(()) };
