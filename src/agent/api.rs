@@ -9,7 +9,7 @@ use axum::http::{Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
-use remoor_cluster::rpc::agent::PeersReply;
+use remoor_cluster::rpc::agent::{INSTANCE_PATH, InstanceReply, PeersReply};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::join::JOIN_PATH;
 use remoor_cluster::rpc::view::AgentView;
@@ -52,6 +52,19 @@ pub fn worker(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send
 /// before its agent asked again.
 pub fn former_manager(own: AgentState) -> Router {
     Router::new().route("/agent/v1/peers", get(peers)).with_state(own)
+}
+
+/// The route at the API address of every node: which start of its daemon answers. So a node that
+/// finds its own signature at another address can tell a second daemon from itself.
+pub fn instance(own: AgentState) -> Router {
+    Router::new().route(INSTANCE_PATH, get(own_instance)).with_state(own)
+}
+
+async fn own_instance(State(own): State<AgentState>, caller: Caller) -> Result<Json<InstanceReply>, ApiFailure> {
+    match caller {
+        Caller::Node { .. } => Ok(Json(InstanceReply { instance: own.instance() })),
+        _ => Err(ApiFailure::new(Code::Unauthenticated, "only nodes of the cluster may ask this")),
+    }
 }
 
 async fn peers(State(own): State<AgentState>, caller: Caller) -> Result<Json<PeersReply>, ApiFailure> {

@@ -9,8 +9,8 @@ use remoor_cluster::rpc::view::{
 };
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_model::{
-    AgentRecord, CheckResult, CheckState, ClusterId, ClusterRole, Epoch, NodeDigest, NodeId, NodeName, Report, Sha256,
-    Wall,
+    AgentRecord, CheckResult, CheckState, ClusterId, ClusterRole, Epoch, Instance, NodeDigest, NodeId, NodeName,
+    Report, Sha256, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -317,6 +317,11 @@ impl AgentState {
 
     fn state(&self) -> MutexGuard<'_, AgentStateInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Identifies this start of the agent; empty before the agent's loop runs.
+    pub fn instance(&self) -> Instance {
+        self.state().record.instance.clone()
     }
 
     pub(super) fn record(&self, record: &AgentRecord) {

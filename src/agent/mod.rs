@@ -14,7 +14,7 @@ mod record;
 mod schedule;
 mod task;
 
-pub use api::{exposition, former_manager, routes, worker, worker_redirects};
+pub use api::{exposition, former_manager, instance, routes, worker, worker_redirects};
 pub use book::{KeyBook, PeerBook};
 pub use leave::LeaveService;
 pub use local_state::{AgentState, Departure, NodeIdentity, PublishedFacts};

@@ -100,7 +100,7 @@ fn how_it_ended(record: &Path) -> Option<String> {
 }
 
 fn next(before: Option<AgentRecord>, how: Option<String>, boot: BootId, instance: Instance, now: Wall) -> AgentRecord {
-    let fresh = AgentRecord { boot: boot.clone(), instance, started: now, ..AgentRecord::default() };
+    let fresh = AgentRecord { boot: boot.clone(), instance, started: now, starts: 1, ..AgentRecord::default() };
     let Some(before) = before else { return fresh };
     let left = before.previous_end.as_deref() == Some("leaving");
     let same_boot = before.boot == boot;
@@ -120,6 +120,7 @@ fn next(before: Option<AgentRecord>, how: Option<String>, boot: BootId, instance
         left,
         crashes: before.crashes + u32::from(!left && same_boot),
         damaged: before.damaged,
+        starts: before.starts.saturating_add(1),
         ..fresh
     }
 }
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!((second.record().crashes, second.record().left), (1, false));
         second.goodbye().expect("saved");
         let third = begin(&dir, "boot-1", "c", 3);
-        assert_eq!((third.record().crashes, third.record().left), (1, true));
+        assert_eq!((third.record().crashes, third.record().left, third.record().starts), (1, true, 3));
         let rebooted = begin(&dir, "boot-2", "d", 4);
         assert_eq!((rebooted.record().crashes, rebooted.record().left), (1, false));
         assert_eq!(rebooted.record().previous_end.as_deref(), Some("ended with its boot"));

@@ -14,7 +14,7 @@ use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::wire::Code;
 use remoor_host::disk::{CLOSED, FENCE, LEFT, StoredFile, atomic_write, read_or_rename_damaged};
 use remoor_host::files;
-use remoor_model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, failure_hash};
+use remoor_model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, failure_hash, report_renewal_ms};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -56,6 +56,8 @@ pub struct AgentTask {
     peers: PeerBook,
     known: Option<ManifestReply>,
     report: Report,
+    /// When the report was last signed and gossiped.
+    published_at: tokio::time::Instant,
     present: BTreeSet<NodeName>,
     most_peers: u32,
     /// Time since which peers were lost one after the other, until all are lost or one returns.
@@ -98,6 +100,7 @@ impl AgentTask {
             rejoin,
             record,
             report,
+            published_at: tokio::time::Instant::now(),
             present: BTreeSet::new(),
             most_peers: 0,
             peers_lost_since: None,
@@ -126,6 +129,7 @@ impl AgentTask {
         standing.mark_changed();
         self.introduce();
         loop {
+            let renewal = self.published_at + Duration::from_millis(report_renewal_ms(self.peers.peers.len()));
             tokio::select! {
                 _ = shutdown.changed() => break,
                 Some(event) = events.recv() => {
@@ -142,6 +146,7 @@ impl AgentTask {
                         self.publish().await;
                     }
                 }
+                () = tokio::time::sleep_until(renewal) => self.publish().await,
                 Some(_) = self.file_events.recv() => {
                     while self.file_events.try_recv().is_ok() {}
                     due.file_changed(tokio::time::Instant::now());
@@ -359,7 +364,8 @@ impl AgentTask {
         new
     }
 
-    async fn publish(&self) {
+    async fn publish(&mut self) {
+        self.published_at = tokio::time::Instant::now();
         if let Err(error) = self.gossip.publish(self.report.clone()).await {
             tracing::warn!(%error, "the report could not be gossiped");
         }

@@ -211,7 +211,8 @@ impl ManagerLifecycle {
                 return Err(error);
             }
         };
-        self.port.set(part.router.clone(), Some(threads.handle()), Some(threads.raft()));
+        let port = part.router.clone().merge(agent::instance(ground.own.clone()));
+        self.port.set(port, Some(threads.handle()), Some(threads.raft()));
         let socket = part.router.clone().merge(ground.agent_routes.clone());
         self.socket.set(socket, Some(threads.handle()), None);
         threads.handle().spawn(tell_agent(part.raft.state(), ground.own.clone()));
@@ -552,7 +553,8 @@ fn end_of(error: &DaemonError) -> Option<PermanentEnd> {
 /// The routes at the API address while no manager service runs, except the order to start one.
 fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
-    wire::finish(former.unwrap_or_default().merge(agent::worker_redirects(ground.own.clone())))
+    let instance = agent::instance(ground.own.clone());
+    wire::finish(former.unwrap_or_default().merge(instance).merge(agent::worker_redirects(ground.own.clone())))
 }
 
 /// The order to run the manager service; answered once it runs. A started order is completed even

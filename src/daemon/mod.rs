@@ -7,6 +7,7 @@ mod admin;
 mod applied_watermark;
 mod archive;
 mod authority;
+mod copied_identity;
 mod epochs;
 mod expiry;
 mod gossip_key;

@@ -4,6 +4,7 @@ use super::address;
 use super::admin::random_hex;
 use super::archive;
 use super::authority;
+use super::copied_identity::CopiedIdentityProbe;
 use super::epochs::{self, Epochs};
 use super::gossip_key;
 use super::keyring::Keyring;
@@ -237,6 +238,7 @@ async fn start_membership(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         epoch: node.keyring.certificate_epoch(),
         api: config.api().port(),
+        sequence: u64::from(record.record().starts) << 32,
         ..Report::default()
     };
     let is_manager = identity.raft.is_some();
@@ -258,7 +260,10 @@ async fn start_membership(
     };
     let (agent_tx, agent_rx) = mpsc::unbounded_channel();
     let (ears, ear) = mpsc::channel(1);
-    tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, ends.fatal.clone()));
+    let key = hex::encode(credentials.key()?.public());
+    let probe =
+        CopiedIdentityProbe::new(node.keyring.client(), (identity.node, key), report.clone(), ends.fatal.clone());
+    tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, probe));
     let inputs = AgentInputs { record, report, rejoin, events: agent_rx, address_follower };
     Ok((Membership { gossip, keys, address, ears }, inputs))
 }
@@ -514,7 +519,7 @@ async fn fan_out(
     gossip: Gossip,
     agent: mpsc::UnboundedSender<MemberEvent>,
     mut ears: mpsc::Receiver<MemberEventSender>,
-    fatal: mpsc::Sender<DaemonError>,
+    probe: CopiedIdentityProbe,
 ) {
     let mut manager: Option<MemberEventSender> = None;
     loop {
@@ -530,9 +535,7 @@ async fn fan_out(
             else => return,
         };
         match &event {
-            MemberEvent::SignedElsewhere { addr } => {
-                let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
-            }
+            MemberEvent::SignedElsewhere { addr, api } => probe.start(*addr, *api),
             // No other node forwards this daemon's record to the other daemon. The join sends the
             // record to that daemon, which then exits.
             MemberEvent::OutrankedElsewhere { addr, .. } => {

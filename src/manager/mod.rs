@@ -238,7 +238,7 @@ impl ManagerTask {
                 );
                 self.shared.notices.notify(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
-            MemberEvent::SignedElsewhere { .. } => {} // the daemon ends because of it
+            MemberEvent::SignedElsewhere { .. } => {} // the daemon asks who is there
             MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or the other daemon ends now that it knows
             MemberEvent::OutrankedElsewhere { addr, lasting: true } => {
                 let text = format!(

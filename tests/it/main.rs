@@ -24,6 +24,7 @@ mod play_ssh;
 mod playbooks;
 mod protected;
 mod removed;
+mod replayed_reports;
 mod solo;
 mod stale;
 mod template_limits;

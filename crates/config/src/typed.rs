@@ -46,6 +46,7 @@ pub const LIMIT_FIELDS: &[&str] = &[
     "check-interval",
     "rejoin",
     "remove-left",
+    "examination-interval",
 ];
 pub const NOTIFY_FIELDS: &[&str] = &["command", "webhook", "on", "text"];
 
@@ -293,6 +294,7 @@ fn limits(r: &mut ConfigReader, node: &ConfigNode) -> Limits {
         check_interval_ms,
         rejoin_ms,
         remove_left_ms,
+        examination_interval_ms,
     } = &mut out;
     // The third value is the minimum in milliseconds. 0 disables the first two; smaller values of
     // the others would cause busy loops.
@@ -309,6 +311,7 @@ fn limits(r: &mut ConfigReader, node: &ConfigNode) -> Limits {
         ("check-interval", check_interval_ms, 100),
         ("rejoin", rejoin_ms, 100),
         ("remove-left", remove_left_ms, 1_000),
+        ("examination-interval", examination_interval_ms, 1_000),
     ];
     for (field, slot, least) in times {
         let Some(node) = s.get(field) else { continue };

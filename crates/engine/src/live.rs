@@ -4,8 +4,8 @@
 use super::event::{Action, Purpose};
 use super::manager::{LastExamination, ManagerEngine, ReportSummary, StepContext};
 use remoor_model::{
-    Availability, CheckSummary, Command, Finding, Lifecycle, Node, Now, PlannedAction, ResetupRequest, Sha256, Trigger,
-    Verdict,
+    Availability, CheckSummary, Command, Finding, Inventory, Lifecycle, Node, Now, PlannedAction, ResetupRequest,
+    Sha256, Trigger, Verdict, report_stale_ms,
 };
 
 /// Number of changes of the check results after which the next examination is delayed.
@@ -59,13 +59,32 @@ impl ManagerEngine {
         };
         let unsaid = owed && finding.is_none_or(|f| !said(f));
         let due = due && node.availability == Availability::Active && node.active_hold(at.wall).is_none();
-        if unclear || due || news || unsaid {
+        if unclear || due || news || unsaid || self.is_overdue(at, node, looked) {
             let told = finding.filter(|_| unclear || due).map_or(Trigger::Live, |f| f.trigger);
             // An address change counts as a return, however it was noticed. It does not fall under
             // the policy for live drift.
             let occasion = if owed && told == Trigger::Live { Trigger::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
+    }
+
+    /// True if the node must be examined whatever its agent reports: its last examination is too
+    /// long ago, or its report is stale.
+    fn is_overdue(&self, at: StepContext, node: &Node, looked: Option<LastExamination>) -> bool {
+        let limit = report_stale_ms(at.inventory.nodes.len());
+        let unseen = |since: Now| looked.is_none_or(|l| l.at < since || at.now.ms_since(l.at) >= limit);
+        at.wall.ms_since(node.examination.seen) >= at.inventory.limits().examination_interval_ms
+            || self.report_stale_since(at.now, at.inventory, node).is_some_and(unseen)
+    }
+
+    /// Since when the node's report is stale; None if it is renewed in time, or if the agent is
+    /// older and renews nothing. A stale report may be a replayed one, so it is no reason to leave
+    /// the node unexamined.
+    pub(super) fn report_stale_since(&self, now: Now, inventory: &Inventory, node: &Node) -> Option<Now> {
+        let seen = self.seen.get(&node.id).filter(|seen| seen.alive)?;
+        seen.report.as_ref().filter(|report| report.sequence != 0)?;
+        let limit = report_stale_ms(inventory.nodes.len());
+        (now.ms_since(seen.report_renewed) >= limit).then(|| seen.report_renewed.plus_ms(limit))
     }
 
     /// Rolls out a new generation if the group's policy does so automatically. A canary goes first,

@@ -34,6 +34,8 @@ pub(super) struct NodeObservation {
     pub since: Now,
     pub since_wall: Wall,
     pub report: Option<Report>,
+    /// When the report was last renewed: when gossip delivered one with another sequence.
+    pub report_renewed: Now,
     pub proposing: Option<Now>,
     pub probed: Option<Now>,
     pub exam: Option<RunningExamination>,
@@ -168,6 +170,9 @@ impl ManagerEngine {
                 if !seen.alive || restarted {
                     (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
                     (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
+                }
+                if seen.report.as_ref().map(|before| before.sequence) != Some(report.sequence) {
+                    seen.report_renewed = now;
                 }
                 seen.report = Some(report);
                 attend.push(node);

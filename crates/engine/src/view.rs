@@ -112,6 +112,13 @@ impl ManagerEngine {
             let since = |(by, since): &(NodeName, Wall)| format!("{by} since {}", weekday_text(*since));
             add("unreachable-from", missed.iter().map(since).collect::<Vec<_>>().join(", "));
         }
+        if let Some(seen) = seen.filter(|_| self.report_stale_since(now, inventory, node).is_some()) {
+            let minutes = now.ms_since(seen.report_renewed) / 60_000;
+            add(
+                "stale",
+                format!("its agent's report was not renewed for {minutes} min; the node is examined without it"),
+            );
+        }
         if let Some(fingerprint) = &node.host_key.changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
         }

@@ -24,6 +24,10 @@ pub struct AgentRecord {
     /// When a damaged record was found and replaced by this one.
     #[serde(default)]
     pub damaged: Option<Wall>,
+    /// Number of starts of the agent since the record began, this one included; 0 in a record of an
+    /// older agent.
+    #[serde(default)]
+    pub starts: u32,
 }
 
 /// One episode in which the agent had no live peer.

@@ -174,6 +174,17 @@ pub struct Limits {
     pub rejoin_ms: u64,
     /// Delay before a node that left is removed.
     pub remove_left_ms: u64,
+    /// Maximum time between two examinations of a node, whatever its agent reports. The default is
+    /// not written, so that managers of the previous version can read fleets without this limit.
+    #[serde(skip_serializing_if = "is_default_interval")]
+    pub examination_interval_ms: u64,
+}
+
+/// Default of [`Limits::examination_interval_ms`].
+const EXAMINATION_INTERVAL_MS: u64 = 6 * 3_600_000;
+
+fn is_default_interval(ms: &u64) -> bool {
+    *ms == EXAMINATION_INTERVAL_MS
 }
 
 impl Default for Limits {
@@ -197,6 +208,7 @@ impl Default for Limits {
             check_interval_ms: 60_000,
             rejoin_ms: 60_000,
             remove_left_ms: 7 * 24 * 3_600_000,
+            examination_interval_ms: EXAMINATION_INTERVAL_MS,
         }
     }
 }

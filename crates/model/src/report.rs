@@ -1,6 +1,6 @@
 //! What an agent reports about itself by gossip. It is a hint, never evidence.
 
-use super::{BootId, CheckResult, CheckState, Epoch, GenerationSeq, Instance, OnFail, Sha256};
+use super::{BootId, CheckResult, CheckState, Epoch, GenerationSeq, Instance, OnFail, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
 /// Summary of the periodic checks.
@@ -59,6 +59,33 @@ pub struct Report {
     /// A manager service runs on the node.
     #[serde(default)]
     pub manages: bool,
+    /// Orders the reports of one node: the number of the agent's start in the upper 32 bits, and the
+    /// number of the report since that start in the lower ones. 0: an older agent that does not
+    /// report it.
+    #[serde(default)]
+    pub sequence: u64,
+    /// The node's wall clock when it signed the report; 0 with an older agent.
+    #[serde(default)]
+    pub signed_at: Wall,
+}
+
+/// Minimum interval at which an agent signs its report again although nothing changed.
+const RENEWAL_MIN_MS: u64 = 5 * 60_000;
+/// Minimum interval for each node of the cluster. All nodes together then renew at most one report
+/// a second, because each renewal is gossiped to all nodes.
+const RENEWAL_PER_NODE_MS: u64 = 1_000;
+/// A report that was not renewed for this number of intervals is stale.
+const RENEWALS_MISSED: u64 = 3;
+
+/// Interval at which an agent in a cluster of `nodes` nodes signs its report again, in milliseconds.
+pub fn report_renewal_ms(nodes: usize) -> u64 {
+    (nodes as u64).saturating_mul(RENEWAL_PER_NODE_MS).max(RENEWAL_MIN_MS)
+}
+
+/// Age in milliseconds from which the last report of a node is stale. The node may then have
+/// changed without a report that says so.
+pub fn report_stale_ms(nodes: usize) -> u64 {
+    report_renewal_ms(nodes).saturating_mul(RENEWALS_MISSED)
 }
 
 impl Report {
@@ -66,5 +93,55 @@ impl Report {
     /// agent sets them. Such a report shows only that the node is alive.
     pub fn is_blank(&self) -> bool {
         self.boot.as_str().is_empty() && self.instance.0.is_empty()
+    }
+
+    /// Sets when the report is signed, and makes it the next one of its node.
+    pub fn stamp(&mut self, now: Wall) {
+        self.sequence = self.sequence.saturating_add(1);
+        self.signed_at = now;
+    }
+
+    /// True if the report was signed before `other`, a report of the same node. Both the number and
+    /// the clock must say so: a data directory that was rolled back lowers the number, and a clock
+    /// that was set back lowers the time. A report of an older agent has neither, so it is older than
+    /// each numbered one.
+    pub fn is_older_than(&self, other: &Report) -> bool {
+        self.sequence < other.sequence && self.signed_at <= other.signed_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(sequence: u64, at: u64) -> Report {
+        Report { sequence, signed_at: Wall(at), ..Report::default() }
+    }
+
+    #[test]
+    fn a_report_is_older_if_number_and_clock_agree() {
+        let known = signed(5, 1_000);
+        for (report, older) in [
+            (signed(4, 900), true),
+            (signed(4, 1_000), true),
+            (signed(5, 1_000), false),
+            (signed(6, 900), false),
+            // The data directory was rolled back.
+            (signed(1, 2_000), false),
+            // The agent was replaced by an older program.
+            (signed(0, 0), true),
+        ] {
+            assert_eq!(report.is_older_than(&known), older, "{report:?}");
+        }
+        assert!(!signed(0, 0).is_older_than(&signed(0, 0)), "reports of older agents are not ordered");
+    }
+
+    #[test]
+    fn all_nodes_together_renew_at_most_one_report_a_second() {
+        assert_eq!(
+            (report_renewal_ms(3), report_renewal_ms(300), report_renewal_ms(1_000)),
+            (300_000, 300_000, 1_000_000)
+        );
+        assert_eq!(report_stale_ms(3), 900_000);
     }
 }

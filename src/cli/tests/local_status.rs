@@ -52,6 +52,7 @@ pub fn agent() -> AgentView {
         generation: 3,
         checks: "pass".into(),
         version: "0.1.0".into(),
+        signed_at: None,
     };
     AgentView {
         version: 1,

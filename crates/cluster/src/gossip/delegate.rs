@@ -37,6 +37,8 @@ pub enum RecordRejection {
     Crowded,
     #[error("the record has this node's own name at another address")]
     OwnElsewhere,
+    #[error("the node has signed a newer report")]
+    Outdated,
 }
 
 /// Maximum nodes whose signed claims of a newer epoch are kept; one verified claim is enough. When
@@ -92,8 +94,7 @@ impl GossipState {
             self.emit(&view, event);
         }
         self.closed.store(true, Ordering::SeqCst);
-        let mut fresh = MembershipView::new(timing);
-        (fresh.version, fresh.population) = (view.version, view.population);
+        let fresh = view.successor(timing);
         Self {
             judge,
             own_report: Mutex::new(self.own_report().clone()),
@@ -225,6 +226,9 @@ impl GossipState {
         let (event, answer) = match judgement {
             Judgement::Own { .. } => (None, Ok(())),
             Judgement::Member { key: None, .. } if !view.has_room_for(name) => (None, Err(RecordRejection::Crowded)),
+            Judgement::Member { report, key: Some(key), signed: true } if view.has_newer(name, &key, &report, now) => {
+                (None, Err(RecordRejection::Outdated))
+            }
             Judgement::Member { report, signed, key } => {
                 if signed || key.is_none() {
                     self.claim(name, addr, &report, signed);
@@ -244,7 +248,7 @@ impl GossipState {
                 let event = match () {
                     () if report.instance == own.instance => None,
                     () if outranks(&own, &report) => view.note_outranked(addr, report.instance, now),
-                    () => view.note_elsewhere(addr, report.instance, now),
+                    () => view.note_elsewhere(addr, &report, now),
                 };
                 (event, Err(RecordRejection::OwnElsewhere))
             }

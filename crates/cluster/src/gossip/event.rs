@@ -52,9 +52,11 @@ pub enum MemberEvent {
     /// The signature is good, but this program cannot read the report's version. The node is listed
     /// as present with an empty report. Rate-limited.
     Unreadable { name: NodeName, addr: SocketAddr, version: u8 },
-    /// This node's identity is in use at another address, because its data directory or disk was
-    /// copied. Fatal for the daemon.
-    SignedElsewhere { addr: SocketAddr },
+    /// A record with this node's signature names another address, and lasted for the grace period.
+    /// Either the data directory was copied and a second daemon runs, or an old record is replayed.
+    /// A handshake with the API at `addr` tells them apart. `api`: the API's port; 0 if the record
+    /// does not name it. Rate-limited.
+    SignedElsewhere { addr: SocketAddr, api: u16 },
     /// This node's identity is in use at another address, but the other daemon has to stop, not
     /// this one: it has an older epoch, or it is no manager while this one is. Rate-limited.
     /// `lasting`: the record has been seen for the grace period, so it is not an echo of a daemon

@@ -2,7 +2,7 @@
 //! faults of memberlist: it never reaps members, always shuts a member down before dropping it, and
 //! publishes one update at a time.
 
-use super::config::{Config, GossipTiming};
+use super::config::{Config, GossipTiming, KeyLookup};
 use super::delegate::{GossipState, NodeEventDelegate};
 use super::error::{GossipError, MemberlistError};
 use super::event::{EpochClaim, Member, MemberEvent};
@@ -12,12 +12,12 @@ use super::transport::{GossipTransport, Keyring, TransportOptions};
 use bytes::Bytes;
 use memberlist::proto::MaybeResolvedAddress;
 use memberlist::{Memberlist, Options};
-use remoor_model::{NodeName, Report};
+use remoor_model::{NodeName, Report, Wall};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, mpsc, watch};
 
 type List = Memberlist<GossipTransport, NodeEventDelegate>;
@@ -93,7 +93,9 @@ async fn start_once(
         advertise.set_port(bind.port());
     }
     let scope = SignatureScope { cluster: &cfg.cluster, name: &cfg.name, addr: advertise };
-    let meta = meta::encode(report, scope, &cfg.signer).map_err(GossipError::Report)?;
+    let mut report = report.clone();
+    report.stamp(wall());
+    let meta = meta::encode(&report, scope, &cfg.signer).map_err(GossipError::Report)?;
     let judge = Judge {
         cluster: cfg.cluster.clone(),
         me: cfg.name.clone(),
@@ -102,7 +104,7 @@ async fn start_once(
         verify: cfg.verify.clone(),
     };
     let shared = Arc::new(share(judge, Bytes::new()));
-    shared.set_own(report, meta.into());
+    shared.set_own(&report, meta.into());
 
     let transport = TransportOptions {
         name: SmolStr::new(cfg.name.as_str()),
@@ -115,7 +117,7 @@ async fn start_once(
         .await
         .map_err(|e| failed(e.to_string().into()))?;
     tracing::info!(node = %cfg.name, %bind, %advertise, "gossip started");
-    Ok(Inner { list, shared, cfg: cfg.clone(), report: Mutex::new(report.clone()) })
+    Ok(Inner { list, shared, cfg: cfg.clone(), report: Mutex::new(report) })
 }
 
 fn options(t: &GossipTiming) -> Options {
@@ -182,7 +184,8 @@ impl Gossip {
         Ok(())
     }
 
-    /// Signs and announces a report that replaces the current one.
+    /// Signs and announces a report that replaces the current one. Its sequence follows that of the
+    /// current one.
     ///
     /// Returns once it was sent to a first peer, or at once without peers. After
     /// [`GossipError::Announce`] the new report is in force anyway and is sent with the next state
@@ -202,7 +205,9 @@ impl Gossip {
             drop(current);
             inner = now; // the member moved while this waited
         };
-        let report = next(&current);
+        let mut report = next(&current);
+        report.sequence = current.sequence;
+        report.stamp(wall());
         let judge = &inner.shared.judge;
         let scope = SignatureScope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
         let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
@@ -277,6 +282,7 @@ impl Gossip {
             if view.version != version {
                 continue;
             }
+            view.retain_newest(|name| matches!((shared.judge.verify)(name), KeyLookup::Known(_)));
             for name in view.names() {
                 let Some(entry) = view.get(&name).cloned() else { continue };
                 if shared.is_verified(&view, &name, entry.addr, &entry.meta) {
@@ -338,6 +344,12 @@ impl Gossip {
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.current().shared.changes()
     }
+}
+
+/// The wall clock, which a report names as the time of its signature.
+fn wall() -> Wall {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Wall(since.as_millis() as u64)
 }
 
 async fn stop(list: &List) {

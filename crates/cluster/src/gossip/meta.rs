@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24
-//!     [ zero 1 | amiss 8 [ epoch 8 | api port 2 ] ] | signature 64
+//!     [ zero 1 | amiss 8 [ epoch 8 | api port 2 [ sequence 8 | signed at 8 ] ] ] | signature 64
 //! ```
-//! At most 177 bytes. `program` is the version of the agent's program as text. The parts in
+//! At most 193 bytes. `program` is the version of the agent's program as text. The parts in
 //! brackets are sent only when they are not zero; an older program reads everything except the
 //! program version of such a report. Unknown trailing bytes are ignored. Numbers are big endian.
 //!
@@ -14,7 +14,7 @@
 //! check a newer node's signature.
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
-use remoor_model::{BootId, CheckSummary, ClusterId, Epoch, GenerationSeq, Instance, NodeName, Report, Sha256};
+use remoor_model::{BootId, CheckSummary, ClusterId, Epoch, GenerationSeq, Instance, NodeName, Report, Sha256, Wall};
 use std::net::{IpAddr, SocketAddr};
 
 /// Maximum size that is sent; memberlist would accept 512.
@@ -30,6 +30,8 @@ const PROGRAM_END: u8 = 0;
 const AMISS: usize = 8;
 const EPOCH: usize = 8;
 const API: usize = 2;
+const SEQUENCE: usize = 8;
+const SIGNED_AT: usize = 8;
 const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
 const MANAGES: u8 = 8;
@@ -56,7 +58,7 @@ pub struct SignatureScope<'a> {
 
 /// Encodes and signs a report. An empty boot id or instance is sent as zeros and decodes as empty.
 pub fn encode(report: &Report, scope: SignatureScope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
-    let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + 1 + AMISS + EPOCH + API + SIGNATURE);
+    let mut out = Vec::with_capacity(META_MAX);
     out.push(VERSION);
     let flags = (u8::from(report.leaving) * LEAVING) | (u8::from(report.manages) * MANAGES);
     out.push(flags | (checks_to_bits(report.checks) << CHECKS_SHIFT));
@@ -71,7 +73,8 @@ pub fn encode(report: &Report, scope: SignatureScope<'_>, signer: &SigningKey) -
     out.extend(report.digest.0);
     out.extend(report.generation.0.to_be_bytes());
     out.extend(report.version.bytes().filter(u8::is_ascii_graphic).take(PROGRAM_MAX));
-    let placed = report.epoch != Epoch(0) || report.api != 0;
+    let stamped = report.sequence != 0;
+    let placed = stamped || report.epoch != Epoch(0) || report.api != 0;
     if report.failure_hash != 0 || placed {
         out.push(PROGRAM_END);
         out.extend(report.failure_hash.to_be_bytes());
@@ -79,6 +82,10 @@ pub fn encode(report: &Report, scope: SignatureScope<'_>, signer: &SigningKey) -
     if placed {
         out.extend(report.epoch.0.to_be_bytes());
         out.extend(report.api.to_be_bytes());
+    }
+    if stamped {
+        out.extend(report.sequence.to_be_bytes());
+        out.extend(report.signed_at.0.to_be_bytes());
     }
     Ok(sign_as(out, scope, signer))
 }
@@ -113,7 +120,12 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
     let (digest, rest) = rest.split_first_chunk::<32>()?;
     let (generation, _) = rest.split_first_chunk::<8>()?;
     let (amiss, more) = more.split_first_chunk::<AMISS>().unwrap_or((&[0; AMISS], &[]));
-    let place = more.split_first_chunk::<EPOCH>().and_then(|(epoch, more)| Some((epoch, more.first_chunk::<API>()?)));
+    let place =
+        more.split_first_chunk::<EPOCH>().and_then(|(epoch, more)| Some((epoch, more.split_first_chunk::<API>()?)));
+    let (place, more) = place.map_or((None, &[][..]), |(epoch, (api, more))| (Some((epoch, api)), more));
+    let stamp = more.split_first_chunk::<SEQUENCE>().and_then(|(n, more)| Some((n, more.first_chunk::<SIGNED_AT>()?)));
+    // A time without a number orders nothing.
+    let stamp = stamp.filter(|(sequence, _)| **sequence != [0; SEQUENCE]);
     Some(Report {
         leaving: flags & LEAVING != 0,
         boot: BootId(uuid_to_text(boot)),
@@ -127,6 +139,8 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         epoch: Epoch(place.map_or(0, |(epoch, _)| u64::from_be_bytes(*epoch))),
         api: place.map_or(0, |(_, api)| u16::from_be_bytes(*api)),
         manages: flags & MANAGES != 0,
+        sequence: stamp.map_or(0, |(sequence, _)| u64::from_be_bytes(*sequence)),
+        signed_at: Wall(stamp.map_or(0, |(_, at)| u64::from_be_bytes(*at))),
     })
 }
 
@@ -224,6 +238,8 @@ mod tests {
             epoch: Epoch(u64::MAX),
             api: 7947,
             manages: true,
+            sequence: u64::MAX,
+            signed_at: Wall(u64::MAX),
         }
     }
 
@@ -246,7 +262,7 @@ mod tests {
         let f = Fixture::new();
         for report in [report(), Report::default()] {
             let meta = encode(&report, f.scope(), &key(1)).expect("encode");
-            let more = if report.failure_hash == 0 { 0 } else { 1 + AMISS + EPOCH + API };
+            let more = if report.failure_hash == 0 { 0 } else { 1 + AMISS + EPOCH + API + SEQUENCE + SIGNED_AT };
             assert_eq!(meta.len(), PAYLOAD + report.version.len() + more + SIGNATURE);
             assert!(meta.len() <= META_MAX);
             assert_eq!(decode(&meta), Some(report));
@@ -306,7 +322,8 @@ mod tests {
         let f = Fixture::new();
         let sent = |report: &Report| encode(report, f.scope(), &key(1)).expect("encode");
         // As an older program sends it.
-        let fine = Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..report() };
+        let unstamped = |report: Report| Report { sequence: 0, signed_at: Wall(0), ..report };
+        let fine = unstamped(Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..report() });
         let meta = sent(&fine);
         assert_eq!(meta.len(), PAYLOAD + fine.version.len() + SIGNATURE);
         assert_eq!(decode(&meta), Some(fine));
@@ -314,18 +331,24 @@ mod tests {
         for version in ["", "0.1.0", "999999999999999999999999"] {
             let full = Report { failure_hash: u64::MAX, version: version.to_owned(), ..report() };
             let meta = sent(&full);
-            assert!(meta.len() <= 177);
+            assert!(meta.len() <= 193);
             assert_eq!(decode(&meta), Some(full.clone()));
             let payload = &meta[..meta.len() - SIGNATURE];
             let longer = sign_as([payload, &[1, 0, 2]].concat(), f.scope(), &key(1));
             assert_eq!(decode(&longer), Some(full.clone()), "trailing fields of a later program are ignored");
             let shorter = sign_as(payload[..payload.len() - 1].to_vec(), f.scope(), &key(1));
+            assert_eq!(decode(&shorter), Some(unstamped(full.clone())));
+            let full = unstamped(full);
+            let payload = &payload[..payload.len() - SEQUENCE - SIGNED_AT];
+            let shorter = sign_as(payload[..payload.len() - 1].to_vec(), f.scope(), &key(1));
             assert_eq!(decode(&shorter), Some(Report { epoch: Epoch(0), api: 0, ..full.clone() }));
             let shorter = sign_as(payload[..payload.len() - EPOCH - API - 1].to_vec(), f.scope(), &key(1));
             assert_eq!(decode(&shorter), Some(Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..full.clone() }));
-            // As sent by a program that does not know the fields after `amiss`, and by one that has
-            // no failure to report.
-            for part in [Report { epoch: Epoch(0), api: 0, ..full.clone() }, Report { failure_hash: 0, ..full }] {
+            // As sent by programs that do not know the fields after `amiss` or after `api`, and by
+            // one that has no failure to report.
+            let earlier =
+                [Report { epoch: Epoch(0), api: 0, ..full.clone() }, full.clone(), Report { failure_hash: 0, ..full }];
+            for part in earlier {
                 assert_eq!(decode(&sent(&part)), Some(part));
             }
         }

@@ -3,7 +3,7 @@
 
 use super::*;
 use ed25519_dalek::SigningKey;
-use remoor_model::{BootId, Epoch, NodeName, Report};
+use remoor_model::{BootId, Epoch, NodeName, Report, Wall};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -67,6 +67,11 @@ fn config(name: &str, seed: u8, keys: &Keys) -> Config {
         verify: Arc::new(move |name| keys.0.lock().expect("keys").get(name).cloned().unwrap_or(KeyLookup::Unknown)),
         timing: timing(),
     }
+}
+
+/// The report without the number and the time of its signature.
+fn unstamped(report: &Report) -> Report {
+    Report { sequence: 0, signed_at: Wall(0), ..report.clone() }
 }
 
 fn report(instance: &str) -> Report {
@@ -155,16 +160,21 @@ async fn two_members_see_each_other_and_each_others_updates() {
     assert_eq!((a.gossip.peers_alive(), a.gossip.members().len()), (0, 1), "itself only");
     a.saw_alive("a").await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
-    let expect = |name: &str, addr| MemberEvent::Alive { name: name.into(), addr, report: report(FIRST), signed: true };
-    assert_eq!(a.saw_alive("b").await, expect("b", b.gossip.addr()));
-    assert_eq!(b.saw_alive("a").await, expect("a", a.gossip.addr()));
+    let seen = [(a.saw_alive("b").await, b.gossip.addr()), (b.saw_alive("a").await, a.gossip.addr())];
+    for (seen, at) in seen {
+        let MemberEvent::Alive { addr, report: sent, signed: true, .. } = &seen else { panic!("{seen:?}") };
+        assert_eq!((*addr, unstamped(sent)), (at, report(FIRST)));
+    }
     assert_eq!((a.gossip.peers_alive(), b.gossip.peers_alive()), (1, 1));
 
     let changed = Report { isolation: 5, ..report(FIRST) };
     b.gossip.publish(changed.clone()).await.expect("publish");
-    a.wait_for_event("update", |e| matches!(e, MemberEvent::Update { report, signed: true, .. } if *report == changed))
-        .await;
-    assert_eq!(a.member("b").map(|m| m.report), Some(changed));
+    a.wait_for_event(
+        "update",
+        |e| matches!(e, MemberEvent::Update { report, signed: true, .. } if unstamped(report) == changed),
+    )
+    .await;
+    assert_eq!(a.member("b").map(|m| unstamped(&m.report)), Some(changed));
     stop([a, b]).await;
 }
 
@@ -417,7 +427,7 @@ async fn a_copied_identity_is_told_so() {
     let mut copy = peer_as(config("b", 2, &keys), SECOND).await;
     let _ = copy.gossip.join(a.gossip.addr()).await;
     let told = copy.wait_for_event("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
-    assert_eq!(told, MemberEvent::SignedElsewhere { addr: b.gossip.addr() });
+    assert_eq!(told, MemberEvent::SignedElsewhere { addr: b.gossip.addr(), api: 0 });
     a.wait_for_event("conflict", |e| matches!(e, MemberEvent::Conflict { name, .. } if name.as_str() == "b")).await;
     assert_eq!(a.member("b").map(|m| m.addr), Some(b.gossip.addr()));
     stop([a, b, copy]).await;
@@ -454,7 +464,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let told = b.wait_for_event("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
-    assert_eq!(told, MemberEvent::SignedElsewhere { addr });
+    assert_eq!(told, MemberEvent::SignedElsewhere { addr, api: 7_947 });
     let ends = |e: &MemberEvent| matches!(e, MemberEvent::SignedElsewhere { .. });
     while let Ok(event) = newer.events.try_recv() {
         assert!(!ends(&event), "{event:?}");

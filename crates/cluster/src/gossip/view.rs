@@ -5,7 +5,7 @@ use super::config::GossipTiming;
 use super::event::{Member, MemberEvent};
 use super::limiter::Limiter;
 use bytes::Bytes;
-use remoor_model::{Instance, NodeName, Report};
+use remoor_model::{Instance, NodeName, Report, report_stale_ms};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -35,6 +35,14 @@ struct Sighting {
     last: Instant,
 }
 
+/// The newest signed report of a node.
+#[derive(Debug, Clone)]
+struct NewestReport {
+    key: [u8; 32],
+    report: Report,
+    received: Instant,
+}
+
 /// The live members and the state of the alarms.
 pub struct MembershipView {
     members: BTreeMap<NodeName, MemberEntry>,
@@ -45,6 +53,9 @@ pub struct MembershipView {
     /// Members whose current process also signs at another address: either the node moved, or a
     /// running machine was copied.
     moves: BTreeMap<NodeName, Sighting>,
+    /// The newest signed report of each node of the inventory and the key that signed it, kept while
+    /// the node is away. So an old record cannot be replayed.
+    newest: BTreeMap<NodeName, NewestReport>,
     copy_grace: Duration,
     /// Two sightings further apart than this are unrelated.
     copy_gap: Duration,
@@ -64,6 +75,7 @@ impl MembershipView {
             alarms: Limiter::new(timing.alarm_interval),
             sighting: None,
             moves: BTreeMap::new(),
+            newest: BTreeMap::new(),
             copy_grace: timing.copy_grace,
             copy_gap: timing.copy_grace.saturating_add(timing.exchange_interval * 6),
             version: 0,
@@ -75,6 +87,11 @@ impl MembershipView {
     pub fn put(&mut self, name: NodeName, entry: MemberEntry) -> Option<MemberEvent> {
         let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
         self.version += 1;
+        if let Some(key) = entry.key.filter(|_| signed) {
+            let known = self.newest.get(&name).filter(|newest| newest.key == key && newest.report == report);
+            let received = known.map_or_else(Instant::now, |newest| newest.received);
+            self.newest.insert(name.clone(), NewestReport { key, report: report.clone(), received });
+        }
         self.discovered += usize::from(entry.key.is_none());
         let old = self.members.insert(name.clone(), entry);
         self.discovered -= old.as_ref().map_or(0, |old| usize::from(old.key.is_none()));
@@ -96,6 +113,26 @@ impl MembershipView {
         self.discovered -= usize::from(old.key.is_none());
         self.population += 1;
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
+    }
+
+    /// True if a newer report was signed with the same key. The older report is a late echo or a
+    /// replay. A report without a number is accepted again once the newest one is stale, because the
+    /// node may run an older program again.
+    pub fn has_newer(&self, name: &NodeName, key: &[u8; 32], report: &Report, now: Instant) -> bool {
+        let Some(newest) = self.newest.get(name).filter(|newest| newest.key == *key) else { return false };
+        let stale = Duration::from_millis(report_stale_ms(self.newest.len()));
+        let replaced = report.sequence == 0 && now.saturating_duration_since(newest.received) >= stale;
+        report.is_older_than(&newest.report) && !replaced
+    }
+
+    /// Forgets the newest reports of nodes that are no longer in the inventory.
+    pub fn retain_newest(&mut self, is_known: impl Fn(&NodeName) -> bool) {
+        self.newest.retain(|name, _| is_known(name));
+    }
+
+    /// An empty view of the same node at another address. It still knows which reports are newest.
+    pub fn successor(&self, timing: &GossipTiming) -> Self {
+        Self { version: self.version, population: self.population, newest: self.newest.clone(), ..Self::new(timing) }
     }
 
     /// The record of a live member.
@@ -216,16 +253,17 @@ impl MembershipView {
     ///
     /// After a quick restart at a new address, other members still report the old address until
     /// they find it dead. A copy keeps answering, so its record keeps coming.
-    pub fn note_elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
-        let lasting = self.sighting_duration(addr, instance, now) >= self.copy_grace;
+    pub fn note_elsewhere(&mut self, addr: SocketAddr, report: &Report, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighting_duration(addr, report.instance.clone(), now) >= self.copy_grace;
         let allowed = lasting && self.alarms.allow("elsewhere", &addr.to_string(), now);
-        allowed.then_some(MemberEvent::SignedElsewhere { addr })
+        allowed.then_some(MemberEvent::SignedElsewhere { addr, api: report.api })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use remoor_model::Wall;
 
     fn addr(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 7946))
@@ -234,6 +272,32 @@ mod tests {
     fn entry(isolation: u32) -> MemberEntry {
         let report = Report { isolation, ..Report::default() };
         MemberEntry { addr: addr(1), meta: Bytes::new(), report, signed: true, key: None }
+    }
+
+    fn started(instance: &str) -> Report {
+        Report { instance: instance.into(), api: 7947, ..Report::default() }
+    }
+
+    #[test]
+    fn a_report_that_was_superseded_is_refused_also_while_its_node_is_away() {
+        let mut view = MembershipView::new(&GossipTiming::default());
+        let (w1, now) = (NodeName::from("w1"), Instant::now());
+        let signed = |sequence, at| Report { sequence, signed_at: Wall(at), ..Report::default() };
+        let refused = |view: &MembershipView, report: &Report| view.has_newer(&w1, &[1; 32], report, now);
+        assert!(!refused(&view, &signed(7, 100)), "nothing is known yet");
+        view.put(w1.clone(), MemberEntry { report: signed(7, 100), key: Some([1; 32]), ..entry(0) });
+        view.remove(&w1);
+        assert!(refused(&view, &signed(6, 90)));
+        assert!(!refused(&view, &signed(7, 100)));
+        assert!(!refused(&view, &signed(8, 110)));
+        assert!(!view.has_newer(&w1, &[2; 32], &signed(6, 90), now), "the node has a new key");
+        // An older program again: accepted once the newest report is stale.
+        assert!(refused(&view, &Report::default()));
+        let later = now + Duration::from_millis(2 * report_stale_ms(1));
+        assert!(!view.has_newer(&w1, &[1; 32], &Report::default(), later));
+        assert!(view.has_newer(&w1, &[1; 32], &signed(6, 90), later));
+        view.retain_newest(|_| false);
+        assert!(!refused(&view, &signed(6, 90)), "the node was removed");
     }
 
     #[test]
@@ -253,23 +317,23 @@ mod tests {
         let mut view = MembershipView::new(&GossipTiming::default());
         let start = Instant::now();
         for second in [0, 5, 29] {
-            assert_eq!(view.note_elsewhere(addr(9), "a".into(), start + Duration::from_secs(second)), None);
+            assert_eq!(view.note_elsewhere(addr(9), &started("a"), start + Duration::from_secs(second)), None);
         }
         // A paused node resumes an hour later and reports the address again.
-        assert_eq!(view.note_elsewhere(addr(9), "a".into(), start + Duration::from_secs(3600)), None);
+        assert_eq!(view.note_elsewhere(addr(9), &started("a"), start + Duration::from_secs(3600)), None);
     }
 
     #[test]
     fn a_record_that_keeps_coming_is_a_copy() {
         let mut view = MembershipView::new(&GossipTiming::default());
         let start = Instant::now();
-        assert_eq!(view.note_elsewhere(addr(9), "a".into(), start), None);
+        assert_eq!(view.note_elsewhere(addr(9), &started("a"), start), None);
         let later = start + Duration::from_secs(31);
         assert_eq!(
-            view.note_elsewhere(addr(9), "a".into(), later),
-            Some(MemberEvent::SignedElsewhere { addr: addr(9) })
+            view.note_elsewhere(addr(9), &started("a"), later),
+            Some(MemberEvent::SignedElsewhere { addr: addr(9), api: 7947 })
         );
-        assert_eq!(view.note_elsewhere(addr(9), "a".into(), later), None, "not at every packet");
+        assert_eq!(view.note_elsewhere(addr(9), &started("a"), later), None, "not at every packet");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::join::PeerInfo;
 use super::token::Secret;
-use remoor_model::{Epoch, NodeManifest, NodeName};
+use remoor_model::{Epoch, Instance, NodeManifest, NodeName};
 use serde::{Deserialize, Serialize};
 
 /// Answer of `/agent/v1/manifest`.
@@ -38,6 +38,15 @@ pub struct PeersReply {
     /// `init`.
     #[serde(default)]
     pub ca: u64,
+}
+
+/// The path at which every node tells other nodes which start of its daemon answers.
+pub const INSTANCE_PATH: &str = "/agent/v1/instance";
+
+/// Answer of `/agent/v1/instance`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceReply {
+    pub instance: Instance,
 }
 
 /// The path at which managers return the valid gossip keys.

@@ -269,6 +269,7 @@ impl Host {
             left: self.agent.left,
             crashes: 0,
             damaged: None,
+            starts: 1,
         };
         Exam {
             boot: agent.boot.clone(),

@@ -140,6 +140,9 @@ pub struct ReportView {
     /// The version of the agent's program; empty if it does not report one.
     #[serde(default)]
     pub version: String,
+    /// When the agent signed the report, by the node's clock; None with an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_at: Option<String>,
 }
 
 impl ReportView {
@@ -161,6 +164,7 @@ impl ReportView {
             generation: report.generation.0,
             checks: checks.to_owned(),
             version: report.version.clone(),
+            signed_at: (report.sequence != 0).then(|| rfc3339(report.signed_at)),
         })
     }
 }
