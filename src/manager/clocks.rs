@@ -220,8 +220,8 @@ mod tests {
         let mut inventory = Inventory::default();
         let (agree, differ) = (comparison(&[Some(0)], false), comparison(&[Some(80 * DAY_MS)], false));
         assert_eq!(entry_time(&differ, &inventory, Wall(500)), Wall(500), "there is nothing to forget");
-        inventory.removed.insert(NodeId(7), Arc::new(record(300)));
-        inventory.removed.insert(NodeId(8), Arc::new(record(400)));
+        inventory.departed.removed.insert(NodeId(7), Arc::new(record(300)));
+        inventory.departed.removed.insert(NodeId(8), Arc::new(record(400)));
         assert_eq!(entry_time(&agree, &inventory, Wall(500)), Wall(500));
         assert_eq!(entry_time(&differ, &inventory, Wall(299)), Wall(299));
         assert_eq!(entry_time(&differ, &inventory, Wall(500)), Wall(299));

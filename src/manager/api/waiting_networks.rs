@@ -38,7 +38,7 @@ impl WaitingNetworks {
         let (network, shown) = network_of(from);
         let undecided = |key: &str| {
             let waits = |p: &remoor_model::PendingJoin| p.answer == JoinDecision::None && p.expires >= now;
-            inventory.pending.values().any(|p| p.spec.public_key == key && waits(p))
+            inventory.admission.pending.values().any(|p| p.spec.public_key == key && waits(p))
         };
         let mut networks = self.lock();
         networks.retain(|_, keys| {

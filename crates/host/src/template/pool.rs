@@ -119,7 +119,7 @@ impl RenderPool {
         answer: Result<Result<String, TemplateError>, ChildFailure>,
     ) -> Result<String, TemplateError> {
         match answer {
-            Ok(answer) => return answer,
+            Ok(answer) => answer,
             Err(ChildFailure::Broken(error)) => {
                 self.release();
                 Err(error)

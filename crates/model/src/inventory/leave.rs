@@ -31,8 +31,8 @@ impl Inventory {
     /// node that left is due to be removed. None if there are no such nodes.
     pub fn next_forgetting_at(&self) -> Option<Wall> {
         let over = self.limits().remove_left_ms;
-        let removed = self.removed.values().map(|removed| removed.until);
-        removed.chain(self.left.values().map(|left| left.at.plus_ms(over))).min()
+        let removed = self.departed.removed.values().map(|removed| removed.until);
+        removed.chain(self.departed.left.values().map(|left| left.at.plus_ms(over))).min()
     }
 
     pub(super) fn leave(&mut self, at: &ApplyContext, id: NodeId) -> Decision {

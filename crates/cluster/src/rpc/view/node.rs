@@ -164,7 +164,7 @@ impl ReportView {
             generation: report.generation.0,
             checks: checks.to_owned(),
             version: report.version.clone(),
-            signed_at: (report.sequence != 0).then(|| rfc3339(report.signed_at)),
+            signed_at: (report.sequence != 0).then(|| crate::rpc::wire::rfc3339(report.signed_at)),
         })
     }
 }
