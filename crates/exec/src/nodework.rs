@@ -127,12 +127,13 @@ fn drive(
         // wait for it forever.
         let _end_signal = EndSignal(&over);
         let mut under_way = None;
-        files::trim_memory_above(RESIDENT_KB);
+        let mut trim = files::StepTrim::with_floor(RESIDENT_KB);
+        trim.before_step();
         let ran = catch_unwind(AssertUnwindSafe(|| {
             playbook::run(plan, options, &stop, &mut |event| {
                 if let playbook::RunEvent::TaskStart { i, name, .. } = &event {
                     under_way = Some((*i, name.clone()));
-                    files::trim_memory_above(RESIDENT_KB);
+                    trim.before_step();
                 }
                 sink(serde_json::to_vec(&event).unwrap_or_default());
             })

@@ -28,7 +28,7 @@ pub use environment::environment;
 pub use expand::secret_matcher;
 pub use mounts::{Mount, Servers, mounts};
 pub use names::{Account, Names};
-pub use trim_memory::{LoadedFiles, trim_memory, trim_memory_above};
+pub use trim_memory::{LoadedFiles, StepTrim, trim_memory};
 pub use watch::{FileEvent, WatchError, Watcher, directories, watch};
 
 use read::{ReadOptions, SecretRule};

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// Device and inode of a file, as in `/proc`.
 type DeviceInode = (String, u64);
@@ -33,14 +34,64 @@ struct Mapping {
     locked_kb: u64,
 }
 
-/// Trims memory if more than `kb` KiB are resident. Reading the size takes microseconds, trimming
-/// some milliseconds.
-pub fn trim_memory_above(kb: usize) {
+/// Trims the memory of a process between its steps. Trimming takes some milliseconds, and the pages
+/// that the next step needs are mapped again. So it is done only if a step of another kind may have
+/// left memory: when the resident memory has grown by half since the step after the last pass, or a
+/// second after the pass.
+#[derive(Debug)]
+pub struct StepTrim {
+    /// Resident memory that may always remain, in KiB.
+    floor_kb: usize,
+    last: Option<TrimPass>,
+}
+
+/// The last pass.
+#[derive(Debug)]
+struct TrimPass {
+    at: Instant,
+    /// The KiB that were resident after the next step, which maps what it needs. None: that step has
+    /// not ended.
+    base_kb: Option<usize>,
+}
+
+/// The time after which a pass is worthwhile even if little memory was added.
+const TRIM_SPACING: Duration = Duration::from_secs(1);
+
+impl StepTrim {
+    /// Trims nothing while at most `floor_kb` KiB are resident.
+    pub fn with_floor(floor_kb: usize) -> Self {
+        Self { floor_kb, last: None }
+    }
+
+    /// Called before each step. Reading the size takes microseconds.
+    pub fn before_step(&mut self) {
+        if self.is_due(resident_kb(), Instant::now()) {
+            trim_memory();
+        }
+    }
+
+    /// Whether memory is to be trimmed before the next step. If so, that counts as done.
+    fn is_due(&mut self, resident_kb: usize, now: Instant) -> bool {
+        let due = match &mut self.last {
+            None => true,
+            Some(pass) => {
+                let base_kb = *pass.base_kb.get_or_insert(resident_kb);
+                resident_kb > base_kb + base_kb / 2 || now.saturating_duration_since(pass.at) >= TRIM_SPACING
+            }
+        };
+        let due = due && resident_kb > self.floor_kb;
+        if due {
+            self.last = Some(TrimPass { at: now, base_kb: None });
+        }
+        due
+    }
+}
+
+/// The resident memory of this process in KiB; 0 if it cannot be read.
+fn resident_kb() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<usize> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
-    if pages.is_some_and(|pages| pages * rustix::param::page_size() / 1024 > kb) {
-        trim_memory();
-    }
+    pages.unwrap_or_default() * rustix::param::page_size() / 1024
 }
 
 /// Trims memory, for a process that begins a different kind of work. A failure is only logged,
@@ -162,7 +213,6 @@ mod tests {
     use super::*;
     use std::hint::black_box;
     use std::sync::Mutex;
-    use std::time::Duration;
 
     const SMAPS: &str = "\
 55d0c0000000-55d0c0300000 r--p 00000000 fe:00 77                         /usr/local/bin/remoor
@@ -258,12 +308,36 @@ Locked:                0 kB
     }
 
     #[test]
+    fn steps_are_followed_by_a_pass_when_memory_has_grown_by_half_or_once_a_second() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut trim = StepTrim::with_floor(1000);
+        assert!(!trim.is_due(1000, start), "little is resident");
+        assert!(trim.is_due(1001, start), "the first pass");
+        assert!(!trim.is_due(2000, at(100)), "the step needs this much");
+        assert!(!trim.is_due(3000, at(200)));
+        assert!(trim.is_due(3001, at(300)), "grown by half");
+        assert!(!trim.is_due(2000, at(400)) && !trim.is_due(2000, at(1299)));
+        assert!(trim.is_due(2000, at(1300)), "a second later");
+        assert!(!trim.is_due(900, at(9000)) && trim.is_due(1001, at(9001)));
+    }
+
+    #[test]
+    fn many_equal_steps_cause_few_passes() {
+        let start = Instant::now();
+        let mut trim = StepTrim::with_floor(1000);
+        // A pass leaves 1,200 KiB, and each step maps 2,000 KiB again.
+        let passes = (0..2_000).filter(|ms| trim.is_due(2_000, start + Duration::from_millis(*ms))).count();
+        assert_eq!(passes, 2, "2,000 steps in two seconds");
+    }
+
+    #[test]
     fn memory_is_trimmed_only_above_the_limit() {
         let _trimming = TRIMMING.lock().unwrap_or_else(|p| p.into_inner());
         let kept = |kb| {
             assert_eq!(sum(), 7 << 20);
             let before = around_table();
-            trim_memory_above(kb);
+            StepTrim::with_floor(kb).before_step();
             around_table().resident_kb + 512 >= before.resident_kb
         };
         // Other tests touch pages meanwhile.
