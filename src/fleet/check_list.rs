@@ -2,7 +2,7 @@
 //! --list`.
 
 use super::manifest::{ApplicableCheckFile, NotApplicable, check_files, one_file};
-use super::{ClusterContext, Expected, context, expected_files};
+use super::{ClusterContext, Expected, NodeVariables, context, expected_files};
 use remoor_check::{self as check, Check, Header};
 use remoor_config::Fleet;
 use remoor_model::{CheckFile, Fault, ListedCheck, ServiceName};
@@ -38,7 +38,7 @@ fn list_check_file(
     file: &str,
     services: &[ServiceName],
     group: &str,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     expected: &Expected,
 ) -> Result<CheckFile, Vec<Fault>> {
     let text = fleet.files.text(file).ok_or_else(|| vec![Fault::error(file, 0, 0, "the file is not UTF-8 text")])?;

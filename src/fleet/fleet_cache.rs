@@ -1,8 +1,10 @@
-//! Cache of generations as loaded fleets, by blob; the last few stay in memory.
+//! Cache of generations as loaded fleets, by blob; the last few stay in memory. So do the last
+//! summary and the last large variables.
 
+use super::{FleetVariables, LargeVariables};
 use remoor_config::Fleet;
 use remoor_host::disk::BlobStore;
-use remoor_model::{Fault, FileSet, Generation, Sha256};
+use remoor_model::{ClusterContext, Fault, FileSet, FleetSummary, Generation, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -23,15 +25,23 @@ pub enum FleetCacheError {
     Faults(u64, Vec<Fault>),
 }
 
+/// The summary of a fleet, with all that it was made from.
+type MadeSummary = (Sha256, ClusterContext, Arc<FleetSummary>);
+
+/// The large variables of a fleet, with all that they were made from.
+type MadeVariables = (Sha256, BTreeMap<String, String>, Arc<LargeVariables>);
+
 #[derive(Debug)]
 pub struct FleetCache {
     blobs: Arc<BlobStore>,
     loaded: Mutex<BTreeMap<Sha256, Arc<Fleet>>>,
+    summary: Mutex<Option<MadeSummary>>,
+    variables: Mutex<Option<MadeVariables>>,
 }
 
 impl FleetCache {
     pub fn new(blobs: Arc<BlobStore>) -> Self {
-        Self { blobs, loaded: Mutex::default() }
+        Self { blobs, loaded: Mutex::default(), summary: Mutex::default(), variables: Mutex::default() }
     }
 
     /// Returns the fleet of `generation`, from memory or from the blob store. Blocks.
@@ -43,12 +53,50 @@ impl FleetCache {
         let bytes = self.blobs.get(&generation.blob).map_err(FleetCacheError::Store)?;
         let bytes = bytes.ok_or(FleetCacheError::Missing(generation.blob, seq))?;
         let files: FileSet = rmp_serde::from_slice(&bytes).map_err(|e| FleetCacheError::Corrupt(seq, e))?;
-        let fleet = Arc::new(Fleet::from_files(&files).map_err(|faults| FleetCacheError::Faults(seq, faults))?);
+        self.load(generation.blob, &files).map_err(|faults| FleetCacheError::Faults(seq, faults))
+    }
+
+    /// The fleet of these files, and its summary in this context. `blob` is the hash of the files.
+    /// The last summary is kept, so that a fleet that is applied again unchanged is not compiled for
+    /// all hosts again.
+    pub fn summarize(
+        &self,
+        blob: Sha256,
+        files: &FileSet,
+        known: &ClusterContext,
+    ) -> Result<(Arc<Fleet>, Arc<FleetSummary>), Vec<Fault>> {
+        let cached = self.lock_loaded().get(&blob).cloned();
+        let fleet = cached.map_or_else(|| self.load(blob, files), Ok)?;
+        let last = || self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, _, summary)) = last().as_ref().filter(|(of, with, _)| (of, with) == (&blob, known)) {
+            return Ok((fleet, summary.clone()));
+        }
+        let summary = Arc::new(super::summary(&fleet, known)?);
+        *last() = Some((blob, known.clone(), summary.clone()));
+        Ok((fleet, summary))
+    }
+
+    /// The variables of the nodes of a loaded fleet. The last large ones are kept, because the agents
+    /// of all nodes ask for their manifests one after the other.
+    pub fn variables<'a>(&self, blob: Sha256, fleet: &'a Fleet, known: &'a ClusterContext) -> FleetVariables<'a> {
+        let last = || self.variables.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let same = |(of, with, _): &&MadeVariables| (of, with) == (&blob, &known.addresses);
+        let kept = last().as_ref().filter(same).map(|(_, _, large)| large.clone());
+        let large = kept.unwrap_or_else(|| {
+            let large = Arc::new(LargeVariables::new(fleet, &known.addresses));
+            *last() = Some((blob, known.addresses.clone(), large.clone()));
+            large
+        });
+        FleetVariables::with_large(fleet, known, large)
+    }
+
+    fn load(&self, blob: Sha256, files: &FileSet) -> Result<Arc<Fleet>, Vec<Fault>> {
+        let fleet = Arc::new(Fleet::from_files(files)?);
         let mut loaded = self.lock_loaded();
         if loaded.len() >= LOADED_MAX {
             loaded.pop_first();
         }
-        loaded.insert(generation.blob, fleet.clone());
+        loaded.insert(blob, fleet.clone());
         Ok(fleet)
     }
 

@@ -1,6 +1,7 @@
 //! The manifest of one node: the declared files of its services, and its checks, rendered.
 
-use remoor_check::{self as check, Check, DigestOptions};
+use super::NodeVariables;
+use remoor_check::{self as check, Check, DigestOptions, Header, Template};
 use remoor_config::Fleet;
 use remoor_model::{CheckText, Fault, GenerationSeq, NodeManifest, Normalizer, OnFail, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ pub fn manifest(
     fleet: &Fleet,
     host: &str,
     generation: GenerationSeq,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     expected: &Expected,
 ) -> Result<NodeManifest, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
@@ -38,7 +39,7 @@ pub fn manifest(
             faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));
         }
         let mut paths = |declared: &[String]| {
-            super::paths(host, declared, context).unwrap_or_else(|fault| {
+            super::paths(host, declared, &context.vars).unwrap_or_else(|fault| {
                 faults.push(fault);
                 Vec::new()
             })
@@ -62,7 +63,7 @@ fn checks_of(
     fleet: &Fleet,
     service: &ServiceName,
     group: &str,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     expected: &Expected,
 ) -> Result<(Vec<CheckText>, DigestOptions), Vec<Fault>> {
     let mut out = Vec::new();
@@ -140,7 +141,7 @@ pub(super) fn one_file(
     text: &str,
     service: &ServiceName,
     group: &str,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     expected: &Expected,
 ) -> Result<Result<ApplicableCheckFile, NotApplicable>, Vec<Fault>> {
     let (header, goss) = check::header(file, text)?;
@@ -148,7 +149,7 @@ pub(super) fn one_file(
         return Ok(Err(NotApplicable::OtherService));
     }
     let role = context.get("node").and_then(|n| n.get("role")).and_then(Value::as_str).unwrap_or("worker");
-    let view = check_context(&header.vars, context, expected);
+    let view = check_context(&header, text, context, expected);
     match check::applies(file, &header, group, role, &view)? {
         check::Applies::Yes => {}
         check::Applies::OtherRole => return Ok(Err(NotApplicable::OtherRole { role: role.to_owned() })),
@@ -160,19 +161,34 @@ pub(super) fn one_file(
 }
 
 /// The variables of check templates: `node`, `peers`, `vars` (of the file, overridden by the
-/// inventory) and `expected`.
-fn check_context(own: &Map<String, Value>, context: &Map<String, Value>, expected: &Expected) -> Map<String, Value> {
-    let mut vars = own.clone();
-    vars.extend(context.iter().filter(|(k, _)| *k != "hostvars").map(|(k, v)| (k.clone(), v.clone())));
+/// inventory) and `expected`. `text` is the whole file; a large variable that it cannot read is left
+/// out.
+fn check_context(header: &Header, text: &str, context: &NodeVariables, expected: &Expected) -> Map<String, Value> {
+    let mut vars = header.vars.clone();
+    let whole = header.template == Template::Go || reads_all_vars(text);
+    for (name, value) in context.vars.iter().filter(|(name, _)| *name != "hostvars") {
+        match context.shared.get(name) {
+            Some(large) if whole || text.contains(name.as_str()) => vars.insert(name.clone(), large.json().clone()),
+            Some(_) => vars.shift_remove(name),
+            None => vars.insert(name.clone(), value.clone()),
+        };
+    }
     let files: Map<String, Value> = expected
         .iter()
         .map(|(path, r)| (path.clone(), json!({"sha256": r.sha256.to_string(), "mode": r.mode, "owner": r.owner})))
         .collect();
     let mut out = Map::new();
-    for key in ["node", "peers"] {
-        out.insert(key.to_owned(), context.get(key).cloned().unwrap_or(Value::Null));
-    }
+    out.insert("node".to_owned(), context.vars.get("node").cloned().unwrap_or(Value::Null));
+    let peers = context.get("peers").filter(|_| whole || text.contains("peers"));
+    out.insert("peers".to_owned(), peers.cloned().unwrap_or(Value::Null));
     out.insert("vars".to_owned(), Value::Object(vars));
     out.insert("expected".to_owned(), Value::Object(files));
     out
+}
+
+/// Whether a Tera template could read variables without their names. When in doubt it could: every
+/// use of `vars` counts, except `vars.NAME` and the key `vars:` of the header.
+fn reads_all_vars(text: &str) -> bool {
+    let other_use = |(at, word): (usize, &str)| !text[at + word.len()..].starts_with(['.', ':']);
+    text.contains("__tera_context") || text.match_indices("vars").any(other_use)
 }

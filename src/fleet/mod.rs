@@ -17,7 +17,7 @@ mod rendered_content;
 mod summary;
 
 pub use check_list::list_check_files;
-pub use context::context;
+pub use context::{FleetVariables, LargeVariables, NodeVariables, context};
 pub use fleet_cache::{FleetCache, FleetCacheError};
 pub use manifest::{Expected, manifest};
 pub use paths::paths;

@@ -1,7 +1,7 @@
 //! The compiled cleanup and provisioning plans of one node.
 
 use super::manifest::{Expected, manifest};
-use super::{ClusterContext, context};
+use super::{ClusterContext, NodeVariables, context};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
 use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
 use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
@@ -22,7 +22,7 @@ pub struct PlanScope {
 pub fn compile(
     fleet: &Fleet,
     host: &str,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     phase: Phase,
     scope: &PlanScope,
 ) -> Result<Plan, Vec<Fault>> {
@@ -32,8 +32,9 @@ pub fn compile(
         config.and_then(|g| if phase == Phase::Cleanup { g.cleanup.as_deref() } else { g.provision.as_deref() });
     let Some(playbook) = playbook else { return Err(vec![no_playbook(fleet, &group, phase)]) };
     let tags = tags_of(fleet, &scope.services);
-    let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.clone() };
-    let options = CompileOptions { tags: &tags, extra_vars: scope.extra.clone(), ..CompileOptions::default() };
+    let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.vars.clone() };
+    let (tags, extra_vars, shared) = (&tags[..], scope.extra.clone(), context.shared.clone());
+    let options = CompileOptions { tags, extra_vars, shared, ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
 }
 
@@ -99,7 +100,7 @@ pub fn work(
     secret.extend(playbook::no_log_files(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
     // A path that is invalid for this host belongs to a service of another group.
     let state = fleet.config.services.values();
-    let state = state.filter_map(|service| super::paths(host, &service.state, &context).ok());
+    let state = state.filter_map(|service| super::paths(host, &service.state, &context.vars).ok());
     Ok(PhaseWork::Plan { plan, protect: state.flatten().collect(), secret })
 }
 
@@ -131,7 +132,7 @@ fn nothing_provisioned(fleet: &Fleet, group: &GroupName, host: &str, services: &
 pub(super) fn left_down(
     fleet: &Fleet,
     host: &str,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     cleanup: &Plan,
     provision: &Plan,
 ) -> Vec<Fault> {
@@ -166,7 +167,7 @@ pub(super) fn left_down(
 pub fn expected_files(
     fleet: &Fleet,
     host: &str,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     facts: &Map<String, Value>,
     vars: &JobVars,
 ) -> Result<Expected, Vec<Fault>> {
@@ -183,9 +184,9 @@ pub fn expected_files(
 pub(super) fn review_plan(
     fleet: &Fleet,
     plan: &Plan,
-    context: &Map<String, Value>,
+    context: &NodeVariables,
     facts: &Map<String, Value>,
 ) -> (Expected, Vec<Fault>) {
-    let names: Vec<&str> = context.keys().map(String::as_str).collect();
+    let names: Vec<&str> = context.vars.keys().map(String::as_str).collect();
     playbook::review(plan, facts, &fleet.files, &names)
 }

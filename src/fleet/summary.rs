@@ -3,10 +3,10 @@
 use super::cleanup_coverage::left_behind;
 use super::manifest::check_files;
 use super::plans::{left_down, review_plan};
-use super::{ClusterContext, Expected, PlanScope, compile, context, manifest};
+use super::{ClusterContext, Expected, FleetVariables, PlanScope, compile, manifest};
 use remoor_config::Fleet;
 use remoor_model::{
-    Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
+    ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,17 @@ pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
     faults.extend(unknown_services_and_roles(fleet));
     faults.extend(dependencies(fleet).1);
+    let known = ClusterContext::default();
+    let variables = FleetVariables::new(fleet, &known);
     for host in fleet.inventory.hosts.keys() {
-        faults.extend(faults_of(fleet, host, &ClusterContext::default()));
+        faults.extend(faults_of(fleet, host, &variables, ClusterRole::Worker));
     }
-    let promoted = as_managers(fleet, &faults);
+    let promoted = as_managers(fleet, &variables, &faults);
     faults.into_iter().chain(promoted).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn faults_of(fleet: &Fleet, host: &str, known: &ClusterContext) -> Vec<Fault> {
-    match summarize_host(fleet, host, known) {
+fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: ClusterRole) -> Vec<Fault> {
+    match summarize_host(fleet, host, variables, role) {
         Ok((_, warnings)) => warnings,
         Err(faults) => faults,
     }
@@ -32,13 +34,13 @@ fn faults_of(fleet: &Fleet, host: &str, known: &ClusterContext) -> Vec<Fault> {
 
 /// Faults that appear only if a host is a manager. The directory does not tell which hosts are
 /// managers. So a problem on every host is a fault, and a problem on some hosts is a warning.
-fn as_managers(fleet: &Fleet, known: &BTreeSet<Fault>) -> Vec<Fault> {
+fn as_managers(fleet: &Fleet, variables: &FleetVariables, known: &BTreeSet<Fault>) -> Vec<Fault> {
     let mut found: Vec<Fault> = Vec::new();
     let mut hosts = BTreeMap::<_, usize>::new();
     let place = |fault: &Fault| (fault.file.clone(), fault.line, fault.column);
     for host in fleet.inventory.hosts.keys() {
-        let manager = ClusterContext { managers: BTreeSet::from([host.clone()]), ..ClusterContext::default() };
-        let more: Vec<Fault> = faults_of(fleet, host, &manager).into_iter().filter(|f| !known.contains(f)).collect();
+        let more = faults_of(fleet, host, variables, ClusterRole::Manager);
+        let more: Vec<Fault> = more.into_iter().filter(|f| !known.contains(f)).collect();
         let places: BTreeSet<_> = more.iter().map(place).collect();
         places.into_iter().for_each(|place| *hosts.entry(place).or_default() += 1);
         found.extend(more);
@@ -58,8 +60,9 @@ pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Ve
     let (services, circles) = dependencies(fleet);
     faults.extend(circles);
     let mut hosts = BTreeMap::new();
+    let variables = FleetVariables::new(fleet, known);
     for host in fleet.inventory.hosts.keys() {
-        match summarize_host(fleet, host, known) {
+        match summarize_host(fleet, host, &variables, variables.role_of(host)) {
             Ok((summary, _)) => {
                 hosts.insert(host.as_str().into(), summary);
             }
@@ -80,9 +83,14 @@ pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Ve
 }
 
 /// Includes the warnings about the host's templates.
-fn summarize_host(fleet: &Fleet, host: &str, known: &ClusterContext) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
+fn summarize_host(
+    fleet: &Fleet,
+    host: &str,
+    variables: &FleetVariables,
+    role: ClusterRole,
+) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
-    let context = context(fleet, host, known).map_err(|f| vec![f])?;
+    let context = variables.of_host(host, role).map_err(|f| vec![f])?;
     let mut faults = Vec::new();
     let mut whole = Vec::new();
     let mut expected = Expected::new();
@@ -111,7 +119,7 @@ fn summarize_host(fleet: &Fleet, host: &str, known: &ClusterContext) -> Result<(
         }
         if let [cleanup, provision] = &plans[..] {
             faults.extend(left_down(fleet, host, &context, cleanup, provision));
-            faults.extend(left_behind(fleet, host, &context, cleanup, provision));
+            faults.extend(left_behind(fleet, host, &context.vars, cleanup, provision));
         }
     } else {
         whole.extend(fleet.files.sha256().0);

@@ -75,7 +75,7 @@ fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
     }
     let inventory =
         ClusterContext { vars: JobVars::from([("port".to_owned(), json!(1))]), ..ClusterContext::default() };
-    assert_eq!(context(&fleet, "w1", &inventory).unwrap()["port"], 1, "over the inventory's");
+    assert_eq!(context(&fleet, "w1", &inventory).unwrap().get("port"), Some(&json!(1)), "over the inventory's");
 }
 
 #[test]
@@ -522,4 +522,65 @@ file:
     let told = ["/etc/app.key", "/etc/app.d/key", "/etc/token", "/etc/hidden[1]", "/etc/open", "/etc/app.conf"];
     let hidden: Vec<&str> = told.into_iter().filter(|path| secrets.names(path.as_ref())).collect();
     assert_eq!(hidden, told[..4]);
+}
+
+/// The large variables are shared by the plans of all hosts, and the hash of a plan is that of a plan
+/// with copies: the desired state of a node does not depend on how its plan is kept.
+#[test]
+fn a_plan_with_shared_variables_has_the_hash_of_a_plan_with_copies() {
+    let tasks = "    - debug: {msg: '{{ peers }} {{ groups.web }} {{ hostvars[inventory_hostname].port }}'}\n";
+    let fleet = fleet(&[("playbooks/provision.yml", &format!("{PROVISION}{tasks}"))]);
+    let context = context(&fleet, "w1", &ClusterContext::default()).unwrap();
+    let plan = super::compile(&fleet, "w1", &context, Phase::Provision, &PlanScope::default()).unwrap();
+    assert_eq!(plan.shared.keys().collect::<Vec<_>>(), ["groups", "hostvars", "peers"]);
+    let mut copied = plan.clone();
+    for (name, value) in std::mem::take(&mut copied.shared) {
+        copied.vars.insert(name, value.json().clone());
+    }
+    assert_eq!(plan.sha256(), copied.sha256());
+    assert_eq!(plan.sha256(), Sha256::digest(&serde_json::to_vec(&copied).unwrap()), "as in earlier versions");
+    let other = context_of(&fleet, "w1", "10.9.9.9");
+    let other = super::compile(&fleet, "w1", &other, Phase::Provision, &PlanScope::default()).unwrap();
+    assert_ne!(plan.sha256(), other.sha256(), "another address");
+}
+
+fn context_of(fleet: &Fleet, host: &str, address: &str) -> super::NodeVariables {
+    let addresses = [(host.to_owned(), address.to_owned())].into();
+    context(fleet, host, &ClusterContext { addresses, ..ClusterContext::default() }).unwrap()
+}
+
+#[test]
+fn a_fleet_that_is_applied_again_is_compiled_again_only_in_another_context() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = std::sync::Arc::new(remoor_host::disk::BlobStore::new(dir.path()).unwrap());
+    let (cache, fleet) = (super::FleetCache::new(store), fleet(&[]));
+    let blob = Sha256::digest(b"the files");
+    let known = ClusterContext::default();
+    let summarize = |known: &ClusterContext| cache.summarize(blob, &fleet.files, known).unwrap().1;
+    let first = summarize(&known);
+    assert!(std::sync::Arc::ptr_eq(&first, &summarize(&known)));
+    assert_eq!(*first, summary(&fleet, &known).unwrap());
+    let moved = ClusterContext { addresses: [("w1".to_owned(), "10.9.9.9".to_owned())].into(), ..known };
+    assert!(!std::sync::Arc::ptr_eq(&first, &summarize(&moved)));
+    assert_eq!(*summarize(&moved), summary(&fleet, &moved).unwrap());
+}
+
+/// A large variable that a check file does not name is not given to it.
+#[test]
+fn checks_read_the_large_variables_by_name_or_as_a_whole() {
+    let rendered = |text: &str| {
+        let file = format!("remoor: {{service: app}}\nfile:\n  {text}\n");
+        let fleet = fleet(&[("checks/large.yml", &file)]);
+        let manifest = manifest_of(&fleet);
+        let checks = manifest.services.into_iter().flat_map(|service| service.checks);
+        checks.filter(|check| check.file == "checks/large.yml").map(|check| check.text).collect::<String>()
+    };
+    for text in [
+        "/{{ peers | length }}: {exists: true}",
+        "/{{ vars.peers | length }}: {exists: true}",
+        "/{{ vars['peers'] | length }}: {exists: true}",
+        "/{% for name, value in vars %}{% if name == 'pe' ~ 'ers' %}{{ value | length }}{% endif %}{% endfor %}: {exists: true}",
+    ] {
+        assert!(rendered(text).contains("/1:"), "{text}: {}", rendered(text));
+    }
 }

@@ -178,7 +178,8 @@ fn build_manifest(
 ) -> Result<(NodeManifest, Expected), PrepareError> {
     let host = node.name().as_str();
     let fleet = shared.fleets.fleet(generation).map_err(PrepareError::Book)?;
-    let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
+    let variables = shared.fleets.variables(generation.blob, &fleet, known);
+    let context = variables.of_host(host, variables.role_of(host)).map_err(|f| faults(vec![f]))?;
     let rendered = fleet::expected_files(&fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
     Ok((manifest, rendered))

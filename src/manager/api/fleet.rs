@@ -3,14 +3,16 @@
 use super::super::{ManagerContext, blobs};
 use super::read::node_view;
 use super::{operator, propose};
-use crate::fleet;
+use crate::fleet::FleetCache;
 use axum::Json;
 use axum::extract::{Query, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::AppliedView;
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Raw};
 use remoor_config::Fleet;
-use remoor_model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, count_noun};
+use remoor_model::{
+    Applied, ClusterContext, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, Sha256, count_noun,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +52,8 @@ pub async fn apply(
     let by = operator(&shared, &caller)?;
     let known = shared.render_context();
     let inventory = shared.inventory();
-    let checked = tokio::task::spawn_blocking(move || check(&body, &known)).await;
+    let fleets = shared.clone();
+    let checked = tokio::task::spawn_blocking(move || check(&fleets.fleets, &body, &known)).await;
     let (loaded, summary, bytes) = checked.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))??;
     let orphans: Vec<&str> = orphans(&inventory, &summary).collect();
     if !orphans.is_empty() && !query.orphans {
@@ -58,7 +61,8 @@ pub async fn apply(
     }
     let blob = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = shared.inventory().current;
-    let applied = propose(&shared, &by, Command::Generation { blob, summary: Box::new(summary) }).await?;
+    let applied =
+        propose(&shared, &by, Command::Generation { blob, summary: Box::new(FleetSummary::clone(&summary)) }).await?;
     let Applied::Generation(seq) = applied else {
         return Err(ApiFailure::new(Code::Internal, "unexpected result of the entry"));
     };
@@ -73,9 +77,9 @@ pub async fn apply(
     }))
 }
 
-type Checked = (Fleet, remoor_model::FleetSummary, Vec<u8>);
+type Checked = (Arc<Fleet>, Arc<FleetSummary>, Vec<u8>);
 
-fn check(body: &[u8], known: &fleet::ClusterContext) -> Result<Checked, ApiFailure> {
+fn check(fleets: &FleetCache, body: &[u8], known: &ClusterContext) -> Result<Checked, ApiFailure> {
     let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
         ApiFailure::new(Code::BadRequest, format!("the body is not a set of files: {e}")).next("remoor apply DIR")
     })?;
@@ -84,9 +88,8 @@ fn check(body: &[u8], known: &fleet::ClusterContext) -> Result<Checked, ApiFailu
         let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
         ApiFailure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
     };
-    let loaded = Fleet::from_files(&files).map_err(invalid)?;
-    let summary = fleet::summary(&loaded, known).map_err(invalid)?;
     let bytes = rmp_serde::to_vec_named(&files).map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))?;
+    let (loaded, summary) = fleets.summarize(Sha256::digest(&bytes), &files, known).map_err(invalid)?;
     Ok((loaded, summary, bytes))
 }
 

@@ -6,7 +6,7 @@ use crate::hosts::InventoryNames;
 use crate::plan::{SourcePlace, TaskCondition};
 use crate::schedule::{HostOrder, PlayKeys, Portion};
 use crate::yaml::{SpannedData, SpannedNode};
-use crate::{expr, var_map};
+use crate::{SharedVar, expr, var_map};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -245,7 +245,8 @@ impl Compiler<'_> {
             value.as_array().map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>())
         };
         let mut out = InventoryNames::default();
-        for (group, hosts) in self.host.vars.get("groups").and_then(Value::as_object).into_iter().flatten() {
+        let groups = self.options.shared.get("groups").map(SharedVar::json).or_else(|| self.host.vars.get("groups"));
+        for (group, hosts) in groups.and_then(Value::as_object).into_iter().flatten() {
             out.groups.extend(list(hosts).map(|hosts| (group.clone(), hosts)));
         }
         out.hosts = out.groups.remove("all").unwrap_or_default();
