@@ -90,7 +90,7 @@ impl PeerBook {
     }
 
     /// Whether the managers have reported everything that gossip shows of a member: its key, its
-    /// address, and the generation that it uses. `known` is the generation of this node's manifest.
+    /// address, and the generation that it uses. `known` is the newest generation that they named.
     pub fn is_reported(
         &self,
         name: &NodeName,

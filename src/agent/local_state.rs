@@ -251,7 +251,7 @@ impl AgentState {
         let state = self.state();
         let (peers, managers) = (state.peers.clone(), self.managers.borrow().clone());
         let (gossip, ca) = (*self.gossip.borrow(), *self.ca.borrow());
-        PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip, ca }
+        PeersReply { peers, managers, epoch: self.epoch(), gossip, ca, ..PeersReply::default() }
     }
 
     /// Id and key, in hex, of a node that managers named.

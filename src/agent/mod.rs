@@ -10,6 +10,7 @@ mod examination;
 mod leave;
 mod local_state;
 mod metrics;
+mod question;
 mod record;
 mod schedule;
 mod task;

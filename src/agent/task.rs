@@ -4,24 +4,22 @@ use super::book::{KeyBook, PeerBook};
 use super::examination::{AgentExamination, Examiner};
 use super::local_state::{AgentState, Departure, ExaminationSummary};
 use super::now;
+use super::question::{HeardState, ManagersAnswer, ManagersQuestion};
 use super::record::RecordKeeper;
 use super::schedule::ExaminationSchedule;
 use remoor_cluster::gossip::{Gossip, GossipTiming, Member, MemberEvent, RejoinLoop};
 use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
-use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::tls::ClientTls;
-use remoor_cluster::rpc::wire::Code;
 use remoor_host::disk::{CLOSED, FENCE, LEFT, StoredFile, atomic_write, read_or_rename_damaged};
 use remoor_host::files;
-use remoor_model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, failure_hash, report_renewal_ms};
+use remoor_model::{CheckSummary, GenerationSeq, NodeName, Report, Wall, failure_hash, report_renewal_ms};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of the requests to managers until the first manifest is received.
 const FIRST: Duration = Duration::from_secs(2);
 /// The interval afterwards, while gossip shows something that no manager has reported, or no
@@ -55,6 +53,11 @@ pub struct AgentTask {
     record: RecordKeeper,
     peers: PeerBook,
     known: Option<ManifestReply>,
+    heard: HeardState,
+    /// When a manager last named a newer generation.
+    newest_since: Option<tokio::time::Instant>,
+    /// Questions to the managers so far.
+    asked: u64,
     report: Report,
     /// When the report was last signed and gossiped.
     published_at: tokio::time::Instant,
@@ -65,16 +68,6 @@ pub struct AgentTask {
     rejoin_ms: u64,
     examiner: Arc<Mutex<Examiner>>,
     file_events: mpsc::UnboundedReceiver<files::FileEvent>,
-}
-
-/// The result of asking the managers.
-struct ManagersAnswer {
-    /// The manager that answered, or why none did; None: no manager is known.
-    by: Option<Result<NodeName, String>>,
-    peers: Option<PeersReply>,
-    manifest: Option<ManifestReply>,
-    /// A manager reports that this node was removed, or left.
-    removed: Option<Departure>,
 }
 
 impl AgentTask {
@@ -105,6 +98,9 @@ impl AgentTask {
             most_peers: 0,
             peers_lost_since: None,
             rejoin_ms: 0,
+            heard: HeardState::default(),
+            newest_since: None,
+            asked: 0,
             examiner: Arc::new(Mutex::new(Examiner::new(stirred))),
             file_events,
         }
@@ -166,11 +162,10 @@ impl AgentTask {
                 () = tokio::time::sleep_until(ask_at), if !asking => {
                     asking = true;
                     runs = self.runs();
-                    let (tls, managers, tx) = (self.config.tls.clone(), self.managers(), news_tx.clone());
-                    let (own, epoch) = (self.config.own.clone(), self.config.own.epoch());
-                    let named = self.peers.managers.len();
+                    let (own, tls, tx) = (self.config.own.clone(), self.config.tls.clone(), news_tx.clone());
+                    let question = self.question();
                     tokio::spawn(async move {
-                        let _ = tx.send(ask(&own, &tls, &managers, named, epoch).await).await;
+                        let _ = tx.send(question.ask(&own, &tls).await).await;
                     });
                 }
                 parted = self.config.own.until_parting() => return self.stop_after_departure(parted, shutdown).await,
@@ -197,7 +192,7 @@ impl AgentTask {
                     asked_at = tokio::time::Instant::now();
                     ask_at = asked_at + match () {
                         () if self.known.is_none() => FIRST,
-                        () if answered && self.is_all_reported() => QUIET,
+                        () if answered && self.is_all_reported() && !self.awaits_generation() => QUIET,
                         () => REFRESH,
                     };
                 }
@@ -211,7 +206,7 @@ impl AgentTask {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 *name != self.config.name
-                    && !self.peers.is_reported(name, *addr, *signed, report.generation, self.generation())
+                    && !self.peers.is_reported(name, *addr, *signed, report.generation, self.newest_generation())
             }
             MemberEvent::Gone { name, .. } => self.peers.managers.iter().any(|m| m.name == *name),
             _ => false,
@@ -223,7 +218,7 @@ impl AgentTask {
     fn is_all_reported(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name
-                || self.peers.is_reported(&m.name, m.addr, m.signed, m.report.generation, self.generation())
+                || self.peers.is_reported(&m.name, m.addr, m.signed, m.report.generation, self.newest_generation())
         };
         !self.config.own.manages() && self.gossip.members().iter().all(told)
     }
@@ -237,6 +232,23 @@ impl AgentTask {
 
     fn generation(&self) -> GenerationSeq {
         self.known.as_ref().map(|k| k.manifest.generation).unwrap_or_default()
+    }
+
+    /// The newest generation that a manager named. In a partial rollout this node's own one is older,
+    /// for as long as the rollout is partial.
+    fn newest_generation(&self) -> GenerationSeq {
+        self.generation().max(self.heard.newest)
+    }
+
+    /// Whether this node may soon get a generation that a manager named a short time ago.
+    fn awaits_generation(&self) -> bool {
+        self.generation() < self.heard.newest && self.newest_since.is_some_and(|since| since.elapsed() < QUIET)
+    }
+
+    fn question(&mut self) -> ManagersQuestion {
+        self.asked += 1;
+        let (own, named) = (&self.config.own, self.peers.managers.len());
+        ManagersQuestion::new(own.id().id, self.asked, self.managers(), named, own.epoch(), self.heard.clone())
     }
 
     fn spread(&self) -> Duration {
@@ -325,6 +337,9 @@ impl AgentTask {
     /// Returns true if the manifest changed.
     async fn news(&mut self, peers: Option<PeersReply>, manifest: Option<ManifestReply>) -> bool {
         if let Some(reply) = &peers {
+            if self.heard.learn(reply) {
+                self.newest_since = Some(tokio::time::Instant::now());
+            }
             self.config.own.forget(&reply.removed);
             if self.config.keys.remove(reply.removed.iter()) {
                 self.gossip.recheck().await;
@@ -332,7 +347,7 @@ impl AgentTask {
             self.config.own.set_gossip_index(reply.gossip);
             self.config.own.set_ca_index(reply.ca);
         }
-        if let Some(reply) = peers
+        if let Some(reply) = peers.filter(|reply| !reply.unchanged)
             && (reply.peers != self.peers.peers || reply.managers != self.peers.managers)
         {
             if let Err(error) = self.peers.update(reply.peers, reply.managers) {
@@ -413,52 +428,4 @@ fn chance() -> u16 {
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice);
     u16::from_le_bytes(dice)
-}
-
-/// Asks one manager after the other until one answers that still is a manager. A manager of an
-/// older epoch than this node's is skipped. The first `named` entries were named by managers. The
-/// others are known by their certificates only, which a demoted manager keeps.
-async fn ask(own: &AgentState, tls: &ClientTls, managers: &[PeerInfo], named: usize, epoch: Epoch) -> ManagersAnswer {
-    let (mut why, mut told) = (None, None);
-    for (at, manager) in managers.iter().enumerate() {
-        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).with_timeout(ASK_TIMEOUT);
-        match client.get::<PeersReply>("/agent/v1/peers").await {
-            Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < epoch => {
-                let (name, theirs) = (&manager.name, peers.epoch);
-                why.get_or_insert(Err(format!("{name} has epoch {theirs}, this node has epoch {epoch}")));
-            }
-            Ok(peers) => {
-                let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
-                if matches!(&manifest, Err(error) if error.code() == Some("not-found")) {
-                    // A former manager: its list is used if no manager answers.
-                    told.get_or_insert(peers);
-                    why.get_or_insert(Err(format!("{} is no longer a manager", manager.name)));
-                    continue;
-                }
-                let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
-                return ManagersAnswer {
-                    by: Some(Ok(manager.name.clone())),
-                    peers: Some(peers),
-                    manifest,
-                    removed: None,
-                };
-            }
-            // Only a manager of this cluster is trusted, and the TLS connection proves its
-            // identity.
-            Err(ApiError::Status { code, message, details, .. })
-                if code == Code::NodeRemoved.as_str() && at < named =>
-            {
-                let removed = Some(Departure { why: message, left: details["left"] == true });
-                return ManagersAnswer { by: None, peers: None, manifest: None, removed };
-            }
-            Err(error) => {
-                if error.code() == Some(Code::CredentialExpired.as_str()) {
-                    own.count_rejection();
-                }
-                tracing::debug!(manager = %manager.name, %error, "a manager does not answer");
-                why.get_or_insert(Err(format!("{}: {error}", manager.name)));
-            }
-        }
-    }
-    ManagersAnswer { by: why, peers: told, manifest: None, removed: None }
 }

@@ -75,6 +75,7 @@ pub struct ManagerContext {
     pub started: Instant,
     pub observed: Observations,
     pub published: Publications,
+    pub peer_lists: super::api::PeerListCache,
     /// Every `ansible_host` of the applied fleet's inventory.
     ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
 }
@@ -97,6 +98,7 @@ impl ManagerContext {
             started: Instant::now(),
             observed: Observations::new(s.counts),
             published: Publications::new(),
+            peer_lists: super::api::PeerListCache::default(),
             ansible_hosts: Mutex::default(),
         }
     }

@@ -7,7 +7,7 @@ use super::waiting_networks::WaitingNetworks;
 use super::{Actor, check_node_key, manager, member, not_removed, pending, propose, tokens};
 use axum::extract::{FromRequest, Path, Request, State};
 use remoor_cluster::raft::{CLAIM, RaftError, RaftStatus};
-use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
+use remoor_cluster::rpc::agent::ManifestReply;
 use remoor_cluster::rpc::ca::{self, Validity};
 use remoor_cluster::rpc::caller::{Caller, PeerAddr};
 use remoor_cluster::rpc::dial_back;
@@ -231,18 +231,6 @@ pub async fn manifest(
         check_interval_ms: shared.inventory().limits().check_interval_ms,
         rejoin_ms: shared.inventory().limits().rejoin_ms,
     }))
-}
-
-pub async fn peers(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<axum::Json<PeersReply>, ApiFailure> {
-    member(&shared, &caller)?;
-    let inventory = shared.inventory();
-    let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
-    let (managers, removed) = (managers_of(&inventory), inventory.removed_names().cloned().collect());
-    let (gossip, ca) = (inventory.gossip.changed, inventory.authority.changed);
-    Ok(axum::Json(PeersReply { peers, managers, removed, epoch: inventory.epoch, gossip, ca }))
 }
 
 /// The managers, for nodes that ask, join or become managers. Includes managers that are to leave,

@@ -17,6 +17,7 @@ mod leave;
 mod member;
 mod operators;
 mod order;
+mod peer_list;
 mod pending;
 mod plan;
 mod position;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 
 pub use backup::routes as backups;
 pub use member::{CaKeysReply, JoinConfig, JoinService, SshKeyReply, managers_of};
+pub use peer_list::PeerListCache;
 pub use read::metrics_text as metrics;
 
 /// All routes of a manager; `desk` admits machines.
@@ -95,7 +97,7 @@ pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
         .route(super::authority::CA_KEYS_PATH, get(member::ca).post(member::keep_ca))
         .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
-        .route("/agent/v1/peers", get(member::peers))
+        .route("/agent/v1/peers", get(peer_list::peers))
         .route(remoor_cluster::rpc::leave::LEAVE_PATH, post(leave::leave).layer(wire::small_body()))
         .route(CA_PATH, post(keys::trusted_cas).layer(wire::small_body()))
         .with_state(shared.clone());

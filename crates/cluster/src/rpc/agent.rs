@@ -2,7 +2,7 @@
 
 use super::join::PeerInfo;
 use super::token::Secret;
-use remoor_model::{Epoch, Instance, NodeManifest, NodeName};
+use remoor_model::{Epoch, GenerationSeq, Instance, NodeManifest, NodeName};
 use serde::{Deserialize, Serialize};
 
 /// Answer of `/agent/v1/manifest`.
@@ -18,8 +18,16 @@ pub struct ManifestReply {
     pub rejoin_ms: u64,
 }
 
+/// Query of `/agent/v1/peers`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PeersQuery {
+    /// The hash of the lists that the caller has; empty if it has none.
+    #[serde(default)]
+    pub have: String,
+}
+
 /// Answer of `/agent/v1/peers`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PeersReply {
     pub peers: Vec<PeerInfo>,
     pub managers: Vec<PeerInfo>,
@@ -38,6 +46,18 @@ pub struct PeersReply {
     /// `init`.
     #[serde(default)]
     pub ca: u64,
+    /// Hash of `peers`, `managers` and `removed`; empty from older managers.
+    #[serde(default)]
+    pub lists: String,
+    /// The caller has these lists. They are left out.
+    #[serde(default)]
+    pub unchanged: bool,
+    /// Index of the last entry that the answering manager has applied; 0 from older managers.
+    #[serde(default)]
+    pub applied: u64,
+    /// The newest generation that the answering manager knows; 0 from older managers.
+    #[serde(default)]
+    pub newest: GenerationSeq,
 }
 
 /// The path at which every node tells other nodes which start of its daemon answers.

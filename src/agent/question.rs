@@ -1,0 +1,240 @@
+//! The question of an agent to the managers: who the peers are, and what is examined here.
+
+use super::local_state::{AgentState, Departure};
+use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::join::PeerInfo;
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::wire::Code;
+use remoor_model::{Epoch, GenerationSeq, NodeId, NodeName};
+use std::time::Duration;
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The last answer of a manager, as far as the next question depends on it.
+#[derive(Debug, Clone, Default)]
+pub struct HeardState {
+    epoch: Epoch,
+    /// Index of the last entry that the manager had applied.
+    applied: u64,
+    /// Hash of its lists.
+    lists: String,
+    /// The newest generation that a manager of this epoch named.
+    pub newest: GenerationSeq,
+}
+
+impl HeardState {
+    /// Records an answer. Returns true if it names a newer generation.
+    pub fn learn(&mut self, reply: &PeersReply) -> bool {
+        let before = self.newest;
+        let newest = if reply.epoch == self.epoch { before.max(reply.newest) } else { reply.newest };
+        *self = Self { epoch: reply.epoch, applied: reply.applied, lists: reply.lists.clone(), newest };
+        self.newest > before
+    }
+
+    /// Whether a manager of the same epoch has applied less than another one that answered before.
+    fn is_ahead_of(&self, reply: &PeersReply) -> bool {
+        reply.epoch == self.epoch && reply.applied != 0 && reply.applied < self.applied
+    }
+}
+
+/// A question to the managers.
+pub struct ManagersQuestion {
+    managers: Vec<PeerInfo>,
+    /// So many of `managers` were named by managers. The others are known by their certificates
+    /// only, which a demoted manager keeps.
+    named: usize,
+    /// The epoch of this node. A manager of an older one is skipped.
+    epoch: Epoch,
+    heard: HeardState,
+}
+
+/// The result of asking the managers.
+#[derive(Default)]
+pub struct ManagersAnswer {
+    /// The manager that answered, or why none did; None: no manager is known.
+    pub by: Option<Result<NodeName, String>>,
+    pub peers: Option<PeersReply>,
+    pub manifest: Option<ManifestReply>,
+    /// A manager reports that this node was removed, or left.
+    pub removed: Option<Departure>,
+}
+
+impl ManagersQuestion {
+    /// The question number `turn` of the node `own`. The nodes begin with different managers, and
+    /// each question begins with another one: so the managers share the work, and no node depends on
+    /// one that has fallen behind.
+    pub fn new(
+        own: NodeId,
+        turn: u64,
+        mut managers: Vec<PeerInfo>,
+        named: usize,
+        epoch: Epoch,
+        heard: HeardState,
+    ) -> Self {
+        let named = named.min(managers.len());
+        if let Some(first) = own.0.wrapping_add(turn).checked_rem(named as u64) {
+            managers[..named].rotate_left(first as usize);
+        }
+        Self { managers, named, epoch, heard }
+    }
+
+    /// Asks one manager after the other until one answers that still is a manager. One that has
+    /// applied less than another one before is used only if no other answers: after a restore, all
+    /// have.
+    pub async fn ask(&self, own: &AgentState, tls: &ClientTls) -> ManagersAnswer {
+        match self.ask_each(own, tls, Lag::Refused).await {
+            Err(_behind) => self.ask_each(own, tls, Lag::Accepted).await.unwrap_or_default(),
+            Ok(answer) => answer,
+        }
+    }
+
+    /// Err: a manager that has fallen behind is the only one that answers.
+    async fn ask_each(&self, own: &AgentState, tls: &ClientTls, lag: Lag) -> Result<ManagersAnswer, ()> {
+        let (mut why, mut told, mut behind) = (None, None, false);
+        for (at, manager) in self.managers.iter().enumerate() {
+            let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).with_timeout(ASK_TIMEOUT);
+            match client.get::<PeersReply>(&format!("/agent/v1/peers?have={}", self.heard.lists)).await {
+                Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < self.epoch => {
+                    let (name, theirs, epoch) = (&manager.name, peers.epoch, self.epoch);
+                    why.get_or_insert(Err(format!("{name} has epoch {theirs}, this node has epoch {epoch}")));
+                }
+                Ok(peers) if lag == Lag::Refused && self.heard.is_ahead_of(&peers) => behind = true,
+                Ok(peers) => {
+                    let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
+                    if matches!(&manifest, Err(error) if error.code() == Some("not-found")) {
+                        // A former manager: its list is used if no manager answers.
+                        told.get_or_insert(peers);
+                        why.get_or_insert(Err(format!("{} is no longer a manager", manager.name)));
+                        continue;
+                    }
+                    let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
+                    let (by, peers) = (Some(Ok(manager.name.clone())), Some(peers));
+                    return Ok(ManagersAnswer { by, peers, manifest, removed: None });
+                }
+                // Only a manager of this cluster is trusted, and the TLS connection proves its
+                // identity.
+                Err(ApiError::Status { code, message, details, .. })
+                    if code == Code::NodeRemoved.as_str() && at < self.named =>
+                {
+                    let removed = Some(Departure { why: message, left: details["left"] == true });
+                    return Ok(ManagersAnswer { removed, ..ManagersAnswer::default() });
+                }
+                Err(error) => {
+                    if error.code() == Some(Code::CredentialExpired.as_str()) {
+                        own.count_rejection();
+                    }
+                    tracing::debug!(manager = %manager.name, %error, "a manager does not answer");
+                    why.get_or_insert(Err(format!("{}: {error}", manager.name)));
+                }
+            }
+        }
+        if behind { Err(()) } else { Ok(ManagersAnswer { by: why, peers: told, manifest: None, removed: None }) }
+    }
+}
+
+/// What is done with a manager that has applied less than another one before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lag {
+    Refused,
+    Accepted,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::local_state::tests::sample_state;
+    use super::*;
+    use axum::extract::{RawQuery, State};
+    use axum::{Json, Router, routing::get};
+    use remoor_cluster::rpc::ca::{ClusterCa, Validity};
+    use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
+    use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
+    use remoor_cluster::rpc::tls::ServerTls;
+    use remoor_model::{ClusterId, NodeManifest};
+    use std::sync::{Arc, Mutex};
+
+    fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
+        let key = NodeKey::generate().unwrap();
+        let csr = key.csr_pem().unwrap();
+        let cert_pem = ca.issue_node(NodeId(node), &"n".into(), Epoch(1), &csr, Validity::days_from_now(1)).unwrap();
+        let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
+        TlsIdentity { cluster, ca_pem, cert_pem, key_pem: key.to_pem().unwrap() }
+    }
+
+    type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// A manager that has applied `applied` entries and notes the questions.
+    async fn manager(ca: &ClusterCa, id: u64, applied: u64, asked: &Asked) -> PeerInfo {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let api_addr = listener.local_addr().unwrap().to_string();
+        let peers = async move |State(asked): State<Asked>, RawQuery(query): RawQuery| {
+            asked.lock().unwrap().push(format!("m{id} {}", query.unwrap_or_default()));
+            Json(PeersReply { epoch: Epoch(1), applied, lists: "l1".to_owned(), ..PeersReply::default() })
+        };
+        let manifest = async || {
+            let manifest = NodeManifest { group: "web".into(), ..NodeManifest::default() };
+            Json(ManifestReply { manifest, digest_key: String::new(), check_interval_ms: 1, rejoin_ms: 1 })
+        };
+        let router = Router::new().route("/agent/v1/peers", get(peers)).route("/agent/v1/manifest", get(manifest));
+        let (tls, router) = (ServerTls::new(&identity(ca, id)).unwrap(), router.with_state(asked.clone()));
+        tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
+        let name = NodeName(format!("m{id}"));
+        PeerInfo { name, id: NodeId(id), gossip_addr: String::new(), api_addr, public_key: String::new() }
+    }
+
+    #[tokio::test]
+    async fn nodes_and_questions_take_turns_with_the_managers() {
+        let ca = ClusterCa::create(&ClusterId::from("c1")).unwrap();
+        let asked = Asked::default();
+        let mut managers = Vec::new();
+        for id in 1..=3 {
+            managers.push(manager(&ca, id, 5, &asked).await);
+        }
+        let (own, tls) = (sample_state(), ClientTls::member(&identity(&ca, 9)).unwrap());
+        for node in 0..3 {
+            for turn in 0..2 {
+                let heard = HeardState::default();
+                let question = ManagersQuestion::new(NodeId(node), turn, managers.clone(), 3, Epoch(1), heard);
+                assert!(question.ask(&own, &tls).await.manifest.is_some());
+            }
+        }
+        let mut by_manager = asked.lock().unwrap().clone();
+        by_manager.sort();
+        assert_eq!(by_manager, ["m1 have=", "m1 have=", "m2 have=", "m2 have=", "m3 have=", "m3 have="]);
+    }
+
+    #[tokio::test]
+    async fn a_manager_that_fell_behind_is_used_only_if_no_other_answers() {
+        let ca = ClusterCa::create(&ClusterId::from("c1")).unwrap();
+        let asked = Asked::default();
+        let managers = vec![manager(&ca, 1, 5, &asked).await, manager(&ca, 2, 9, &asked).await];
+        let (own, tls) = (sample_state(), ClientTls::member(&identity(&ca, 9)).unwrap());
+        let mut heard = HeardState::default();
+        let by = async |managers: &[PeerInfo], heard: &mut HeardState| {
+            // The first of the two is asked first.
+            let question =
+                ManagersQuestion::new(NodeId(2), 0, managers.to_vec(), managers.len(), Epoch(1), heard.clone());
+            let answer = question.ask(&own, &tls).await;
+            heard.learn(&answer.peers.unwrap());
+            answer.by.unwrap().unwrap().to_string()
+        };
+        assert_eq!(by(&managers, &mut heard).await, "m1");
+        assert_eq!(by(&managers[1..], &mut heard).await, "m2");
+        assert_eq!(by(&managers, &mut heard).await, "m2", "m1 has applied less");
+        assert_eq!(by(&managers[..1], &mut heard).await, "m1", "no other is left");
+        assert_eq!(asked.lock().unwrap().last().unwrap(), "m1 have=l1", "the lists that the node has");
+    }
+
+    #[test]
+    fn the_newest_generation_is_that_of_this_epoch() {
+        let mut heard = HeardState::default();
+        let mut learn = |epoch, newest| {
+            let newer =
+                heard.learn(&PeersReply { epoch: Epoch(epoch), newest: GenerationSeq(newest), ..Default::default() });
+            (newer, heard.newest.0)
+        };
+        assert_eq!(learn(1, 5), (true, 5));
+        assert_eq!(learn(1, 4), (false, 5), "a manager that is behind");
+        assert_eq!(learn(2, 3), (false, 3), "the cluster was rebuilt from a backup");
+    }
+}

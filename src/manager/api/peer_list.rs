@@ -1,0 +1,106 @@
+//! The peers and managers for an agent that asks. The lists are made once for each applied state, and
+//! sent only to an agent that has others.
+
+use super::super::ManagerContext;
+use super::member;
+use axum::extract::{Query, State};
+use remoor_cluster::rpc::agent::{PeersQuery, PeersReply};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::join::PeerInfo;
+use remoor_cluster::rpc::wire::ApiFailure;
+use remoor_model::{Epoch, Inventory, NodeName, Sha256};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The lists of one applied state.
+#[derive(Debug, Default, Clone)]
+struct PeerLists {
+    peers: Vec<PeerInfo>,
+    managers: Vec<PeerInfo>,
+    removed: Vec<NodeName>,
+    hash: String,
+}
+
+impl PeerLists {
+    fn new(inventory: &Inventory) -> Self {
+        let peers: Vec<_> = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
+        let managers = member::managers_of(inventory);
+        let removed: Vec<_> = inventory.removed_names().cloned().collect();
+        let bytes = serde_json::to_vec(&(&peers, &managers, &removed)).unwrap_or_default();
+        Self { peers, managers, removed, hash: Sha256::digest(&bytes).to_string() }
+    }
+}
+
+/// The state of which the lists were last made, and the lists.
+type Made = ((Epoch, u64), Arc<PeerLists>);
+
+/// The lists of the latest applied state that was asked for.
+#[derive(Debug, Default)]
+pub struct PeerListCache(Mutex<Option<Made>>);
+
+impl PeerListCache {
+    fn lists(&self, inventory: &Inventory) -> Arc<PeerLists> {
+        let state = (inventory.epoch, inventory.applied);
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*made {
+            Some((of, lists)) if *of == state => lists.clone(),
+            _ => made.insert((state, Arc::new(PeerLists::new(inventory)))).1.clone(),
+        }
+    }
+
+    fn answer(&self, inventory: &Inventory, query: &PeersQuery) -> PeersReply {
+        let lists = self.lists(inventory);
+        let unchanged = query.have == lists.hash;
+        let PeerLists { peers, managers, removed, .. } =
+            if unchanged { PeerLists::default() } else { PeerLists::clone(&lists) };
+        PeersReply {
+            peers,
+            managers,
+            removed,
+            epoch: inventory.epoch,
+            gossip: inventory.gossip.changed,
+            ca: inventory.authority.changed,
+            lists: lists.hash.clone(),
+            unchanged,
+            applied: inventory.applied,
+            newest: inventory.current,
+        }
+    }
+}
+
+/// The peers of the caller's node, unless it has them.
+pub async fn peers(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+    Query(query): Query<PeersQuery>,
+) -> Result<axum::Json<PeersReply>, ApiFailure> {
+    super::member(&shared, &caller)?;
+    Ok(axum::Json(shared.peer_lists.answer(&shared.inventory(), &query)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remoor_model::sample;
+
+    #[test]
+    fn lists_are_sent_once_and_again_after_a_change() {
+        let cache = PeerListCache::default();
+        let mut inventory = sample::fleet(1, 1);
+        let ask = |inventory: &Inventory, have: &str| cache.answer(inventory, &PeersQuery { have: have.to_owned() });
+        let first = ask(&inventory, "");
+        assert_eq!((first.unchanged, first.peers.len()), (false, inventory.nodes.len()));
+        // An entry that concerns no peer.
+        inventory.applied += 1;
+        let second = ask(&inventory, &first.lists);
+        assert_eq!((second.unchanged, second.peers.len(), second.managers.len()), (true, 0, 0));
+        assert_eq!((second.applied, &second.lists), (inventory.applied, &first.lists));
+        let (id, node) = inventory.nodes.iter().next().map(|(id, node)| (*id, node.clone())).expect("a node");
+        let mut moved = remoor_model::Node::clone(&node);
+        moved.spec.gossip = "10.9.9.9:7946".to_owned();
+        inventory.nodes.insert(id, Arc::new(moved));
+        inventory.applied += 1;
+        let third = ask(&inventory, &first.lists);
+        assert!(!third.unchanged && third.peers.iter().any(|peer| peer.gossip_addr == "10.9.9.9:7946"));
+        assert!(!ask(&inventory, "of an older manager").unchanged);
+    }
+}
