@@ -1,7 +1,8 @@
 //! The speed of the engine's decisions: 1000 nodes lose the network together, and all come back
 //! drifted within one minute, once with a breaker that never trips, once with the default one,
 //! which trips and is resumed by an operator. Time is simulated; the bench measures the time inside
-//! `Manager::step`. `cargo bench --bench engine`.
+//! `ManagerEngine::step`, and that of a reader who asks for the views of all nodes.
+//! `cargo bench --bench engine`.
 
 mod figures;
 
@@ -18,6 +19,8 @@ const SECOND: u64 = 1_000;
 const LOST_S: u64 = 30;
 const BACK_S: u64 = LOST_S + 75;
 const RESUMED_S: u64 = BACK_S + 300;
+/// How often somebody reads the views of all nodes.
+const READ_EVERY_S: u64 = 10;
 /// Far more than the default budgets need.
 const PATIENCE_S: u64 = 3_600;
 const COMMAND: &str = "cargo bench --bench engine";
@@ -32,6 +35,8 @@ struct Fleet {
     good: NodeDigest,
     bad: NodeDigest,
     steps: Vec<Duration>,
+    /// The times in which the views of all nodes were made.
+    views: Vec<Duration>,
     busy_max: usize,
     /// The maximum of one group at once.
     group_max: usize,
@@ -85,6 +90,7 @@ impl Fleet {
             good: digest(b"good"),
             bad: digest(b"bad"),
             steps: Vec::new(),
+            views: Vec::new(),
             busy_max: 0,
             group_max: 0,
             broken: 0,
@@ -151,6 +157,15 @@ impl Fleet {
                 Action::Notify { .. } => {}
             }
         }
+    }
+
+    /// Makes the views of all nodes, as the API does for `status`.
+    fn read(&mut self) {
+        let (began, now, wall) = (Instant::now(), Now(self.now), Wall(EPOCH + self.now));
+        for node in self.inventory.nodes.values() {
+            std::hint::black_box(self.engine.conditions(now, wall, &self.inventory, node));
+        }
+        self.views.push(began.elapsed());
     }
 
     fn evidence(&self, node: NodeId) -> Evidence {
@@ -278,6 +293,9 @@ fn run(title: &str, limits: Limits, breaks: bool) -> Run {
         }
         seconds += 1;
         fleet.step(EngineEvent::Tick);
+        if seconds % READ_EVERY_S == 0 {
+            fleet.read();
+        }
         fleet.run_to(seconds * SECOND);
     }
     let total: Duration = fleet.steps.iter().sum();
@@ -295,6 +313,12 @@ fn run(title: &str, limits: Limits, breaks: bool) -> Run {
     println!(
         "  at most {} of {fleet_max} at once, {} of a group; over after {seconds} simulated s",
         fleet.busy_max, fleet.group_max
+    );
+    let (read, reads) = (fleet.views.iter().sum::<Duration>(), fleet.views.len().max(1) as u32);
+    println!(
+        "  the views of all nodes: mean {:?}, longest {:?}",
+        read / reads,
+        fleet.views.iter().max().unwrap_or(&read)
     );
     if let Some(jobs) = opened {
         println!("  the breaker was open until second {RESUMED_S}; {jobs} re-setups had begun by then");

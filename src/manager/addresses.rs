@@ -49,9 +49,9 @@ pub fn follow(shared: &ManagerContext) {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
     let managers = inventory.nodes.values().filter_map(|node| {
-        let entered = node.spec.api.as_str();
+        let (raft, entered) = (node.raft?, node.spec.api.as_str());
         let signed = shared.observed.signed_address(node.name()).map(|addr| addr.ip());
-        Some(KnownManager { node: node.id, raft: node.raft?, api: entered, signed })
+        Some(KnownManager { node: node.id, raft, api: entered, signed })
     });
     shared.peers.redirect(whereabouts(&managers.collect::<Vec<_>>(), &status));
 }

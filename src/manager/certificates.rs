@@ -57,7 +57,7 @@ impl ManagerContext {
         self.observed.certificates.send_notices(
             &self.inventory(),
             self.identity.node,
-            self.published.engine_snapshot().is_some(),
+            self.published.engine.leads(),
             &self.notices,
             now,
         );

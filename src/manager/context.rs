@@ -11,7 +11,7 @@ use remoor_cluster::raft::Raft;
 use remoor_cluster::rpc::view::StreamItem;
 use remoor_exec::ssh::Remote;
 use remoor_host::disk::BlobStore;
-use remoor_model::{ClusterContext, ClusterId, ClusterRole, Inventory, Job, JobVars, NodeId, NodeName, Phase};
+use remoor_model::{ClusterContext, ClusterId, ClusterRole, Inventory, Job, JobVars, NodeId, NodeName, Now, Phase};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,6 +110,11 @@ impl ManagerContext {
         let acked = self.raft.status().borrow().quorum_acked_ms;
         let heard_at = || self.observed.leader_heard_at();
         acked.or_else(|| Some(u64::try_from(heard_at()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// The monotonic time of this manager's engine.
+    pub fn now(&self) -> Now {
+        Now(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The applied state as it is now.

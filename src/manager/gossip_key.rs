@@ -76,7 +76,7 @@ impl Confirmations {
     pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
         // A leadership survives a lease that expires for a moment, and so must the waits of its
         // nodes.
-        let here = if shared.published.engine_snapshot().is_some() { here } else { &[] };
+        let here = if shared.published.engine.leads() { here } else { &[] };
         let start = |node: &Node| shared.observed.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());
     }

@@ -17,10 +17,10 @@ mod cleanup_verification;
 mod clocks;
 mod context;
 mod digest_summary;
-mod engine_snapshot;
 mod examination_limits;
 mod examine;
 pub mod gossip_key;
+mod leader_engine;
 mod manager_keys;
 pub mod members;
 mod messages;
@@ -51,7 +51,7 @@ use remoor_cluster::gossip::MemberEvent;
 use remoor_cluster::raft::{News, RaftStatus};
 use remoor_cluster::rpc::view::StreamItem;
 use remoor_engine::{EngineEvent, ManagerEngine};
-use remoor_model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
+use remoor_model::{GenerationSeq, Inventory, NodeName, Report, Wall};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,8 +67,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The loop of one manager. It ends at `shutdown`.
 pub struct ManagerTask {
     shared: Arc<ManagerContext>,
-    engine: Option<ManagerEngine>,
-    /// The leadership that `engine` was created for.
+    /// The leadership that the engine was created for.
     tenure: Leadership,
     performer: Performer,
     results: mpsc::UnboundedReceiver<EngineEvent>,
@@ -87,7 +86,6 @@ impl ManagerTask {
         let performer = Performer::new(shared.clone(), tx);
         Self {
             shared,
-            engine: None,
             tenure: Leadership::default(),
             performer,
             results,
@@ -139,16 +137,21 @@ impl ManagerTask {
                     self.roles();
                     self.sweep.tick(&self.shared);
                     self.clocks.tick(&self.shared);
-                    self.scout.tick(&self.shared, &self.members, self.engine.is_some());
+                    self.scout.tick(&self.shared, &self.members, self.leads());
                 }
             }
         }
         self.performer.stop_all();
     }
 
+    /// Whether this manager has the engine of a leader.
+    fn leads(&self) -> bool {
+        self.shared.published.engine.leads()
+    }
+
     fn roles(&mut self) {
-        if self.engine.is_some() {
-            self.performer.members_tick(self.now(), &self.members);
+        if self.leads() {
+            self.performer.members_tick(self.shared.now(), &self.members);
         }
     }
 
@@ -176,20 +179,20 @@ impl ManagerTask {
     /// everything that it runs.
     async fn leadership(&mut self) {
         let status = self.shared.raft.status().borrow().clone();
-        if self.engine.is_some() && !self.tenure.lasts(&status, Instant::now()) {
+        if self.leads() && !self.tenure.lasts(&status, Instant::now()) {
             tracing::info!(node = %self.shared.identity.name, "leadership ended");
-            self.engine = None;
+            self.shared.published.engine.set(None);
             self.performer.stop_all();
             self.performer.forget_roles();
-            self.shared.published.set_snapshot(None);
         }
-        if status.is_leader && self.engine.is_none() {
+        if status.is_leader && !self.leads() {
             if self.shared.raft.linearizable().await.is_err() {
                 return;
             }
             tracing::info!(node = %self.shared.identity.name, "leadership began");
             self.tenure = Leadership { term: status.term, lapsed: None };
-            self.engine = Some(ManagerEngine::new(self.shared.identity.name.clone(), self.now()));
+            let engine = ManagerEngine::new(self.shared.identity.name.clone(), self.shared.now());
+            self.shared.published.engine.set(Some(engine));
             self.shared.published.begin_record(wall());
             self.performer.forget_roles();
             for (name, report) in self.members.clone() {
@@ -273,15 +276,16 @@ impl ManagerTask {
     }
 
     fn step(&mut self, event: EngineEvent) {
-        let (now, wall) = (self.now(), self.shared.entry_time());
+        if !self.leads() {
+            return;
+        }
+        let (now, wall) = (self.shared.now(), self.shared.entry_time());
         let inventory = self.shared.inventory();
-        let Some(engine) = &mut self.engine else { return };
         let told = recorder::keep(&event);
-        let actions = engine.step(now, wall, &inventory, event);
+        let Some(actions) = self.shared.published.engine.step(now, wall, &inventory, event) else { return };
         if let Some(step) = recorder::step(wall, &inventory, told, &actions) {
             self.shared.published.record(step);
         }
-        self.shared.published.set_snapshot(Some(engine_snapshot::snapshot(engine, now, wall, &inventory)));
         for action in actions {
             self.performer.perform(action);
         }
@@ -298,10 +302,6 @@ impl ManagerTask {
                 self.shared.published.emit(StreamItem::Resync { index });
             }
         }
-    }
-
-    fn now(&self) -> Now {
-        Now(self.shared.started.elapsed().as_millis() as u64)
     }
 }
 

@@ -1,13 +1,13 @@
 //! What the loop of a manager publishes for the API to read.
 
-use super::engine_snapshot::EngineSnapshot;
+use super::leader_engine::LeaderEngine;
 use super::recorder::{RecordedStep, Recorder};
 use crate::telemetry::Registry;
 use remoor_cluster::rpc::view::StreamItem;
 use remoor_model::{NodeId, Wall};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 /// Items that a watcher may fall behind. One that falls further behind is told how many items it
 /// missed.
@@ -16,7 +16,8 @@ const STREAM_DEPTH: usize = 4_096;
 pub struct Publications {
     /// Counters of entries that were applied while this process ran.
     pub applied: Registry,
-    snapshot: watch::Sender<Option<Arc<EngineSnapshot>>>,
+    /// The engine, for the views of nodes.
+    pub engine: LeaderEngine,
     stream: broadcast::Sender<StreamItem>,
     recorder: Mutex<Recorder>,
     /// For each node, what its role change waits for. Filled only while this manager leads.
@@ -27,20 +28,11 @@ impl Publications {
     pub(super) fn new() -> Self {
         Self {
             applied: super::metrics::counters(),
-            snapshot: watch::channel(None).0,
+            engine: LeaderEngine::default(),
             stream: broadcast::channel(STREAM_DEPTH).0,
             recorder: Mutex::default(),
             role_waits: Mutex::default(),
         }
-    }
-
-    /// The engine's view of the nodes; None if this manager does not lead.
-    pub fn engine_snapshot(&self) -> Option<Arc<EngineSnapshot>> {
-        self.snapshot.borrow().clone()
-    }
-
-    pub(super) fn set_snapshot(&self, snapshot: Option<EngineSnapshot>) {
-        self.snapshot.send_replace(snapshot.map(Arc::new));
     }
 
     pub fn watch_stream(&self) -> broadcast::Receiver<StreamItem> {

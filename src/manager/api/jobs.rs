@@ -2,14 +2,14 @@
 //! job ask again and again.
 
 use super::super::blobs::AttemptLog;
-use super::super::{ManagerContext, reach};
+use super::super::{ManagerContext, reach, wall};
 use super::read::names;
 use super::{as_of, find_node, manager, operator};
 use axum::extract::{Path, Query, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{JobsView, QueuedView, StreamItem};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson};
-use remoor_model::{Attempt, AttemptId, Inventory, Job, JobState, NodeId};
+use remoor_model::{Attempt, AttemptId, Inventory, Job, JobState, Node, NodeId};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,11 +50,11 @@ pub async fn jobs(
         .map(|j| j.as_ref().clone())
         .collect();
     jobs.reverse();
-    let shown = shared.published.engine_snapshot();
-    let waits = |node: NodeId| {
-        let conditions = shown.as_ref().and_then(|s| s.get(&node)).map(|s| s.conditions.as_slice()).unwrap_or_default();
-        let told = conditions.iter().filter_map(|c| match c.is.as_str() {
-            "waiting" => Some(c.why.clone()),
+    let waits = |node: &Node| {
+        let shown = shared.published.engine.snapshot(shared.now(), wall(), &inventory, node);
+        let conditions = shown.map(|s| s.conditions).unwrap_or_default();
+        let told = conditions.into_iter().filter_map(|c| match c.is.as_str() {
+            "waiting" => Some(c.why),
             "blocked" => Some(format!("blocked: {}", c.why)),
             _ => None,
         });
@@ -62,7 +62,7 @@ pub async fn jobs(
     };
     let queued = inventory.nodes.values().filter(|n| wanted.includes_queued(n.id)).filter_map(|n| {
         let want = n.pending_resetup.clone()?;
-        Some(QueuedView { node: n.id.0, want, waits: waits(n.id) })
+        Some(QueuedView { node: n.id.0, want, waits: waits(n) })
     });
     let queued = queued.collect();
     Ok(TimedJson(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))

@@ -179,14 +179,13 @@ fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: In
 pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ca_expiry_warning(ends, wall()));
-    let waits =
-        inventory.authority.next.iter().filter(|_| shared.published.engine_snapshot().is_some()).flat_map(|next| {
-            let missing = authority::unconfirmed_nodes(shared, inventory);
-            let (away, _) = missing.split(&next.without);
-            let overdue =
-                overdue(&shared.observed.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
-            waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "reachable but unconfirmed"))
-        });
+    let waits = inventory.authority.next.iter().filter(|_| shared.published.engine.leads()).flat_map(|next| {
+        let missing = authority::unconfirmed_nodes(shared, inventory);
+        let (away, _) = missing.split(&next.without);
+        let overdue =
+            overdue(&shared.observed.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
+        waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "reachable but unconfirmed"))
+    });
     let gossip = inventory.gossip.next.as_ref().and_then(|_| {
         let (here, _) = gossip_key::unconfirmed_nodes(shared, inventory);
         stuck_rotation_warning(&shared.observed.key_confirmed, inventory.gossip.changed, &here, Instant::now())

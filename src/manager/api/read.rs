@@ -388,7 +388,7 @@ pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
 
 pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) -> NodeView {
     let raft = shared.raft.status().borrow().clone();
-    let shown = shared.published.engine_snapshot().and_then(|s| s.get(&node.id).cloned());
+    let shown = shared.published.engine.snapshot(shared.now(), wall(), inventory, node);
     let presence = match shown.as_ref().and_then(|s| s.presence) {
         Some(Presence::Alive) => "alive",
         Some(Presence::Suspect) => "suspect",

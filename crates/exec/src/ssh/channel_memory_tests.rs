@@ -98,8 +98,8 @@ fn the_worst_frame_of_each_kind_costs_little_memory() {
         // length permits, which a text in the first item extends.
         let limits = limits_of(&wrapped(Vec::new()));
         let count = limits.values.min(limits.bytes / 4) / values - 100;
-        let room = limits.bytes.saturating_sub(count * item.len() + 1024);
-        let within = wrapped(array(&with_text(&"x".repeat(room)), &item, count));
+        let length = limits.bytes.saturating_sub(count * item.len() + 1024);
+        let within = wrapped(array(&with_text(&"x".repeat(length)), &item, count));
         for content in [wrapped(array(&[], &item, (frame::FRAME_MAX - 1024) / item.len())), within] {
             let frame = [&(content.len() as u32).to_be_bytes()[..], &content].concat();
             drop(content);
