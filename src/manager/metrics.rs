@@ -146,7 +146,8 @@ mod tests {
         count(&counters, &JournalEvent::JobHeld { job: JobId(4), why: "three failures".to_owned() });
         let closed = AttemptOutcome::Superseded("another leads".to_owned());
         count(&counters, &JournalEvent::AttemptClosed { job: JobId(4), attempt: AttemptId(4), outcome: closed });
-        let text = text(&inventory, &ManagerMetrics { leads: true, age_ms: Some(1_500), clocks: Vec::new() }, &counters);
+        let text =
+            text(&inventory, &ManagerMetrics { leads: true, age_ms: Some(1_500), clocks: Vec::new() }, &counters);
         for line in [
             "remoor_leader 1",
             "remoor_quorum_age_seconds 1.5",

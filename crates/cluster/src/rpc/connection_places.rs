@@ -97,7 +97,13 @@ mod tests {
     use remoor_model::Wall;
 
     fn operator(key: &str) -> Caller {
-        Caller::Operator { name: "o".into(), key: key.into(), cert_not_before: Wall(0), cert_not_after: Wall(1), replaced: false }
+        Caller::Operator {
+            name: "o".into(),
+            key: key.into(),
+            cert_not_before: Wall(0),
+            cert_not_after: Wall(1),
+            replaced: false,
+        }
     }
 
     fn places(connections: usize, reserved: usize) -> ConnectionPlaces {
