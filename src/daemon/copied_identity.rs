@@ -34,10 +34,10 @@ pub struct CopiedIdentityProbe {
 
 impl CopiedIdentityProbe {
     /// `own`: id of this node, and its public key in hex. `report`: the report of this start.
-    pub fn new(tls: ClientTls, own: (NodeId, String), report: Report, fatal: mpsc::Sender<DaemonError>) -> Self {
+    pub fn new(tls: ClientTls, own: (NodeId, String), report: &Report, fatal: mpsc::Sender<DaemonError>) -> Self {
         let (node, key) = own;
         let free = Arc::new(Semaphore::new(1));
-        Self { tls, node, key, instance: report.instance, api: report.api, fatal, free }
+        Self { tls, node, key, instance: report.instance.clone(), api: report.api, fatal, free }
     }
 
     /// Asks who is at `addr`, the gossip address of the record, in the background. If a second

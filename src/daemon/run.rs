@@ -12,9 +12,8 @@ use super::layout::{Layout, NodeConfig};
 use super::manager_lifecycle::{ManagerLifecycle, ManagerResources};
 use super::manager_service::{MemberEventSender, begin_log};
 use super::rebuild::RebuildError;
-use super::renewal;
-use super::scrape;
 use super::trim_memory::{self, TrimSchedule};
+use super::{renewal, scrape};
 use crate::agent::{self, AgentConfig, AgentState, AgentTask, KeyBook, Metrics, NodeIdentity, PeerBook, RecordKeeper};
 use crate::manager::{api, wall};
 use crate::telemetry::Registry;
@@ -261,8 +260,7 @@ async fn start_membership(
     let (agent_tx, agent_rx) = mpsc::unbounded_channel();
     let (ears, ear) = mpsc::channel(1);
     let key = hex::encode(credentials.key()?.public());
-    let probe =
-        CopiedIdentityProbe::new(node.keyring.client(), (identity.node, key), report.clone(), ends.fatal.clone());
+    let probe = CopiedIdentityProbe::new(node.keyring.client(), (identity.node, key), &report, ends.fatal.clone());
     tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, probe));
     let inputs = AgentInputs { record, report, rejoin, events: agent_rx, address_follower };
     Ok((Membership { gossip, keys, address, ears }, inputs))

@@ -32,17 +32,17 @@ pub struct ClockComparison {
 
 impl ClockComparison {
     /// The clocks that are known to differ by more than `ms`.
-    fn apart(&self, ms: u64) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
-        self.known().filter(move |(_, _, ahead)| ahead.unsigned_abs() > ms)
+    fn differing_by(&self, ms: u64) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
+        self.known_differences().filter(move |(_, _, ahead)| ahead.unsigned_abs() > ms)
     }
 
-    fn known(&self) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
+    fn known_differences(&self) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
         self.others.iter().filter_map(|(id, name, ahead)| Some((*id, name, (*ahead)?)))
     }
 
     /// Why this manager may not issue certificates for others now.
     pub fn objection(&self) -> Option<String> {
-        let (_, name, ahead) = self.apart(SKEW_MAX_MS).max_by_key(|(_, _, ahead)| ahead.unsigned_abs())?;
+        let (_, name, ahead) = self.differing_by(SKEW_MAX_MS).max_by_key(|(_, _, ahead)| ahead.unsigned_abs())?;
         Some(format!(
             "the clock of {name} is {} this manager's: no certificate is issued until the clocks of the managers agree",
             describe_difference(ahead)
@@ -53,19 +53,20 @@ impl ClockComparison {
     /// with its own is enough, so that a manager with a wrong clock does not keep the others from
     /// repairing theirs.
     pub fn own_objection(&self) -> Option<String> {
-        match self.known().next() {
+        match self.known_differences().next() {
             None if self.starting && !self.others.is_empty() => {
                 Some("no other manager's clock is known yet".to_owned())
             }
             None => None,
-            Some(_) if self.known().any(|(_, _, ahead)| ahead.unsigned_abs() <= SKEW_MAX_MS) => None,
+            Some(_) if self.known_differences().any(|(_, _, ahead)| ahead.unsigned_abs() <= SKEW_MAX_MS) => None,
             Some(_) => self.objection(),
         }
     }
 
     /// Whether anything may be forgotten because of this manager's clock.
     fn may_forget(&self) -> bool {
-        self.others.is_empty() || self.known().next().is_some() && self.apart(SKEW_MAX_MS).next().is_none()
+        self.others.is_empty()
+            || self.known_differences().next().is_some() && self.differing_by(SKEW_MAX_MS).next().is_none()
     }
 
     /// A line for each clock that is more than ten seconds off.
@@ -80,12 +81,12 @@ impl ClockComparison {
                 describe_difference(ahead)
             )
         };
-        self.apart(WARN_MS).map(line).collect()
+        self.differing_by(WARN_MS).map(line).collect()
     }
 
     /// Name and difference in seconds of each clock that is known.
     pub fn seconds(&self) -> Vec<(String, f64)> {
-        self.known().map(|(_, name, ahead)| (name.to_string(), ahead as f64 / 1e3)).collect()
+        self.known_differences().map(|(_, name, ahead)| (name.to_string(), ahead as f64 / 1e3)).collect()
     }
 }
 
@@ -155,7 +156,7 @@ impl ClockMonitor {
         self.last = Instant::now();
         let comparison = shared.compare_clocks();
         let before = std::mem::take(&mut self.apart);
-        for ((id, name, _), text) in comparison.apart(WARN_MS).zip(comparison.warnings(&shared.identity.name)) {
+        for ((id, name, _), text) in comparison.differing_by(WARN_MS).zip(comparison.warnings(&shared.identity.name)) {
             self.apart.push(id);
             if before.contains(&id) {
                 shared.notices.notify(&format!("{CLOCK} {id}"), Some(name.as_str()), &text);

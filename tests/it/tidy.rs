@@ -24,7 +24,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_config", &["remoor_model"]),
     ("remoor_host::disk", &["remoor_model"]),
     ("remoor_host::files", &["remoor_model", "remoor_host::disk"]),
+    ("remoor_host::process", &[]),
     ("remoor_host::systemd", &[]),
+    ("remoor_host::template", &["remoor_model"]),
     ("remoor_host::tls", &[]),
     ("remoor_host::web", &[]),
     ("remoor_check", &["remoor_model", "remoor_host"]),
@@ -38,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "remoor_cluster::rpc",
         &["remoor_model", "remoor_host::disk", "remoor_host::tls", "remoor_cluster::keyed_limiter"],
     ),
-    ("remoor::telemetry", &[]),
+    ("remoor::telemetry", &["remoor_model"]),
     ("remoor::fleet", &["remoor_model", "remoor_host::disk", "remoor_config", "remoor_check", "remoor_playbook"]),
     ("remoor::agent", &["remoor_model", "remoor_host", "remoor_check", "remoor_cluster", "remoor::telemetry"]),
     (

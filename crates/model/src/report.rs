@@ -114,26 +114,26 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn signed(sequence: u64, at: u64) -> Report {
+    fn signed_report(sequence: u64, at: u64) -> Report {
         Report { sequence, signed_at: Wall(at), ..Report::default() }
     }
 
     #[test]
     fn a_report_is_older_if_number_and_clock_agree() {
-        let known = signed(5, 1_000);
+        let known = signed_report(5, 1_000);
         for (report, older) in [
-            (signed(4, 900), true),
-            (signed(4, 1_000), true),
-            (signed(5, 1_000), false),
-            (signed(6, 900), false),
+            (signed_report(4, 900), true),
+            (signed_report(4, 1_000), true),
+            (signed_report(5, 1_000), false),
+            (signed_report(6, 900), false),
             // The data directory was rolled back.
-            (signed(1, 2_000), false),
+            (signed_report(1, 2_000), false),
             // The agent was replaced by an older program.
-            (signed(0, 0), true),
+            (signed_report(0, 0), true),
         ] {
             assert_eq!(report.is_older_than(&known), older, "{report:?}");
         }
-        assert!(!signed(0, 0).is_older_than(&signed(0, 0)), "reports of older agents are not ordered");
+        assert!(!signed_report(0, 0).is_older_than(&signed_report(0, 0)), "reports of older agents are not ordered");
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod modules;
 mod node;
 mod output_throttle;
 mod plan;
+mod plan_hash;
 mod play_barrier;
 pub mod process; // public because managers run ansible-playbook with it
 mod pyregex;

@@ -3,7 +3,7 @@
 
 use super::var_map::SharedVar;
 use base64::Engine as _;
-use remoor_model::{Sha256, flat_form};
+use remoor_model::flat_form;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -50,51 +50,7 @@ pub struct Plan {
     pub blobs: BTreeMap<String, Blob>,
 }
 
-/// The fields of [`Plan`] in the form that is hashed.
-#[derive(Serialize)]
-struct HashedPlan<'a> {
-    version: u32,
-    playbook: &'a str,
-    host: &'a str,
-    vars: SerializedMap<'a>,
-    shared: BTreeMap<&'a String, &'a SharedVar>,
-    extra: &'a Map<String, Value>,
-    layers: &'a [Map<String, Value>],
-    plays: &'a [Play],
-    blobs: &'a BTreeMap<String, Blob>,
-}
-
-/// A map that is serialized in the order of its pairs.
-struct SerializedMap<'a>(Vec<(&'a String, &'a Value)>);
-
-impl Serialize for SerializedMap<'_> {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_map(self.0.iter().copied())
-    }
-}
-
 impl Plan {
-    /// The hash of the plan. Equal plans of the same compiler have equal hashes, in whatever order
-    /// their maps were built.
-    pub fn sha256(&self) -> Sha256 {
-        // A shared variable of the host's own variables is hashed in its place there, as if the
-        // plan contained a copy.
-        let vars = self.vars.iter().map(|(name, value)| (name, self.shared.get(name).map_or(value, SharedVar::json)));
-        let shared = self.shared.iter().filter(|(name, _)| !self.vars.contains_key(*name));
-        let hashed = HashedPlan {
-            version: self.version,
-            playbook: &self.playbook,
-            host: &self.host,
-            vars: SerializedMap(vars.collect()),
-            shared: shared.collect(),
-            extra: &self.extra,
-            layers: &self.layers,
-            plays: &self.plays,
-            blobs: &self.blobs,
-        };
-        Sha256::digest(&serde_json::to_vec(&hashed).unwrap_or_default())
-    }
-
     /// Whether the plan has a task that could change the node. Handlers are not considered, because
     /// they only follow tasks.
     pub fn does_something(&self) -> bool {
@@ -570,6 +526,7 @@ impl<'de> Deserialize<'de> for Blob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use remoor_model::Sha256;
 
     /// The hash of a plan and managers of the previous version depend on this form.
     #[test]

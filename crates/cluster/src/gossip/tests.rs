@@ -70,7 +70,7 @@ fn config(name: &str, seed: u8, keys: &Keys) -> Config {
 }
 
 /// The report without the number and the time of its signature.
-fn unstamped(report: &Report) -> Report {
+fn without_stamp(report: &Report) -> Report {
     Report { sequence: 0, signed_at: Wall(0), ..report.clone() }
 }
 
@@ -163,7 +163,7 @@ async fn two_members_see_each_other_and_each_others_updates() {
     let seen = [(a.saw_alive("b").await, b.gossip.addr()), (b.saw_alive("a").await, a.gossip.addr())];
     for (seen, at) in seen {
         let MemberEvent::Alive { addr, report: sent, signed: true, .. } = &seen else { panic!("{seen:?}") };
-        assert_eq!((*addr, unstamped(sent)), (at, report(FIRST)));
+        assert_eq!((*addr, without_stamp(sent)), (at, report(FIRST)));
     }
     assert_eq!((a.gossip.peers_alive(), b.gossip.peers_alive()), (1, 1));
 
@@ -171,10 +171,10 @@ async fn two_members_see_each_other_and_each_others_updates() {
     b.gossip.publish(changed.clone()).await.expect("publish");
     a.wait_for_event(
         "update",
-        |e| matches!(e, MemberEvent::Update { report, signed: true, .. } if unstamped(report) == changed),
+        |e| matches!(e, MemberEvent::Update { report, signed: true, .. } if without_stamp(report) == changed),
     )
     .await;
-    assert_eq!(a.member("b").map(|m| unstamped(&m.report)), Some(changed));
+    assert_eq!(a.member("b").map(|m| without_stamp(&m.report)), Some(changed));
     stop([a, b]).await;
 }
 

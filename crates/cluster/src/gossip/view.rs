@@ -274,7 +274,7 @@ mod tests {
         MemberEntry { addr: addr(1), meta: Bytes::new(), report, signed: true, key: None }
     }
 
-    fn started(instance: &str) -> Report {
+    fn report_of_start(instance: &str) -> Report {
         Report { instance: instance.into(), api: 7947, ..Report::default() }
     }
 
@@ -317,23 +317,23 @@ mod tests {
         let mut view = MembershipView::new(&GossipTiming::default());
         let start = Instant::now();
         for second in [0, 5, 29] {
-            assert_eq!(view.note_elsewhere(addr(9), &started("a"), start + Duration::from_secs(second)), None);
+            assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start + Duration::from_secs(second)), None);
         }
         // A paused node resumes an hour later and reports the address again.
-        assert_eq!(view.note_elsewhere(addr(9), &started("a"), start + Duration::from_secs(3600)), None);
+        assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start + Duration::from_secs(3600)), None);
     }
 
     #[test]
     fn a_record_that_keeps_coming_is_a_copy() {
         let mut view = MembershipView::new(&GossipTiming::default());
         let start = Instant::now();
-        assert_eq!(view.note_elsewhere(addr(9), &started("a"), start), None);
+        assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start), None);
         let later = start + Duration::from_secs(31);
         assert_eq!(
-            view.note_elsewhere(addr(9), &started("a"), later),
+            view.note_elsewhere(addr(9), &report_of_start("a"), later),
             Some(MemberEvent::SignedElsewhere { addr: addr(9), api: 7947 })
         );
-        assert_eq!(view.note_elsewhere(addr(9), &started("a"), later), None, "not at every packet");
+        assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), later), None, "not at every packet");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::host::Cut;
 use super::options::Options;
-use super::story::Story;
+use super::story::{Story, has_verdict};
 use super::world::World;
 use remoor_engine::{EngineEvent, Presence};
 use remoor_model::*;
@@ -513,12 +513,7 @@ fn a_scoped_repair_does_not_fail_because_of_other_services() {
     story.world.hosts[w1].part("net").running = false;
     story.wait_until("done", 40, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_none()));
     assert_eq!(story.jobs("w1").pop().map(|j| (j.state, j.attempts.len())), Some((JobState::Done, 1)));
-    story.wait_until("the other is reported", 40, |w| {
-        w.state
-            .by_name("w1")
-            .and_then(|n| n.examination.finding.as_ref())
-            .is_some_and(|f| f.verdict == Verdict::Drifted)
-    });
+    story.wait_until("the other is reported", 40, |w| has_verdict(w, "w1", &Verdict::Drifted));
 }
 
 /// Bug: the node was away a second time while it was examined. The earlier answer did not cover the
@@ -592,15 +587,8 @@ fn a_reverted_change_leaves_no_node_outdated() {
         host.desired = Sha256([9; 32]);
     }
     story.order(Command::Generation { blob: Sha256([9; 32]), summary: Box::new(summary) });
-    story.wait_until("outdated", 60, |w| {
-        w.state
-            .by_name("w1")
-            .and_then(|n| n.examination.finding.as_ref())
-            .is_some_and(|f| f.verdict == Verdict::Outdated)
-    });
+    story.wait_until("outdated", 60, |w| has_verdict(w, "w1", &Verdict::Outdated));
     story.order(Command::Generation { blob: before.blob, summary: Box::new(before.summary) });
-    story.wait_until("as desired", 30, |w| {
-        w.state.by_name("w1").and_then(|n| n.examination.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Same)
-    });
+    story.wait_until("as desired", 30, |w| has_verdict(w, "w1", &Verdict::Same));
     assert!(story.jobs("w1").is_empty());
 }

@@ -6,6 +6,12 @@ use super::options::Options;
 use super::world::{EPOCH, World};
 use remoor_model::*;
 
+/// True if the last finding of the node has this verdict.
+pub fn has_verdict(world: &World, node: &str, verdict: &Verdict) -> bool {
+    let finding = world.state.by_name(node).and_then(|n| n.examination.finding.as_ref());
+    finding.is_some_and(|f| f.verdict == *verdict)
+}
+
 pub struct Story {
     pub world: World,
 }

@@ -136,14 +136,14 @@ mod tests {
     use smol_str::SmolStr;
     use std::net::SocketAddr;
 
-    fn ring(key: u8) -> Keyring {
+    fn keyring_of(key: u8) -> Keyring {
         Keyring::new(&"test".into(), [key; 32]).expect("a short label")
     }
 
     /// The previous version encrypts and decrypts with these functions of memberlist.
     #[tokio::test]
     async fn the_form_is_memberlists_own() {
-        let ring = ring(7);
+        let ring = keyring_of(7);
         let message = Message::<SmolStr, SocketAddr>::UserData("a text".into());
         let mut encoder =
             ProtoEncoder::new(1472).with_messages([message]).with_label(Label::try_from("remoor-test").expect("label"));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn only_a_whole_frame_of_a_known_key_and_cluster_is_opened() {
-        let (ours, text) = (ring(7), b"text".as_slice());
+        let (ours, text) = (keyring_of(7), b"text".as_slice());
         let frame = ours.seal(text).expect("sealed");
         assert_eq!(ours.open_datagram(&frame).expect("opened"), text);
         for at in 0..frame.len() {
@@ -170,18 +170,18 @@ mod tests {
             assert!(ours.open_datagram(&changed).is_err(), "byte {at}");
             assert!(ours.open_datagram(&frame[..at]).is_err(), "{at} bytes");
         }
-        assert!(matches!(ring(8).open_datagram(&frame), Err(FrameError::Key)));
+        assert!(matches!(keyring_of(8).open_datagram(&frame), Err(FrameError::Key)));
         let elsewhere = Keyring::new(&"other".into(), [7; 32]).expect("label");
         assert!(matches!(elsewhere.open_datagram(&frame), Err(FrameError::Foreign)));
     }
 
     #[test]
     fn keys_are_replaced_in_steps() {
-        let ours = ring(7);
+        let ours = keyring_of(7);
         let old = ours.seal(b"old").expect("sealed");
         ours.set([8; 32], &[[7; 32]]);
         assert_eq!(ours.open_datagram(&old).expect("both keys"), b"old"[..]);
-        assert_eq!(ring(8).open_datagram(&ours.seal(b"new").expect("sealed")).expect("new"), b"new"[..]);
+        assert_eq!(keyring_of(8).open_datagram(&ours.seal(b"new").expect("sealed")).expect("new"), b"new"[..]);
         ours.set([8; 32], &[]);
         assert!(matches!(ours.open_datagram(&old), Err(FrameError::Key)));
     }
