@@ -29,7 +29,7 @@ async fn change(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit> 
 /// A node with a desired role and its state in Raft.
 fn node(name: &str, role: &str, state: &str, waits: Option<&str>, lag: Option<u64>) -> NodeView {
     let id = u64::from(*name.as_bytes().last().expect("a name") - b'0');
-    let membership = MembershipView { state: state.into(), waits: waits.map(str::to_owned), silent: None, lag };
+    let membership = NodeMembershipView { state: state.into(), waits: waits.map(str::to_owned), silent: None, lag };
     NodeView { role: role.into(), membership, ..views::node(id, name) }
 }
 

@@ -87,7 +87,7 @@ pub fn node(id: u64, name: &str) -> NodeView {
         absences: 0,
         agent: ReportedAgentView { faults: 0, report: None, version: "0.1.0".into() },
         reachability: ReachabilityView::default(),
-        membership: MembershipView { state: "worker".into(), ..MembershipView::default() },
+        membership: NodeMembershipView { state: "worker".into(), ..NodeMembershipView::default() },
         zone: String::new(),
         services: Vec::new(),
         certificate_until: Some("2026-06-03T09:00:00Z".into()),
@@ -96,7 +96,7 @@ pub fn node(id: u64, name: &str) -> NodeView {
 
 pub fn manager(id: u64, name: &str, is: &str) -> NodeView {
     let group = Some("service-master".into());
-    let membership = MembershipView { state: is.into(), ..MembershipView::default() };
+    let membership = NodeMembershipView { state: is.into(), ..NodeMembershipView::default() };
     NodeView { role: "manager".into(), manager: Some(is.into()), membership, group, ..node(id, name) }
 }
 

@@ -9,8 +9,8 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
-    AddressesView, ConditionView, ConfigView, HistoryView, MembershipView, NodeView, OperationView, ReachabilityView,
-    ReportView, ReportedAgentView, StatusView, StreamItem, WhyView, with_times,
+    AddressesView, ConditionView, ConfigView, HistoryView, NodeMembershipView, NodeView, OperationView,
+    ReachabilityView, ReportView, ReportedAgentView, StatusView, StreamItem, WhyView, with_times,
 };
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, TimedJson};
 use remoor_engine::Presence;
@@ -445,7 +445,7 @@ pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) ->
             version: said.unwrap_or_else(|| node.spec.version.clone()),
             report,
         },
-        membership: MembershipView {
+        membership: NodeMembershipView {
             state: raft.state.as_str().to_owned(),
             waits: raft.waits,
             silent: raft.silent,

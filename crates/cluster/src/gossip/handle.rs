@@ -8,7 +8,7 @@ use super::error::{GossipError, MemberlistError};
 use super::event::{EpochClaim, Member, MemberEvent};
 use super::judge::{Judge, Judgement, is_valid_name};
 use super::meta::{self, SignatureScope};
-use super::transport::{GossipTransport, Keyring, TransportOptions};
+use super::transport::{GossipKeyring, GossipTransport, TransportOptions};
 use bytes::Bytes;
 use memberlist::proto::MaybeResolvedAddress;
 use memberlist::{Memberlist, Options};
@@ -36,7 +36,7 @@ const PORT_TRIES: usize = 10;
 pub struct Gossip {
     name: NodeName,
     inner: Arc<RwLock<Arc<Inner>>>,
-    keyring: Arc<Keyring>,
+    keyring: Arc<GossipKeyring>,
 }
 
 /// The member at one address. A move replaces it.
@@ -61,7 +61,7 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
     if cfg.advertise.ip().is_unspecified() {
         return Err(GossipError::Advertise(cfg.advertise));
     }
-    let keyring = Arc::new(Keyring::new(&cfg.cluster, cfg.key)?);
+    let keyring = Arc::new(GossipKeyring::new(&cfg.cluster, cfg.key)?);
     let mut tries = 0;
     let (tx, rx) = mpsc::unbounded_channel();
     loop {
@@ -79,7 +79,7 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
 
 async fn start_once(
     cfg: &Config,
-    keyring: &Arc<Keyring>,
+    keyring: &Arc<GossipKeyring>,
     report: &Report,
     share: impl FnOnce(Judge, Bytes) -> GossipState,
 ) -> Result<Inner, GossipError> {

@@ -20,7 +20,7 @@ const TAG: usize = 16;
 
 /// Why received bytes are not passed on.
 #[derive(Debug, thiserror::Error)]
-pub enum FrameError {
+pub enum GossipFrameError {
     #[error("not a frame of this cluster")]
     Foreign,
     #[error("a frame of {0} bytes is announced")]
@@ -37,24 +37,24 @@ pub enum FrameError {
     Read(#[source] std::io::Error),
 }
 
-impl From<FrameError> for std::io::Error {
-    fn from(error: FrameError) -> Self {
+impl From<GossipFrameError> for std::io::Error {
+    fn from(error: GossipFrameError) -> Self {
         match error {
-            FrameError::Read(error) => error,
+            GossipFrameError::Read(error) => error,
             other => Self::new(std::io::ErrorKind::InvalidData, other),
         }
     }
 }
 
 /// The gossip keys and the label of the cluster. The first key encrypts; all keys decrypt.
-pub struct Keyring {
+pub struct GossipKeyring {
     label: Label,
     /// Everything before the length of the text.
     start: Vec<u8>,
     keys: RwLock<Arc<[SecretKey]>>,
 }
 
-impl Keyring {
+impl GossipKeyring {
     /// The keyring of a cluster with one key.
     pub fn new(cluster: &ClusterId, key: [u8; 32]) -> Result<Self, GossipError> {
         let label = Label::try_from(format!("remoor-{cluster}")).map_err(|_| GossipError::Label)?;
@@ -84,9 +84,9 @@ impl Keyring {
     }
 
     /// Encrypts a text into a whole frame.
-    pub fn seal(&self, text: &[u8]) -> Result<BytesMut, FrameError> {
-        let length = u32::try_from(text.len()).map_err(|_| FrameError::TooLong(text.len()))?;
-        let key = *self.keys().first().ok_or(FrameError::Seal)?;
+    pub fn seal(&self, text: &[u8]) -> Result<BytesMut, GossipFrameError> {
+        let length = u32::try_from(text.len()).map_err(|_| GossipFrameError::TooLong(text.len()))?;
+        let key = *self.keys().first().ok_or(GossipFrameError::Seal)?;
         let nonce = EncryptionAlgorithm::random_nonce();
         let mut frame = BytesMut::with_capacity(self.overhead() + text.len());
         frame.put_slice(&self.start);
@@ -94,35 +94,35 @@ impl Keyring {
         frame.put_slice(&nonce);
         let mut body = frame.split_off(frame.len());
         body.put_slice(text);
-        ALGORITHM.encrypt(key, nonce, self.label.as_bytes(), &mut body).map_err(|_| FrameError::Seal)?;
+        ALGORITHM.encrypt(key, nonce, self.label.as_bytes(), &mut body).map_err(|_| GossipFrameError::Seal)?;
         frame.unsplit(body);
         Ok(frame)
     }
 
     /// The number of bytes that follow the head of a frame.
-    pub fn rest_len(&self, head: &[u8]) -> Result<usize, FrameError> {
+    pub fn rest_len(&self, head: &[u8]) -> Result<usize, GossipFrameError> {
         let parts = head.split_last_chunk().filter(|(start, _)| *start == self.start);
-        let (_, length) = parts.ok_or(FrameError::Foreign)?;
+        let (_, length) = parts.ok_or(GossipFrameError::Foreign)?;
         Ok((u32::from_be_bytes(*length) as usize).saturating_add(NONCE + TAG))
     }
 
     /// Decrypts what follows the head of a frame.
-    pub fn open(&self, mut rest: BytesMut) -> Result<BytesMut, FrameError> {
+    pub fn open(&self, mut rest: BytesMut) -> Result<BytesMut, GossipFrameError> {
         if rest.len() < NONCE + TAG {
-            return Err(FrameError::Length);
+            return Err(GossipFrameError::Length);
         }
         let nonce = rest.split_to(NONCE);
         // A wrong key leaves the bytes as they are.
         let opened = |key: &SecretKey| ALGORITHM.decrypt(key, &nonce, self.label.as_bytes(), &mut rest).is_ok();
-        if self.keys().iter().any(opened) { Ok(rest) } else { Err(FrameError::Key) }
+        if self.keys().iter().any(opened) { Ok(rest) } else { Err(GossipFrameError::Key) }
     }
 
     /// Decrypts a datagram, which is one whole frame.
-    pub fn open_datagram(&self, bytes: &[u8]) -> Result<BytesMut, FrameError> {
-        let (head, rest) = bytes.split_at_checked(self.head_len()).ok_or(FrameError::Foreign)?;
+    pub fn open_datagram(&self, bytes: &[u8]) -> Result<BytesMut, GossipFrameError> {
+        let (head, rest) = bytes.split_at_checked(self.head_len()).ok_or(GossipFrameError::Foreign)?;
         // The previous version ignores bytes after the frame and sends none.
         if self.rest_len(head)? != rest.len() {
-            return Err(FrameError::Length);
+            return Err(GossipFrameError::Length);
         }
         self.open(BytesMut::from(rest))
     }
@@ -136,8 +136,8 @@ mod tests {
     use smol_str::SmolStr;
     use std::net::SocketAddr;
 
-    fn keyring_of(key: u8) -> Keyring {
-        Keyring::new(&"test".into(), [key; 32]).expect("a short label")
+    fn keyring_of(key: u8) -> GossipKeyring {
+        GossipKeyring::new(&"test".into(), [key; 32]).expect("a short label")
     }
 
     /// The previous version encrypts and decrypts with these functions of memberlist.
@@ -170,9 +170,9 @@ mod tests {
             assert!(ours.open_datagram(&changed).is_err(), "byte {at}");
             assert!(ours.open_datagram(&frame[..at]).is_err(), "{at} bytes");
         }
-        assert!(matches!(keyring_of(8).open_datagram(&frame), Err(FrameError::Key)));
-        let elsewhere = Keyring::new(&"other".into(), [7; 32]).expect("label");
-        assert!(matches!(elsewhere.open_datagram(&frame), Err(FrameError::Foreign)));
+        assert!(matches!(keyring_of(8).open_datagram(&frame), Err(GossipFrameError::Key)));
+        let elsewhere = GossipKeyring::new(&"other".into(), [7; 32]).expect("label");
+        assert!(matches!(elsewhere.open_datagram(&frame), Err(GossipFrameError::Foreign)));
     }
 
     #[test]
@@ -183,6 +183,6 @@ mod tests {
         assert_eq!(ours.open_datagram(&old).expect("both keys"), b"old"[..]);
         assert_eq!(keyring_of(8).open_datagram(&ours.seal(b"new").expect("sealed")).expect("new"), b"new"[..]);
         ours.set([8; 32], &[]);
-        assert!(matches!(ours.open_datagram(&old), Err(FrameError::Key)));
+        assert!(matches!(ours.open_datagram(&old), Err(GossipFrameError::Key)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::GossipTransport;
 use super::Instant as RuntimeInstant;
-use super::frame::{FrameError, Keyring};
+use super::frame::{GossipFrameError, GossipKeyring};
 use super::places::{StreamPlace, StreamPlaces};
 use super::refusals::Refusals;
 use super::stream::{FrameBudget, GossipStream};
@@ -27,7 +27,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Receives datagrams.
 pub struct DatagramListener {
     pub socket: Arc<UdpSocket>,
-    pub keyring: Arc<Keyring>,
+    pub keyring: Arc<GossipKeyring>,
     pub refusals: Arc<Refusals>,
 }
 
@@ -60,7 +60,7 @@ impl DatagramListener {
 /// Accepts streams.
 pub struct StreamListener {
     pub listener: TcpListener,
-    pub keyring: Arc<Keyring>,
+    pub keyring: Arc<GossipKeyring>,
     pub refusals: Arc<Refusals>,
     pub budget: FrameBudget,
     pub first_frame: Duration,
@@ -137,14 +137,14 @@ impl StreamListener {
 }
 
 /// The reason for the log: the same text for each kind of error.
-fn refusal_reason(error: &FrameError) -> &'static str {
+fn refusal_reason(error: &GossipFrameError) -> &'static str {
     match error {
-        FrameError::Foreign => "not a frame of this cluster",
-        FrameError::TooLong(_) => "the announced frame is too long",
-        FrameError::Crowded => "too many large frames at once",
-        FrameError::Length => "the frame does not have the announced length",
-        FrameError::Key => "no gossip key decrypts the frame",
-        FrameError::Seal => "a frame could not be encrypted",
-        FrameError::Read(_) => "a stream ended before its first frame",
+        GossipFrameError::Foreign => "not a frame of this cluster",
+        GossipFrameError::TooLong(_) => "the announced frame is too long",
+        GossipFrameError::Crowded => "too many large frames at once",
+        GossipFrameError::Length => "the frame does not have the announced length",
+        GossipFrameError::Key => "no gossip key decrypts the frame",
+        GossipFrameError::Seal => "a frame could not be encrypted",
+        GossipFrameError::Read(_) => "a stream ended before its first frame",
     }
 }

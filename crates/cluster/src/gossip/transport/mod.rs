@@ -14,9 +14,9 @@ mod places;
 mod refusals;
 mod stream;
 
-pub use frame::Keyring;
+pub use frame::GossipKeyring;
 
-use frame::FrameError;
+use frame::GossipFrameError;
 use listen::{DatagramListener, StreamListener};
 use memberlist::agnostic::RuntimeLite;
 use memberlist::proto::Payload;
@@ -51,7 +51,7 @@ pub struct TransportOptions {
     /// UDP and TCP are bound here. The port is not 0.
     pub bind: SocketAddr,
     pub advertise: SocketAddr,
-    pub keyring: Arc<Keyring>,
+    pub keyring: Arc<GossipKeyring>,
     /// How long an incoming stream may take for its first frame.
     pub first_frame: Duration,
 }
@@ -84,8 +84,8 @@ impl TransportError for GossipTransportError {
     }
 }
 
-impl From<FrameError> for GossipTransportError {
-    fn from(error: FrameError) -> Self {
+impl From<GossipFrameError> for GossipTransportError {
+    fn from(error: GossipFrameError) -> Self {
         Self::Io(error.into())
     }
 }

@@ -1,7 +1,7 @@
 //! One TCP connection of gossip. memberlist reads only what was decrypted before. The memory of a
 //! frame grows with the bytes that arrive, and large frames share one budget.
 
-use super::frame::{FrameError, Keyring};
+use super::frame::{GossipFrameError, GossipKeyring};
 use super::places::StreamPlace;
 use bytes::{Buf, BytesMut};
 use memberlist::proto::{ProtoReader, ProtoWriter};
@@ -32,10 +32,14 @@ impl Default for FrameBudget {
 
 impl FrameBudget {
     /// Takes what a buffer of `bytes` needs beyond what `held` has.
-    fn extend(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> std::result::Result<(), FrameError> {
+    fn extend(
+        &self,
+        held: &mut Option<OwnedSemaphorePermit>,
+        bytes: usize,
+    ) -> std::result::Result<(), GossipFrameError> {
         let missing = (bytes / SMALL_FRAME).saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
-        let units = u32::try_from(missing).map_err(|_| FrameError::Crowded)?;
-        let more = self.0.clone().try_acquire_many_owned(units).map_err(|_| FrameError::Crowded)?;
+        let units = u32::try_from(missing).map_err(|_| GossipFrameError::Crowded)?;
+        let more = self.0.clone().try_acquire_many_owned(units).map_err(|_| GossipFrameError::Crowded)?;
         match held {
             Some(held) => held.merge(more),
             None => *held = Some(more),
@@ -98,12 +102,12 @@ impl StreamReader {
 
     /// Reads and decrypts one frame. Its memory counts towards the budget until this half is
     /// dropped.
-    pub async fn read_frame(&mut self, keyring: &Keyring) -> std::result::Result<BytesMut, FrameError> {
+    pub async fn read_frame(&mut self, keyring: &GossipKeyring) -> std::result::Result<BytesMut, GossipFrameError> {
         let mut head = vec![0; keyring.head_len()];
-        self.socket.read_exact(&mut head).await.map_err(FrameError::Read)?;
+        self.socket.read_exact(&mut head).await.map_err(GossipFrameError::Read)?;
         let length = keyring.rest_len(&head)?;
         if length > FRAME_MAX {
-            return Err(FrameError::TooLong(length));
+            return Err(GossipFrameError::TooLong(length));
         }
         let mut rest = BytesMut::with_capacity(length.min(SMALL_FRAME));
         while rest.len() < length {
@@ -113,8 +117,8 @@ impl StreamReader {
                 rest.reserve(more);
             }
             let missing = (length - rest.len()).min(rest.capacity() - rest.len());
-            if (&mut self.socket).take(missing as u64).read_buf(&mut rest).await.map_err(FrameError::Read)? == 0 {
-                return Err(FrameError::Read(ErrorKind::UnexpectedEof.into()));
+            if (&mut self.socket).take(missing as u64).read_buf(&mut rest).await.map_err(GossipFrameError::Read)? == 0 {
+                return Err(GossipFrameError::Read(ErrorKind::UnexpectedEof.into()));
             }
         }
         keyring.open(rest)

@@ -40,7 +40,7 @@ pub struct NodeView {
     #[serde(flatten)]
     pub reachability: ReachabilityView,
     #[serde(flatten)]
-    pub membership: MembershipView,
+    pub membership: NodeMembershipView,
     /// The zone of nodes that may fail together, as set by the operator; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
@@ -110,7 +110,7 @@ pub struct ReachabilityView {
 
 /// How far a node's membership in Raft is from its desired role.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MembershipView {
+pub struct NodeMembershipView {
     /// The desired role compared with the Raft membership: `worker`, `promoting`, `learner`,
     /// `voter`, `leader`, `demoting`, `lost`.
     #[serde(default, rename = "manager_state")]
