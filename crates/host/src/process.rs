@@ -1,11 +1,13 @@
 //! Protects a process whose memory contains keys.
 
 use rustix::fs::Mode;
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, geteuid, getrlimit, set_dumpable_behavior, setrlimit, umask,
+};
 use std::io;
 
-/// Only root with the right to trace may read the memory of this process from now on, no core dump
-/// is written, and new files are for their owner only. Programs that this process starts inherit
+/// If this process runs as root, only root with the right to trace may read its memory from now on.
+/// No core file is written, and new files are for their owner only. Programs that this process starts inherit
 /// the umask 077 and the soft limit of 0 for core files. Call it before the first thread starts,
 /// because a thread may create a file.
 pub fn protect_process() -> io::Result<()> {
@@ -14,7 +16,11 @@ pub fn protect_process() -> io::Result<()> {
     // for that.
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum })?;
-    // A pipe in kernel.core_pattern ignores the limit, but not this.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    // A pipe in kernel.core_pattern ignores the limit, but not this. The user of a daemon without
+    // root can read its keys from its files anyway, and the demo of such a user must find the
+    // sockets of its daemons in /proc.
+    if geteuid().is_root() {
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    }
     Ok(())
 }
