@@ -146,20 +146,12 @@ mod tests {
     use super::*;
     use axum::extract::{RawQuery, State};
     use axum::{Json, Router, routing::get};
+    use remoor_cluster::rpc::ca::testing::node_identity;
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
-    use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
     use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
     use remoor_cluster::rpc::tls::ServerTls;
     use remoor_model::{ClusterId, NodeManifest};
     use std::sync::{Arc, Mutex};
-
-    fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
-        let key = NodeKey::generate().unwrap();
-        let csr = key.csr_pem().unwrap();
-        let cert_pem = ca.issue_node(NodeId(node), &"n".into(), Epoch(1), &csr, Validity::days_from_now(1)).unwrap();
-        let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
-        TlsIdentity { cluster, ca_pem, cert_pem, key_pem: key.to_pem().unwrap() }
-    }
 
     type Asked = Arc<Mutex<Vec<String>>>;
 
@@ -176,7 +168,7 @@ mod tests {
             Json(ManifestReply { manifest, digest_key: String::new(), check_interval_ms: 1, rejoin_ms: 1 })
         };
         let router = Router::new().route("/agent/v1/peers", get(peers)).route("/agent/v1/manifest", get(manifest));
-        let (tls, router) = (ServerTls::new(&identity(ca, id)).unwrap(), router.with_state(asked.clone()));
+        let (tls, router) = (ServerTls::new(&node_identity(ca, id, Validity::days_from_now(1))).unwrap(), router.with_state(asked.clone()));
         tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
         let name = NodeName(format!("m{id}"));
         PeerInfo { name, id: NodeId(id), gossip_addr: String::new(), api_addr, public_key: String::new() }
@@ -190,7 +182,7 @@ mod tests {
         for id in 1..=3 {
             managers.push(manager(&ca, id, 5, &asked).await);
         }
-        let (own, tls) = (sample_state(), ClientTls::member(&identity(&ca, 9)).unwrap());
+        let (own, tls) = (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
         for node in 0..3 {
             for turn in 0..2 {
                 let heard = HeardState::default();
@@ -208,7 +200,7 @@ mod tests {
         let ca = ClusterCa::create(&ClusterId::from("c1")).unwrap();
         let asked = Asked::default();
         let managers = vec![manager(&ca, 1, 5, &asked).await, manager(&ca, 2, 9, &asked).await];
-        let (own, tls) = (sample_state(), ClientTls::member(&identity(&ca, 9)).unwrap());
+        let (own, tls) = (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
         let mut heard = HeardState::default();
         let by = async |managers: &[PeerInfo], heard: &mut HeardState| {
             // The first of the two is asked first.

@@ -140,20 +140,12 @@ mod tests {
     use super::*;
     use crate::manager::ManagerAddresses;
     use axum::{Router, extract::Path, routing::post};
+    use remoor_cluster::rpc::ca::testing::node_identity;
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
-    use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
     use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
     use remoor_cluster::rpc::tls::{ClientTls, ServerTls};
     use remoor_cluster::rpc::wire::ApiFailure;
     use remoor_model::NodeId;
-
-    fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
-        let key = NodeKey::generate().expect("a key");
-        let csr = key.csr_pem().expect("a request");
-        let cert_pem = ca.issue_node(NodeId(node), &"n".into(), Epoch(1), &csr, Validity::days_from_now(1));
-        let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
-        TlsIdentity { cluster, ca_pem, cert_pem: cert_pem.expect("issued"), key_pem: key.to_pem().expect("a key") }
-    }
 
     #[tokio::test]
     async fn the_end_is_believed_of_a_member_that_is_known_and_in_so_many_words() {
@@ -164,9 +156,9 @@ mod tests {
             Err::<(), _>(ApiFailure::new(if kind == "vote" { Code::Retry } else { Code::Retired }, "no"))
         };
         let router = Router::new().route("/raft/{kind}", post(answer));
-        let tls = ServerTls::new(&identity(&ca, 7)).expect("TLS");
+        let tls = ServerTls::new(&node_identity(&ca, 7, Validity::days_from_now(1))).expect("TLS");
         let server = tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
-        let peers = Arc::new(Peers::new(ClientTls::member(&identity(&ca, 8)).expect("TLS")));
+        let peers = Arc::new(Peers::new(ClientTls::member(&node_identity(&ca, 8, Validity::days_from_now(1))).expect("TLS")));
         let retired = Retirement::new();
         let transport = TlsTransport { peers: peers.clone(), retired: retired.clone() };
         let send = |kind| transport.send(RaftId(3), addr.clone(), kind, Vec::new());

@@ -133,19 +133,11 @@ impl Peers {
 mod tests {
     use super::*;
     use axum::{Router, routing::get};
+    use remoor_cluster::rpc::ca::testing::node_identity;
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
-    use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
     use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
     use remoor_cluster::rpc::tls::ServerTls;
     use remoor_model::{ClusterId, Epoch};
-
-    fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
-        let key = NodeKey::generate().unwrap();
-        let csr = key.csr_pem().unwrap();
-        let cert_pem = ca.issue_node(NodeId(node), &"n".into(), Epoch(1), &csr, Validity::days_from_now(1)).unwrap();
-        let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
-        TlsIdentity { cluster, ca_pem, cert_pem, key_pem: key.to_pem().unwrap() }
-    }
 
     #[tokio::test]
     async fn only_the_manager_that_moved_may_answer_at_its_new_address() {
@@ -153,9 +145,9 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = listener.local_addr().unwrap().to_string();
         let router = Router::new().route("/x", get(async || "7"));
-        let tls = ServerTls::new(&identity(&ca, 2)).unwrap();
+        let tls = ServerTls::new(&node_identity(&ca, 2, Validity::days_from_now(1))).unwrap();
         let server = tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
-        let peers = Peers::new(ClientTls::member(&identity(&ca, 1)).unwrap());
+        let peers = Peers::new(ClientTls::member(&node_identity(&ca, 1, Validity::days_from_now(1))).unwrap());
         let within = Duration::from_secs(60);
         let before = "old.test:7947";
         let moved = |node| ManagerAddresses {

@@ -279,6 +279,22 @@ fn dns(name: String) -> Result<SanType, IdentityError> {
         .map_err(|source| IdentityError::Issue { what: "certificate", source })
 }
 
+/// Identities of nodes for tests.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use super::super::identity::{NodeKey, TlsIdentity};
+    use super::*;
+
+    /// The identity of node `id` of this CA's cluster, with a new key and a certificate of epoch 1.
+    pub fn node_identity(ca: &ClusterCa, id: u64, validity: Validity) -> TlsIdentity {
+        let key = NodeKey::generate().expect("a key");
+        let csr = key.csr_pem().expect("a request");
+        let cert_pem = ca.issue_node(NodeId(id), &"n".into(), Epoch(1), &csr, validity).expect("issued");
+        let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
+        TlsIdentity { cluster, ca_pem, cert_pem, key_pem: key.to_pem().expect("a key") }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

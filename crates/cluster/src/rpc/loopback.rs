@@ -6,6 +6,7 @@ mod renewed;
 mod rotated;
 mod verifiers;
 
+use super::ca::testing::node_identity;
 use super::ca::{ClusterCa, Validity};
 use super::caller::{Caller, PeerAddr};
 use super::client::{ApiError, Client};
@@ -42,15 +43,7 @@ impl Cluster {
     }
 
     fn node_valid(&self, id: u64, validity: Validity) -> TlsIdentity {
-        let key = NodeKey::generate().unwrap();
-        let csr = key.csr_pem().unwrap();
-        let cert_pem = self.ca.issue_node(NodeId(id), &"n".into(), Epoch(1), &csr, validity).unwrap();
-        TlsIdentity {
-            cluster: self.ca.cluster().clone(),
-            ca_pem: self.ca.cert_pem().into(),
-            cert_pem,
-            key_pem: key.to_pem().unwrap(),
-        }
+        node_identity(&self.ca, id, validity)
     }
 
     fn node(&self, id: u64) -> TlsIdentity {
