@@ -23,9 +23,4 @@ pub use metrics::Metrics;
 pub use record::{LAST_WORDS, RecordKeeper};
 pub use task::{AgentConfig, AgentTask};
 
-use remoor_model::Wall;
-
-fn now() -> Wall {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Wall(since.as_millis() as u64)
-}
+use remoor_host::wall_clock::now;

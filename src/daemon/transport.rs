@@ -158,7 +158,8 @@ mod tests {
         let router = Router::new().route("/raft/{kind}", post(answer));
         let tls = ServerTls::new(&node_identity(&ca, 7, Validity::days_from_now(1))).expect("TLS");
         let server = tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
-        let peers = Arc::new(Peers::new(ClientTls::member(&node_identity(&ca, 8, Validity::days_from_now(1))).expect("TLS")));
+        let peers =
+            Arc::new(Peers::new(ClientTls::member(&node_identity(&ca, 8, Validity::days_from_now(1))).expect("TLS")));
         let retired = Retirement::new();
         let transport = TlsTransport { peers: peers.clone(), retired: retired.clone() };
         let send = |kind| transport.send(RaftId(3), addr.clone(), kind, Vec::new());

@@ -44,6 +44,7 @@ pub use context::{ManagerContext, ManagerIdentity, ManagerTiming, Startup};
 pub use notify::Notices;
 pub use peers::{ManagerAddresses, Peers};
 pub use raft_id_status::RaftIdStatus;
+pub use remoor_host::wall_clock::now as wall;
 pub use trusted_peers::Sponsors;
 
 use perform::Performer;
@@ -51,7 +52,7 @@ use remoor_cluster::gossip::MemberEvent;
 use remoor_cluster::raft::{News, RaftStatus};
 use remoor_cluster::rpc::view::StreamItem;
 use remoor_engine::{EngineEvent, ManagerEngine};
-use remoor_model::{GenerationSeq, Inventory, NodeName, Report, Wall};
+use remoor_model::{GenerationSeq, Inventory, NodeName, Report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -328,12 +329,6 @@ impl Leadership {
         }
         now.duration_since(*self.lapsed.get_or_insert(now)) < LAPSE_MAX
     }
-}
-
-/// The wall clock, for timestamps that people read.
-pub fn wall() -> Wall {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Wall(since.as_millis() as u64)
 }
 
 #[cfg(test)]

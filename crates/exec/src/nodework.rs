@@ -6,7 +6,8 @@ use super::wire::{PlayOrder, RunOrder, RunPhase};
 use super::{ExecutorWork, RunPaths};
 use remoor_check as check;
 use remoor_host::files;
-use remoor_model::{CheckResult, CheckState, Exam, NodeDigest, NodeManifest, OnFail, Severity, Wall};
+use remoor_host::wall_clock::now;
+use remoor_model::{CheckResult, CheckState, Exam, NodeDigest, NodeManifest, OnFail, Severity};
 use remoor_playbook as playbook;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -269,11 +270,6 @@ pub fn examine_manifest(manifest: &NodeManifest, key: &[u8; 32]) -> (NodeDigest,
     }
     results.extend(check::run(&checks, &check::CheckRunOptions::with_defaults(now())));
     (digest, results)
-}
-
-fn now() -> Wall {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Wall(since.as_millis() as u64)
 }
 
 #[cfg(test)]

@@ -8,4 +8,5 @@ pub mod process; // protection of the memory of this process
 pub mod systemd; // systemd over D-Bus
 pub mod template; // Tera templates, rendered in limited children
 pub mod tls; // the rustls verifier, by a rule of the caller
+pub mod wall_clock; // the wall clock
 pub mod web; // HTTP redirects and trusted certificates, for checks and playbooks

@@ -12,12 +12,13 @@ use super::transport::{GossipKeyring, GossipTransport, TransportOptions};
 use bytes::Bytes;
 use memberlist::proto::MaybeResolvedAddress;
 use memberlist::{Memberlist, Options};
-use remoor_model::{NodeName, Report, Wall};
+use remoor_host::wall_clock;
+use remoor_model::{NodeName, Report};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
 type List = Memberlist<GossipTransport, NodeEventDelegate>;
@@ -94,7 +95,7 @@ async fn start_once(
     }
     let scope = SignatureScope { cluster: &cfg.cluster, name: &cfg.name, addr: advertise };
     let mut report = report.clone();
-    report.stamp(wall());
+    report.stamp(wall_clock::now());
     let meta = meta::encode(&report, scope, &cfg.signer).map_err(GossipError::Report)?;
     let judge = Judge {
         cluster: cfg.cluster.clone(),
@@ -207,7 +208,7 @@ impl Gossip {
         };
         let mut report = next(&current);
         report.sequence = current.sequence;
-        report.stamp(wall());
+        report.stamp(wall_clock::now());
         let judge = &inner.shared.judge;
         let scope = SignatureScope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
         let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
@@ -284,10 +285,11 @@ impl Gossip {
             }
             view.retain_newest(|name| matches!((shared.judge.verify)(name), KeyLookup::Known(_)));
             for name in view.names() {
-                let Some(entry) = view.get(&name).cloned() else { continue };
+                let Some(entry) = view.get(&name) else { continue };
                 if shared.is_verified(&view, &name, entry.addr, &entry.meta) {
                     continue;
                 }
+                let entry = entry.clone();
                 let judgement = shared.judge.judge(&name, entry.addr, &entry.meta);
                 if matches!(judgement, Judgement::Own { .. } | Judgement::Member { .. }) {
                     continue;
@@ -344,12 +346,6 @@ impl Gossip {
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.current().shared.changes()
     }
-}
-
-/// The wall clock, which a report names as the time of its signature.
-fn wall() -> Wall {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Wall(since.as_millis() as u64)
 }
 
 async fn stop(list: &List) {

@@ -34,13 +34,13 @@
 use super::error::RaftError;
 use super::record;
 use remoor_host::disk::{DiskError, atomic_write};
+use remoor_host::wall_clock::now;
 use remoor_model::{RaftId, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
 use tokio::sync::Mutex;
 
 /// Maximum members remembered, which is more than a cluster has. Beyond it, those with the lowest
@@ -338,11 +338,6 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RaftEr
 fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), DiskError> {
     let bytes = record::encode(value).map_err(DiskError::io("encoding", path))?;
     atomic_write(path, &bytes, 0o600)
-}
-
-fn now() -> Wall {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Wall(since.as_millis() as u64)
 }
 
 #[cfg(test)]

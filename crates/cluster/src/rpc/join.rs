@@ -227,7 +227,7 @@ pub enum JoinError {
 pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result<JoinReply, JoinError> {
     let tls = ClientTls::joiner(token.ca_digest()).map_err(|source| JoinError::Prepare { source })?;
     request.secret = token.secret().clone();
-    request.now = request.now.or_else(|| Some(super::server::now()));
+    request.now = request.now.or_else(|| Some(remoor_host::wall_clock::now()));
     let reply: JoinReply = Client::tls(addr, &tls, None)
         .with_timeout(JOIN_WITHIN)
         .post(JOIN_PATH, &request)

@@ -38,7 +38,7 @@ pub struct RenewReply {
 
 /// When the first certificate of `cert_pem` should be renewed: between 50 and 80 % of its life, at
 /// a point derived from its key, so that nodes which joined together do not renew together. At once
-/// (0) if it begins after `now`: it was issued while a clock was wrong, and no other node accepts it.
+/// (0) if it begins after `now`: a clock was wrong when it was issued, or this clock is behind.
 pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
     let (from, until) = identity::certificate_life(cert_pem)?;
     if now < from {
@@ -127,7 +127,7 @@ mod tests {
         let longer = issue(&ca, 7, &key, hour * 2);
         let reply = |cert_pem: String, ca_pem: String| RenewReply { cert_pem, ca_pem, ca: 0 };
         let renewed = |cert_pem: &str, ca_pem: String| {
-            apply_renewal(&credentials, &reply(cert_pem.to_owned(), ca_pem), crate::rpc::server::now())
+            apply_renewal(&credentials, &reply(cert_pem.to_owned(), ca_pem), remoor_host::wall_clock::now())
         };
         let new = renewed(&longer, String::new()).unwrap();
         assert_eq!((&new.cert_pem, new.node, &new.key_pem), (&longer, NodeId(7), &credentials.key_pem));

@@ -19,14 +19,14 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use remoor_model::Wall;
+use remoor_host::wall_clock::now;
 use rustls_pki_types::CertificateDer;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -237,9 +237,9 @@ async fn handshake(
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
     let stream = match tokio::time::timeout(within, acceptor.accept(tcp).into_fallible()).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err((error, tcp))) => {
+        Ok(Err((error, mut tcp))) => {
             tracing::debug!(%addr, %error, "TLS handshake failed");
-            linger(&mut { tcp }).await;
+            linger(&mut tcp).await;
             return None;
         }
         Err(_) => {
@@ -360,10 +360,4 @@ pub(super) async fn answer(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-/// The current wall-clock time.
-pub(super) fn now() -> Wall {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Wall(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }
