@@ -71,8 +71,8 @@ pub struct Report {
 
 /// Minimum interval at which an agent signs its report again although nothing changed.
 const RENEWAL_MIN_MS: u64 = 5 * 60_000;
-/// Minimum interval for each node of the cluster. All nodes together then renew at most one report
-/// a second, because each renewal is gossiped to all nodes.
+/// Minimum interval for each node of the cluster. All nodes together then renew about one report a
+/// second, because each renewal is gossiped to all nodes.
 const RENEWAL_PER_NODE_MS: u64 = 1_000;
 /// A report that was not renewed for this number of intervals is stale.
 const RENEWALS_MISSED: u64 = 3;
@@ -101,11 +101,31 @@ impl Report {
         self.signed_at = now;
     }
 
+    /// What orders this report among those of its node.
+    pub fn order(&self) -> ReportOrder {
+        ReportOrder { sequence: self.sequence, signed_at: self.signed_at }
+    }
+
+    /// True if only the signature is newer than that of `before`.
+    pub fn is_renewal_of(&self, before: &Report) -> bool {
+        let ReportOrder { sequence, signed_at } = before.order();
+        Report { sequence, signed_at, ..self.clone() } == *before
+    }
+}
+
+/// The number and the time of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportOrder {
+    sequence: u64,
+    signed_at: Wall,
+}
+
+impl ReportOrder {
     /// True if the report was signed before `other`, a report of the same node. Both the number and
     /// the clock must say so: a data directory that was rolled back lowers the number, and a clock
-    /// that was set back lowers the time. A report of an older agent has neither, so it is older than
-    /// each numbered one.
-    pub fn is_older_than(&self, other: &Report) -> bool {
+    /// that was set back lowers the time. After such an event, reports of before it can be sent
+    /// again. A report of an older agent has neither, so it is older than each numbered one.
+    pub fn is_older_than(self, other: ReportOrder) -> bool {
         self.sequence < other.sequence && self.signed_at <= other.signed_at
     }
 }
@@ -120,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_report_is_older_if_number_and_clock_agree() {
-        let known = signed_report(5, 1_000);
+        let known = signed_report(5, 1_000).order();
         for (report, older) in [
             (signed_report(4, 900), true),
             (signed_report(4, 1_000), true),
@@ -131,13 +151,14 @@ mod tests {
             // The agent was replaced by an older program.
             (signed_report(0, 0), true),
         ] {
-            assert_eq!(report.is_older_than(&known), older, "{report:?}");
+            assert_eq!(report.order().is_older_than(known), older, "{report:?}");
         }
-        assert!(!signed_report(0, 0).is_older_than(&signed_report(0, 0)), "reports of older agents are not ordered");
+        let unnumbered = signed_report(0, 0).order();
+        assert!(!unnumbered.is_older_than(unnumbered), "reports of older agents are not ordered");
     }
 
     #[test]
-    fn all_nodes_together_renew_at_most_one_report_a_second() {
+    fn all_nodes_together_renew_about_one_report_a_second() {
         assert_eq!(
             (report_renewal_ms(3), report_renewal_ms(300), report_renewal_ms(1_000)),
             (300_000, 300_000, 1_000_000)

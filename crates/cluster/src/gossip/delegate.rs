@@ -404,3 +404,41 @@ impl Delegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::KeyLookup;
+    use super::super::meta::SignatureScope;
+    use super::*;
+    use ed25519_dalek::SigningKey;
+    use remoor_model::Wall;
+
+    #[test]
+    fn a_report_that_is_sent_again_is_refused_also_while_its_node_is_away() {
+        let (me, them) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let public = them.verifying_key();
+        let judge = Judge {
+            cluster: "c".into(),
+            me: "me".into(),
+            addr: ([10, 0, 0, 1], 7946).into(),
+            own_key: me.verifying_key(),
+            verify: Arc::new(move |_| KeyLookup::Known(public)),
+        };
+        let (events, _received) = mpsc::unbounded_channel();
+        let state = GossipState::new(judge, Bytes::new(), &GossipTiming::default(), events);
+        let (name, addr) = (NodeName::from("w1"), SocketAddr::from(([10, 0, 0, 2], 7946)));
+        let signed = |sequence| {
+            let report = Report { sequence, signed_at: Wall(sequence * 1_000), ..Report::default() };
+            let scope = SignatureScope { cluster: &"c".into(), name: &name, addr };
+            Bytes::from(meta::encode(&report, scope, &them).expect("encoded"))
+        };
+        let (first, second, third) = (signed(1), signed(2), signed(3));
+        assert_eq!(state.admit(&name, addr, &first), Ok(()));
+        state.take_in(name.clone(), addr, second.clone());
+        assert_eq!(state.admit(&name, addr, &first), Err(RecordRejection::Outdated));
+        assert_eq!(state.admit(&name, addr, &second), Ok(()));
+        let _gone = state.view().remove(&name);
+        assert_eq!(state.admit(&name, addr, &first), Err(RecordRejection::Outdated));
+        assert_eq!(state.admit(&name, addr, &third), Ok(()));
+    }
+}

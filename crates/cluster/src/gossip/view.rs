@@ -5,7 +5,7 @@ use super::config::GossipTiming;
 use super::event::{Member, MemberEvent};
 use super::limiter::Limiter;
 use bytes::Bytes;
-use remoor_model::{Instance, NodeName, Report, report_stale_ms};
+use remoor_model::{Instance, NodeName, Report, ReportOrder, report_stale_ms};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ struct Sighting {
 #[derive(Debug, Clone)]
 struct NewestReport {
     key: [u8; 32],
-    report: Report,
+    order: ReportOrder,
     received: Instant,
 }
 
@@ -88,9 +88,10 @@ impl MembershipView {
         let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
         self.version += 1;
         if let Some(key) = entry.key.filter(|_| signed) {
-            let known = self.newest.get(&name).filter(|newest| newest.key == key && newest.report == report);
-            let received = known.map_or_else(Instant::now, |newest| newest.received);
-            self.newest.insert(name.clone(), NewestReport { key, report: report.clone(), received });
+            let (order, known) = (report.order(), self.newest.get(&name));
+            if known.is_none_or(|newest| (newest.key, newest.order) != (key, order)) {
+                self.newest.insert(name.clone(), NewestReport { key, order, received: Instant::now() });
+            }
         }
         self.discovered += usize::from(entry.key.is_none());
         let old = self.members.insert(name.clone(), entry);
@@ -122,7 +123,7 @@ impl MembershipView {
         let Some(newest) = self.newest.get(name).filter(|newest| newest.key == *key) else { return false };
         let stale = Duration::from_millis(report_stale_ms(self.newest.len()));
         let replaced = report.sequence == 0 && now.saturating_duration_since(newest.received) >= stale;
-        report.is_older_than(&newest.report) && !replaced
+        report.order().is_older_than(newest.order) && !replaced
     }
 
     /// Forgets the newest reports of nodes that are no longer in the inventory.

@@ -93,6 +93,7 @@ impl From<GossipFrameError> for GossipTransportError {
 /// The transport of one member at one address.
 pub struct GossipTransport {
     options: TransportOptions,
+    /// For replies on streams that this member opened. Strangers have no part in it.
     budget: FrameBudget,
     /// None after the shutdown, so that the port is free again.
     socket: Mutex<Option<Arc<UdpSocket>>>,
@@ -124,17 +125,22 @@ impl Transport for GossipTransport {
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).map_err(std::io::Error::from)?;
         let (datagrams_to, datagrams) = packet_stream::<Self>(DATAGRAMS_WAITING);
         let (streams_to, streams) = promised_stream::<Self>();
-        let (budget, refusals) = (FrameBudget::default(), Arc::new(Refusals::default()));
+        let refusals = Arc::new(Refusals::default());
         let keyring = options.keyring.clone();
         let datagram_listener =
             DatagramListener { socket: socket.clone(), keyring: keyring.clone(), refusals: refusals.clone() };
-        let stream_listener =
-            StreamListener { listener, keyring, refusals, budget: budget.clone(), first_frame: options.first_frame };
+        let stream_listener = StreamListener {
+            listener,
+            keyring,
+            refusals,
+            budget: FrameBudget::default(),
+            first_frame: options.first_frame,
+        };
         let mut listeners = JoinSet::new();
         listeners.spawn(datagram_listener.run(datagrams_to));
         listeners.spawn(stream_listener.run(streams_to));
         let (socket, listeners) = (Mutex::new(Some(socket)), Mutex::new(listeners));
-        Ok(Self { options, budget, socket, datagrams, streams, listeners })
+        Ok(Self { options, budget: FrameBudget::default(), socket, datagrams, streams, listeners })
     }
 
     async fn resolve(&self, addr: &SocketAddr) -> Result<SocketAddr, GossipTransportError> {

@@ -1,6 +1,7 @@
 //! Bounds the incoming streams: in total, and of one address. While all places are taken, a stream
-//! that has not sent its first frame gives way. An honest peer sends the frame with its connection,
-//! so only a slow or silent one loses its place. Pure apart from the lock; the time is passed in.
+//! that has not sent its first frame gives way: at once if its address has more streams than the
+//! newcomer's, and otherwise if it is slow. An honest peer sends the frame with its connection, so
+//! only a slow or silent one loses its place. Pure apart from the lock; the time is passed in.
 
 use crate::keyed_limiter::network;
 use std::collections::BTreeMap;
@@ -47,12 +48,14 @@ impl StreamPlaces {
         let from = network(from);
         let mut table = self.lock();
         let own = table.count(from);
+        let slow = |place: &Place| now.saturating_duration_since(place.since) >= PATIENCE;
         let victim = if own >= OF_ONE_ADDRESS {
-            let slow = |place: &Place| place.from == from && now.saturating_duration_since(place.since) >= PATIENCE;
-            Some(table.oldest_waiting(slow)?)
+            Some(table.oldest_waiting(|place| place.from == from && slow(place))?)
         } else if table.taken.len() >= STREAMS_MAX {
-            let busiest = table.busiest().filter(|busiest| table.count(*busiest) > own + 1)?;
-            Some(table.oldest_waiting(|place| place.from == busiest)?)
+            match table.busiest().filter(|busiest| table.count(*busiest) > own + 1) {
+                Some(busiest) => Some(table.oldest_waiting(|place| place.from == busiest)?),
+                None => Some(table.oldest_waiting(slow)?),
+            }
         } else {
             None
         };
@@ -133,6 +136,10 @@ mod tests {
         assert_eq!(places.lock().taken.len(), STREAMS_MAX);
         let mut few: Vec<_> = (0..8).filter_map(|_| places.take(address(200), start)).collect();
         assert!(few.len() <= 1, "each of the crowd has one place only, as a newcomer would");
+        assert!(places.take(address(201), start).is_none(), "all are young");
+        let late = places.take(address(201), start + PATIENCE).expect("the slowest of many addresses gives way");
+        assert!(late.0.keep());
+        drop(late);
         few.clear();
         crowd.clear();
         assert!(places.lock().taken.is_empty());
