@@ -8,6 +8,7 @@ use remoor_cluster::rpc::agent::{INSTANCE_PATH, InstanceReply};
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::connect::verify_node;
 use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::wire::Code;
 use remoor_model::{Instance, NodeId, Report};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,8 +68,14 @@ impl CopiedIdentityProbe {
         let api = SocketAddr::from((addr.ip(), if api == 0 { self.api } else { api })).to_string();
         verify_node(&api, &self.tls, Some((self.node, &self.key))).await?;
         let client = Client::tls(api, &self.tls, Some(self.node)).with_timeout(ANSWER_WITHIN);
-        // A daemon of the previous version does not know the question. Its handshake is proof enough.
-        let answer = client.get::<InstanceReply>(INSTANCE_PATH).await;
-        Ok(answer.map_or(true, |reply| reply.instance != self.instance))
+        match client.get::<InstanceReply>(INSTANCE_PATH).await {
+            Ok(reply) => Ok(reply.instance != self.instance),
+            // A daemon of the previous version does not know the question. Its handshake is proof
+            // enough.
+            Err(error) if error.code() == Some(Code::NotFound.as_str()) => Ok(true),
+            // Without an answer nothing is proved: whoever passes on the handshake to this daemon
+            // can drop the question.
+            Err(error) => Err(error),
+        }
     }
 }
