@@ -11,6 +11,7 @@ pub fn describe_event(event: &EngineEvent) -> String {
             "alive in gossip, with a report of a version that can't be read".to_owned()
         }
         EngineEvent::Alive { report, .. } => format!("alive in gossip: {}", summary(report)),
+        EngineEvent::Renewed { .. } => "its agent signed the same report again".to_owned(),
         EngineEvent::Sighted { gossip, .. } => format!("its signed gossip address is {gossip}"),
         EngineEvent::Rendered { result: Ok(hosts), .. } => {
             format!("rendered again: the desired state changes on {}", count_noun(hosts.len(), "host"))

@@ -210,13 +210,16 @@ impl ManagerTask {
     fn gossip(&mut self, event: MemberEvent) {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
-                self.members.insert(name.clone(), report.clone());
+                let before = self.members.insert(name.clone(), report.clone());
                 // Trust an address only if the node's own signature covers it.
                 self.shared.observed.set_signed_address(&name, signed.then_some(addr));
                 addresses::follow(&self.shared);
                 self.feed_sighted(&name);
                 self.shared.observed.set_report(&name, report.clone());
-                self.feed_alive(&name, report);
+                match before {
+                    Some(before) if before != report && report.is_renewal_of(&before) => self.feed_renewed(&name),
+                    _ => self.feed_alive(&name, report),
+                }
             }
             MemberEvent::Gone { name, .. } => {
                 self.members.remove(&name);
@@ -266,6 +269,13 @@ impl ManagerTask {
         let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
         if let Some(node) = node {
             self.feed(EngineEvent::Alive { node, report });
+        }
+    }
+
+    fn feed_renewed(&mut self, name: &NodeName) {
+        let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
+        if let Some(node) = node {
+            self.feed(EngineEvent::Renewed { node });
         }
     }
 

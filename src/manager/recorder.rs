@@ -105,7 +105,7 @@ fn trim(evidence: &mut remoor_engine::Evidence) {
 /// The step to record; None if the event is not news and caused no action.
 pub fn step(at: Wall, inventory: &Inventory, event: EngineEvent, actions: &[Action]) -> Option<RecordedStep> {
     let idle = match &event {
-        EngineEvent::Tick | EngineEvent::Changed | EngineEvent::Sighted { .. } => true,
+        EngineEvent::Tick | EngineEvent::Changed | EngineEvent::Sighted { .. } | EngineEvent::Renewed { .. } => true,
         EngineEvent::Proposed { applied, .. } => !matches!(applied, None | Some(Applied::Refused(_))),
         _ => false,
     };
@@ -115,6 +115,7 @@ pub fn step(at: Wall, inventory: &Inventory, event: EngineEvent, actions: &[Acti
     let about: Vec<Option<NodeId>> = actions.iter().map(|a| node_of(inventory, a)).collect();
     let told = match &event {
         EngineEvent::Alive { node, .. }
+        | EngineEvent::Renewed { node }
         | EngineEvent::Sighted { node, .. }
         | EngineEvent::Gone { node }
         | EngineEvent::Probed { node, .. }

@@ -35,6 +35,10 @@ pub enum EngineEvent {
         node: NodeId,
         report: Report,
     },
+    /// A member's agent signed its last report again.
+    Renewed {
+        node: NodeId,
+    },
     /// The node's gossip address `ip:port`, signed by the node. Sent before the `Alive` of the same
     /// record.
     Sighted {

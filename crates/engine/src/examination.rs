@@ -476,17 +476,21 @@ mod tests {
         assert_eq!(last_seen, seen, "the examination does not move the start of the absence");
     }
 
-    /// The examinations that are ordered for node 1, whose report has this sequence, at each of
-    /// these minutes. Each examination finds the node as recorded.
-    fn minutes_examined(sequence: impl Fn(u64) -> u64, minutes: std::ops::Range<u64>) -> Vec<u64> {
+    /// The minutes at which node 1 is examined. Its report has this sequence, and is signed again in
+    /// the minutes that `is_renewed` says. Each examination finds the node as recorded.
+    fn minutes_examined(sequence: u64, is_renewed: impl Fn(u64) -> bool, minutes: std::ops::Range<u64>) -> Vec<u64> {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);
         let mut engine = ManagerEngine::new("m1".into(), Now(0));
         let mut examined = Vec::new();
         for minute in minutes {
             let (now, wall) = (Now(minute * 60_000), Wall(minute * 60_000));
-            let report = Report { sequence: sequence(minute), ..Report::default() };
-            let mut actions = engine.step(now, wall, &inventory, EngineEvent::Alive { node, report });
+            let event = match minute {
+                0 => EngineEvent::Alive { node, report: Report { sequence, ..Report::default() } },
+                _ if is_renewed(minute) => EngineEvent::Renewed { node },
+                _ => EngineEvent::Tick,
+            };
+            let mut actions = engine.step(now, wall, &inventory, event);
             actions.extend(engine.step(now, wall, &inventory, EngineEvent::Tick));
             for (_, ticket) in ordered_examinations(actions) {
                 examined.push(minute);
@@ -509,16 +513,16 @@ mod tests {
         let every = Limits::default().examination_interval_ms / 60_000;
         // The agent renews its report, which says that nothing changed. The node was last examined
         // in the first minute.
-        assert_eq!(minutes_examined(|minute| minute / 5 + 1, 0..2 * every + 2), [every + 1, 2 * every + 1]);
+        assert_eq!(minutes_examined(1, |minute| minute % 5 == 0, 0..2 * every + 2), [every + 1, 2 * every + 1]);
         // An older agent renews nothing, so its report is not stale.
-        assert_eq!(minutes_examined(|_| 0, 0..every + 2), [every + 1]);
+        assert_eq!(minutes_examined(0, |_| false, 0..every + 2), [every + 1]);
     }
 
     #[test]
     fn a_node_whose_report_stands_still_is_examined() {
         let stale = report_stale_ms(1) / 60_000;
-        assert_eq!(minutes_examined(|_| 7, 0..3 * stale), [stale, 2 * stale]);
+        assert_eq!(minutes_examined(7, |_| false, 0..3 * stale), [stale, 2 * stale]);
         // The report is renewed for an hour and then stands still.
-        assert_eq!(minutes_examined(|minute| minute.min(60), 0..60 + stale + 1), [60 + stale]);
+        assert_eq!(minutes_examined(7, |minute| minute <= 60, 0..60 + stale + 1), [60 + stale]);
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct NodeObservation {
     pub since: Now,
     pub since_wall: Wall,
     pub report: Option<Report>,
-    /// When the report was last renewed: when gossip delivered one with another sequence.
+    /// When the report was last new or signed again.
     pub report_renewed: Now,
     pub proposing: Option<Now>,
     pub probed: Option<Now>,
@@ -171,12 +171,10 @@ impl ManagerEngine {
                     (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
                     (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
                 }
-                if seen.report.as_ref().map(|before| before.sequence) != Some(report.sequence) {
-                    seen.report_renewed = now;
-                }
-                seen.report = Some(report);
+                (seen.report, seen.report_renewed) = (Some(report), now);
                 attend.push(node);
             }
+            EngineEvent::Renewed { node } => self.seen.entry(node).or_default().report_renewed = now,
             EngineEvent::Sighted { node, gossip } => self.seen.entry(node).or_default().gossip = Some(gossip),
             EngineEvent::Rendered { generation, moved, result } => {
                 self.rendering.store_result(generation, moved, result)
