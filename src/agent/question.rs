@@ -27,8 +27,11 @@ impl HeardState {
     /// Records an answer. Returns true if it names a newer generation.
     pub fn learn(&mut self, reply: &PeersReply) -> bool {
         let before = self.newest;
-        let newest = if reply.epoch == self.epoch { before.max(reply.newest) } else { reply.newest };
-        *self = Self { epoch: reply.epoch, applied: reply.applied, lists: reply.lists.clone(), newest };
+        let same_epoch = reply.epoch == self.epoch;
+        let newest = if same_epoch { before.max(reply.newest) } else { reply.newest };
+        // A manager of the previous version does not say how much it has applied.
+        let applied = if same_epoch && reply.applied == 0 { self.applied } else { reply.applied };
+        *self = Self { epoch: reply.epoch, applied, lists: reply.lists.clone(), newest };
         self.newest > before
     }
 
@@ -83,15 +86,7 @@ impl ManagersQuestion {
     /// applied less than another one before is used only if no other answers: after a restore, all
     /// have.
     pub async fn ask(&self, own: &AgentState, tls: &ClientTls) -> ManagersAnswer {
-        match self.ask_each(own, tls, Lag::Refused).await {
-            Err(_behind) => self.ask_each(own, tls, Lag::Accepted).await.unwrap_or_default(),
-            Ok(answer) => answer,
-        }
-    }
-
-    /// Err: a manager that has fallen behind is the only one that answers.
-    async fn ask_each(&self, own: &AgentState, tls: &ClientTls, lag: Lag) -> Result<ManagersAnswer, ()> {
-        let (mut why, mut told, mut behind) = (None, None, false);
+        let (mut why, mut told, mut behind) = (None, None, None);
         for (at, manager) in self.managers.iter().enumerate() {
             let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).with_timeout(ASK_TIMEOUT);
             match client.get::<PeersReply>(&format!("/agent/v1/peers?have={}", self.heard.lists)).await {
@@ -99,26 +94,24 @@ impl ManagersQuestion {
                     let (name, theirs, epoch) = (&manager.name, peers.epoch, self.epoch);
                     why.get_or_insert(Err(format!("{name} has epoch {theirs}, this node has epoch {epoch}")));
                 }
-                Ok(peers) if lag == Lag::Refused && self.heard.is_ahead_of(&peers) => behind = true,
-                Ok(peers) => {
-                    let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
-                    if matches!(&manifest, Err(error) if error.code() == Some("not-found")) {
+                Ok(peers) if self.heard.is_ahead_of(&peers) => {
+                    behind.get_or_insert((manager, client, peers));
+                }
+                Ok(peers) => match with_manifest(manager, &client, peers).await {
+                    Ok(answer) => return answer,
+                    Err(peers) => {
                         // A former manager: its list is used if no manager answers.
                         told.get_or_insert(peers);
                         why.get_or_insert(Err(format!("{} is no longer a manager", manager.name)));
-                        continue;
                     }
-                    let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
-                    let (by, peers) = (Some(Ok(manager.name.clone())), Some(peers));
-                    return Ok(ManagersAnswer { by, peers, manifest, removed: None });
-                }
+                },
                 // Only a manager of this cluster is trusted, and the TLS connection proves its
                 // identity.
                 Err(ApiError::Status { code, message, details, .. })
                     if code == Code::NodeRemoved.as_str() && at < self.named =>
                 {
                     let removed = Some(Departure { why: message, left: details["left"] == true });
-                    return Ok(ManagersAnswer { removed, ..ManagersAnswer::default() });
+                    return ManagersAnswer { removed, ..ManagersAnswer::default() };
                 }
                 Err(error) => {
                     if error.code() == Some(Code::CredentialExpired.as_str()) {
@@ -129,15 +122,23 @@ impl ManagersQuestion {
                 }
             }
         }
-        if behind { Err(()) } else { Ok(ManagersAnswer { by: why, peers: told, manifest: None, removed: None }) }
+        if let Some((manager, client, peers)) = behind
+            && let Ok(answer) = with_manifest(manager, &client, peers).await
+        {
+            return answer;
+        }
+        ManagersAnswer { by: why, peers: told, manifest: None, removed: None }
     }
 }
 
-/// What is done with a manager that has applied less than another one before.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lag {
-    Refused,
-    Accepted,
+/// The whole answer of a manager. Err: it is no longer a manager; its lists.
+async fn with_manifest(manager: &PeerInfo, client: &Client, peers: PeersReply) -> Result<ManagersAnswer, PeersReply> {
+    let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
+    if matches!(&manifest, Err(error) if error.code() == Some(Code::NotFound.as_str())) {
+        return Err(peers);
+    }
+    let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
+    Ok(ManagersAnswer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest, removed: None })
 }
 
 #[cfg(test)]
@@ -168,7 +169,10 @@ mod tests {
             Json(ManifestReply { manifest, digest_key: String::new(), check_interval_ms: 1, rejoin_ms: 1 })
         };
         let router = Router::new().route("/agent/v1/peers", get(peers)).route("/agent/v1/manifest", get(manifest));
-        let (tls, router) = (ServerTls::new(&node_identity(ca, id, Validity::days_from_now(1))).unwrap(), router.with_state(asked.clone()));
+        let (tls, router) = (
+            ServerTls::new(&node_identity(ca, id, Validity::days_from_now(1))).unwrap(),
+            router.with_state(asked.clone()),
+        );
         tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
         let name = NodeName(format!("m{id}"));
         PeerInfo { name, id: NodeId(id), gossip_addr: String::new(), api_addr, public_key: String::new() }
@@ -182,13 +186,16 @@ mod tests {
         for id in 1..=3 {
             managers.push(manager(&ca, id, 5, &asked).await);
         }
-        let (own, tls) = (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
+        let (own, tls) =
+            (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
         for node in 0..3 {
+            let mut by = Vec::new();
             for turn in 0..2 {
                 let heard = HeardState::default();
                 let question = ManagersQuestion::new(NodeId(node), turn, managers.clone(), 3, Epoch(1), heard);
-                assert!(question.ask(&own, &tls).await.manifest.is_some());
+                by.push(question.ask(&own, &tls).await.by);
             }
+            assert!(by.iter().all(|by| matches!(by, Some(Ok(_)))) && by[0] != by[1], "node {node}: {by:?}");
         }
         let mut by_manager = asked.lock().unwrap().clone();
         by_manager.sort();
@@ -200,7 +207,8 @@ mod tests {
         let ca = ClusterCa::create(&ClusterId::from("c1")).unwrap();
         let asked = Asked::default();
         let managers = vec![manager(&ca, 1, 5, &asked).await, manager(&ca, 2, 9, &asked).await];
-        let (own, tls) = (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
+        let (own, tls) =
+            (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
         let mut heard = HeardState::default();
         let by = async |managers: &[PeerInfo], heard: &mut HeardState| {
             // The first of the two is asked first.

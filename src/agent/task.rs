@@ -59,8 +59,8 @@ pub struct AgentTask {
     /// Questions to the managers so far.
     asked: u64,
     report: Report,
-    /// When the report was last signed and gossiped.
-    published_at: tokio::time::Instant,
+    /// When the report is signed and gossiped again, if it does not change before.
+    renew_at: tokio::time::Instant,
     present: BTreeSet<NodeName>,
     most_peers: u32,
     /// Time since which peers were lost one after the other, until all are lost or one returns.
@@ -93,7 +93,7 @@ impl AgentTask {
             rejoin,
             record,
             report,
-            published_at: tokio::time::Instant::now(),
+            renew_at: tokio::time::Instant::now() + renewal_interval(0),
             present: BTreeSet::new(),
             most_peers: 0,
             peers_lost_since: None,
@@ -125,7 +125,6 @@ impl AgentTask {
         standing.mark_changed();
         self.introduce();
         loop {
-            let renewal = self.published_at + Duration::from_millis(report_renewal_ms(self.peers.peers.len()));
             tokio::select! {
                 _ = shutdown.changed() => break,
                 Some(event) = events.recv() => {
@@ -142,7 +141,7 @@ impl AgentTask {
                         self.publish().await;
                     }
                 }
-                () = tokio::time::sleep_until(renewal) => self.publish().await,
+                () = tokio::time::sleep_until(self.renew_at) => self.publish().await,
                 Some(_) = self.file_events.recv() => {
                     while self.file_events.try_recv().is_ok() {}
                     due.file_changed(tokio::time::Instant::now());
@@ -380,7 +379,7 @@ impl AgentTask {
     }
 
     async fn publish(&mut self) {
-        self.published_at = tokio::time::Instant::now();
+        self.renew_at = tokio::time::Instant::now() + renewal_interval(self.peers.peers.len());
         if let Err(error) = self.gossip.publish(self.report.clone()).await {
             tracing::warn!(%error, "the report could not be gossiped");
         }
@@ -420,6 +419,13 @@ impl AgentTask {
         }
         self.gossip.leave().await;
     }
+}
+
+/// Interval until the report is signed again in a cluster of `nodes` nodes, shortened at random by up
+/// to a tenth: nodes that start together do not renew together.
+fn renewal_interval(nodes: usize) -> Duration {
+    let all = Duration::from_millis(report_renewal_ms(nodes));
+    all - all / 10 * u32::from(chance()) / u32::from(u16::MAX)
 }
 
 /// A random number, or 0 if the system provides none. Then all nodes ask and examine at the same
