@@ -15,7 +15,7 @@ pub const CLOCK: &str = "clock";
 /// A difference from which operators are warned. NTP keeps clocks within milliseconds.
 const WARN_MS: u64 = 10_000;
 /// How long a starting manager waits for the clock of another one before it issues a certificate
-/// for itself. The others are asked once a second.
+/// for itself. One other manager is asked each second, in turn.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// Interval of the looks for notices. A difference counts if two looks find it: after a machine
 /// slept, the first one may use an answer from before.
@@ -63,25 +63,29 @@ impl ClockComparison {
         }
     }
 
-    /// Whether anything may be forgotten because of this manager's clock.
-    fn may_forget(&self) -> bool {
+    /// Whether removed nodes and nodes that left may be forgotten because of this manager's clock.
+    pub fn may_forget(&self) -> bool {
         self.others.is_empty()
             || self.known_differences().next().is_some() && self.differing_by(SKEW_MAX_MS).next().is_none()
     }
 
     /// A line for each clock that is more than ten seconds off.
     pub fn warnings(&self, own: &NodeName) -> Vec<String> {
-        let line = |(_, name, ahead): (NodeId, &NodeName, i64)| {
+        self.warnings_by_node(own).map(|(_, _, line)| line).collect()
+    }
+
+    fn warnings_by_node(&self, own: &NodeName) -> impl Iterator<Item = (NodeId, &NodeName, String)> {
+        self.differing_by(WARN_MS).map(move |(id, name, ahead)| {
             let held = match ahead.unsigned_abs() > SKEW_MAX_MS {
                 true => "; until it is corrected, no certificate is issued and no removed node is forgotten",
                 false => "",
             };
-            format!(
+            let line = format!(
                 "the clock of {name} is {} that of {own}{held}; next: compare both with the true time (timedatectl)",
                 describe_difference(ahead)
-            )
-        };
-        self.differing_by(WARN_MS).map(line).collect()
+            );
+            (id, name, line)
+        })
     }
 
     /// Name and difference in seconds of each clock that is known.
@@ -156,7 +160,7 @@ impl ClockMonitor {
         self.last = Instant::now();
         let comparison = shared.compare_clocks();
         let before = std::mem::take(&mut self.apart);
-        for ((id, name, _), text) in comparison.differing_by(WARN_MS).zip(comparison.warnings(&shared.identity.name)) {
+        for (id, name, text) in comparison.warnings_by_node(&shared.identity.name) {
             self.apart.push(id);
             if before.contains(&id) {
                 shared.notices.notify(&format!("{CLOCK} {id}"), Some(name.as_str()), &text);

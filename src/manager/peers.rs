@@ -75,14 +75,14 @@ impl Peers {
     /// The client for the manager at `addr` (`host:port`), or at its new address if it moved.
     pub fn client(&self, addr: &str) -> Client {
         let place = self.whereabouts().for_address(addr);
-        self.pooled_client(place)
+        self.pooled_client(place).comparing_clocks(&self.clocks)
     }
 
     /// The client for a Raft member, last known at `addr`. Once its node is known, only that node
     /// may answer.
     pub fn member(&self, id: RaftId, addr: &str) -> Client {
         let place = self.whereabouts().for_member(id, addr);
-        self.pooled_client(place)
+        self.pooled_client(place).comparing_clocks(&self.clocks)
     }
 
     /// The client for exactly this node at exactly this address, without regard to known addresses.
@@ -107,7 +107,7 @@ impl Peers {
             clients.pop_first();
         }
         let (to, node) = place.clone();
-        clients.entry(place).or_insert_with(|| Client::tls(to, &self.tls, node).comparing_clocks(&self.clocks)).clone()
+        clients.entry(place).or_insert_with(|| Client::tls(to, &self.tls, node)).clone()
     }
 
     fn whereabouts(&self) -> MutexGuard<'_, ManagerAddresses> {
@@ -137,7 +137,7 @@ mod tests {
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
     use remoor_cluster::rpc::server::{ServerLimits, serve_tls};
     use remoor_cluster::rpc::tls::ServerTls;
-    use remoor_model::{ClusterId, Epoch};
+    use remoor_model::ClusterId;
 
     #[tokio::test]
     async fn only_the_manager_that_moved_may_answer_at_its_new_address() {

@@ -84,6 +84,11 @@ impl Performer {
 
     fn propose(&self, about: About, command: Command) {
         let (shared, events) = (self.shared.clone(), self.events.clone());
+        if matches!(command, Command::ForgetLeft { .. }) && !shared.compare_clocks().may_forget() {
+            // Without an answer the engine proposes it again later.
+            tracing::debug!("no node that left is forgotten, because the clocks of the managers differ");
+            return;
+        }
         tokio::spawn(async move {
             let entry = InventoryEntry { at: shared.entry_time(), by: shared.identity.name.to_string(), command };
             let applied = match shared.raft.propose(entry).await {

@@ -41,7 +41,11 @@ impl PeerClocks {
         if since(reading.answered) >= FRESH {
             return None;
         }
-        let ahead = |age: Duration| reading.wall.0 as i64 + age.as_millis() as i64 - wall.0 as i64;
+        let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let ahead = |age: Duration| {
+            let theirs = reading.wall.plus_ms(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+            signed(theirs.0).saturating_sub(signed(wall.0))
+        };
         let (least, most) = (ahead(since(reading.answered)), ahead(since(reading.asked)));
         Some(least.max(0) + most.min(0))
     }
@@ -72,6 +76,8 @@ mod tests {
         // Our clock is set: the difference is known before the next answer.
         assert_eq!(clocks.difference_ms(node, Wall(20_000), at(4)), Some(0));
         assert_eq!(clocks.difference_ms(node, ours(60), at(60)), None, "too old");
+        clocks.record(node, Wall(u64::MAX), at(0), at(4));
+        assert!(clocks.difference_ms(node, ours(4), at(4)).is_some_and(|ahead| ahead > 1_000_000));
     }
 
     #[test]

@@ -27,12 +27,11 @@ impl Inventory {
         Some(Command::ForgetLeft { node: *id, since: left.at })
     }
 
-    /// The first moment at which an applied entry drops the record of a removed node, or at which a
-    /// node that left is due to be removed. None if there are no such nodes.
+    /// The first moment at which an applied entry drops the record of a removed node. None if there
+    /// is no such record. A node that left is dropped by an entry of its own, see
+    /// [`Self::next_to_forget`].
     pub fn next_forgetting_at(&self) -> Option<Wall> {
-        let over = self.limits().remove_left_ms;
-        let removed = self.departed.removed.values().map(|removed| removed.until);
-        removed.chain(self.departed.left.values().map(|left| left.at.plus_ms(over))).min()
+        self.departed.removed.values().map(|removed| removed.until).min()
     }
 
     pub(super) fn leave(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
