@@ -30,7 +30,7 @@ pub(crate) struct KeyedLimiter<K> {
 
 /// The address, or the /64 network of an IPv6 address, from which one machine may choose any
 /// address.
-pub(crate) fn network(peer: IpAddr) -> IpAddr {
+pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();

@@ -14,7 +14,7 @@ use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// Time limit for requests that may examine a node.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -136,6 +136,10 @@ impl From<ApiFailure> for ForwardError {
     }
 }
 
+/// Maximum streams that are forwarded at the same time. Each has a connection of its own to the
+/// leader, and forwarded orders and Raft need places there too.
+static STREAMS: Semaphore = Semaphore::const_new(32);
+
 async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> Result<Response, ForwardError> {
     let caller = request.extensions().get().cloned().unwrap_or(Caller::Anonymous);
     let by = super::operator(shared, &caller)?;
@@ -145,10 +149,15 @@ async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> 
     let within = if request.method() == Method::GET && is_known(request.uri().path()) { READ_WITHIN } else { WITHIN };
     let client = shared.peers.client(addr).with_timeout(within).on_behalf(&by, key);
     if request.method() == Method::GET && is_stream(request.uri().path()) {
+        let Ok(place) = STREAMS.try_acquire() else {
+            let text = "this manager forwards as many event streams as it may";
+            return Err(ApiFailure::new(Code::Retry, text).next("ask the leader (remoor status names it)").into());
+        };
         let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
         let shared = shared.clone();
         tokio::spawn(async move {
+            let _place = place;
             let copy = async {
                 while let Ok(Some(line)) = lines.next().await {
                     if tx.send(line).await.is_err() {

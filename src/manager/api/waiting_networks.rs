@@ -3,10 +3,11 @@
 //! leader counts from zero; the limit of all networks together is part of the state.
 
 use remoor_cluster::rpc::caller::PeerAddr;
-use remoor_model::{Inventory, JoinDecision, PENDING_MAX, Refusal, Wall};
+use remoor_cluster::rpc::limit::network;
+use remoor_model::{Inventory, JoinDecision, PENDING_MAX, PendingJoin, Refusal, Wall};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Maximum machines of one network that wait.
 const NETWORK_MAX: usize = 8;
@@ -36,10 +37,9 @@ impl WaitingNetworks {
         now: Wall,
     ) -> Result<WaitingPlace<'_>, Refusal> {
         let (network, shown) = network_of(from);
-        let undecided = |key: &str| {
-            let waits = |p: &remoor_model::PendingJoin| p.answer == JoinDecision::None && p.expires >= now;
-            inventory.admission.pending.values().any(|p| p.spec.public_key == key && waits(p))
-        };
+        let waits = |p: &&Arc<PendingJoin>| p.answer == JoinDecision::None && p.expires >= now;
+        let undecided =
+            |key: &str| inventory.admission.pending.values().filter(waits).any(|p| p.spec.public_key == key);
         let mut networks = self.lock();
         networks.retain(|_, keys| {
             keys.retain(|key, proposed| *proposed || undecided(key));
@@ -49,13 +49,18 @@ impl WaitingNetworks {
             let text = format!("{count} machines{which} wait to join, which is the maximum");
             Refusal::new("too-many-pending", text).next("remoor nodes, then remoor accept or --deny")
         };
+        if networks.values().any(|keys| keys.get(key) == Some(&true)) {
+            let text = "this machine's request is being entered already";
+            return Err(Refusal::new("identity-conflict", text).next("ask again in a moment"));
+        }
         let own = networks.get(&network).map_or(0, BTreeMap::len);
         if own >= NETWORK_MAX {
             return Err(too_many(own, &format!(" of the network {shown}")));
         }
         let proposed = networks.values().flat_map(BTreeMap::values).filter(|proposed| **proposed).count();
-        if proposed >= PENDING_MAX {
-            return Err(too_many(proposed, ""));
+        let all = proposed + inventory.admission.pending.values().filter(waits).count();
+        if all >= PENDING_MAX {
+            return Err(too_many(all, ""));
         }
         networks.entry(network).or_default().insert(key.to_owned(), true);
         Ok(WaitingPlace { waiting: self, network, key: key.to_owned() })
@@ -77,17 +82,13 @@ impl Drop for WaitingPlace<'_> {
 /// The /24 or /64 network of a peer, and its name for people. Callers on the local socket are one
 /// network.
 fn network_of(from: PeerAddr) -> (IpAddr, String) {
-    match from.0.map(|addr| addr.ip().to_canonical()) {
+    match from.0.map(|addr| network(addr.ip())) {
         Some(IpAddr::V4(v4)) => {
             let [a, b, c, _] = v4.octets();
             let network = Ipv4Addr::new(a, b, c, 0);
             (network.into(), format!("{network}/24"))
         }
-        Some(IpAddr::V6(v6)) => {
-            let [a, b, c, d, ..] = v6.segments();
-            let network = Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0);
-            (network.into(), format!("{network}/64"))
-        }
+        Some(network @ IpAddr::V6(_)) => (network, format!("{network}/64")),
         None => (Ipv4Addr::LOCALHOST.into(), "of this machine".to_owned()),
     }
 }
@@ -135,6 +136,8 @@ mod tests {
         let take = |n: usize| waiting.take(from("10.0.0.1"), &n.to_string(), &state, Wall(5));
         let places: Vec<_> = (0..NETWORK_MAX).map(|n| take(n).unwrap()).collect();
         assert!(take(8).is_err());
+        let again = waiting.take(from("10.0.1.1"), "0", &state, Wall(5)).unwrap_err();
+        assert_eq!(again.code, "identity-conflict", "one key under two names and from two networks");
         drop(places);
         assert!(take(8).is_ok(), "entries that were refused take no place");
     }

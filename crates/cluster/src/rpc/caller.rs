@@ -19,7 +19,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub enum Caller {
     /// A node with a certificate of this cluster, issued in `epoch`. `key`: the certificate's key
     /// in hex. `cert_not_before`, `cert_not_after`: the first and last moment at which the certificate
-    /// is valid. `replaced`: the issuing CA was replaced. `behalf`: the original caller as stated by the node; trust it only
+    /// is valid. `replaced`: the issuing CA was replaced. `behalf`: the original caller as stated by
+    /// the node; trust it only
     /// from managers.
     Node {
         id: NodeId,

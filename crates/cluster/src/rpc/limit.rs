@@ -2,7 +2,9 @@
 
 use super::caller::PeerAddr;
 use super::wire::{ApiFailure, Code};
-use crate::keyed_limiter::{KeyedLimiter, Overflow, network};
+pub use crate::keyed_limiter::network;
+
+use crate::keyed_limiter::{KeyedLimiter, Overflow};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -102,5 +102,7 @@ pub async fn serve_unix(socket: LocalSocket, router: Router, limits: ServerLimit
             }
         }
     };
+    // Each caller on the socket is a process of this machine, so nothing is reserved.
+    let limits = ServerLimits { connections: limits.connections + limits.reserved, ..limits };
     accept_loop(&socket, serve, limits, shutdown).await;
 }

@@ -100,7 +100,8 @@ fn the_worst_frame_of_each_kind_costs_little_memory() {
         let count = limits.values.min(limits.bytes / 4) / values - 100;
         let length = limits.bytes.saturating_sub(count * item.len() + 1024);
         let within = wrapped(array(&with_text(&"x".repeat(length)), &item, count));
-        for content in [wrapped(array(&[], &item, (frame::FRAME_MAX - 1024) / item.len())), within] {
+        let longest = wrapped(array(&[], &item, (frame::FRAME_MAX - 1024) / item.len()));
+        for (content, is_within) in [(longest, false), (within, true)] {
             let frame = [&(content.len() as u32).to_be_bytes()[..], &content].concat();
             drop(content);
             let mut result = None;
@@ -108,6 +109,8 @@ fn the_worst_frame_of_each_kind_costs_little_memory() {
             let name = String::from_utf8_lossy(&frame[6..14]).into_owned();
             println!("{name}: a frame of {} MB costs {cost} MB, {result:?}", frame.len() >> 20);
             assert!(cost < COST_MAX, "{name}: {cost} MB");
+            let refused = matches!(&result, Some(Err(SshError::Protocol(why))) if why.contains("more than"));
+            assert_eq!(refused, !is_within, "{name}: {result:?}");
         }
     }
 }

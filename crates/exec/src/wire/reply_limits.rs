@@ -31,8 +31,8 @@ pub fn limits_of(head: &[u8]) -> ReplyLimits {
         b"Exam" | b"Outlined" | b"Branches" => (16 << 20, 1_000_000),
         // 256 files of 64 KiB.
         b"Fetched" => (17 << 20, VALUES_MIN),
-        // A line of output has at most 256 KiB, in JSON up to six times as many.
-        b"Event" => (2 << 20, VALUES_MIN),
+        // A message and a diff have at most 256 KiB each, in JSON up to six times as many.
+        b"Event" => (4 << 20, VALUES_MIN),
         // It contains the facts of the run.
         b"RunEnd" => (4 << 20, 200_000),
         b"Cleaned" | b"Undone" | b"Backups" => (4 << 20, 100_000),
