@@ -86,8 +86,13 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
-    // A fleet that does harm ends a child, not the daemon.
-    if matches!(verb, Verb::Agent(_) | Verb::Lint(_)) {
+    // A template that does harm ends a child, not this process.
+    let renders_fleet = match &verb {
+        Verb::Agent(_) | Verb::Lint(_) => true,
+        Verb::Check(args) => args.fleet.is_some(),
+        _ => false,
+    };
+    if renders_fleet {
         drivers::render_in_children();
     }
     // Their files and memory have the keys of a node. The other commands write files for people.

@@ -63,8 +63,9 @@ impl Default for Post {
 }
 
 impl Post {
-    /// Delivers in the background. If too many deliveries wait, logs that this one is dropped.
-    fn deliver(&self, to: NotifyTo, node: String, text: String) {
+    /// Renders and delivers in the background, because both may take long. If too many deliveries
+    /// wait, logs that this one is dropped.
+    fn deliver(&self, rule: Notify, node: String, text: String) {
         let Ok(waiting) = self.queue.clone().try_acquire_owned() else {
             tracing::warn!(node, "a notification is dropped: {QUEUE_MAX} deliveries wait already");
             return;
@@ -73,7 +74,7 @@ impl Post {
         tokio::spawn(async move {
             let _waiting = waiting;
             let _place = under_way.acquire_owned().await;
-            let _ = tokio::task::spawn_blocking(move || send(&to, &node, &text)).await;
+            let _ = tokio::task::spawn_blocking(move || send(&rule.to, &node, &render_text(&rule, &node, &text))).await;
         });
     }
 }
@@ -123,9 +124,7 @@ impl Notices {
             _ => NotifyOn::Alert,
         };
         for rule in inner.fleet.iter().flat_map(|f| &f.notify).filter(|rule| rule.on.contains(&about)) {
-            let (to, node) = (rule.to.clone(), node.unwrap_or("").to_owned());
-            let text = render_text(rule, &node, text);
-            self.post.deliver(to, node, text);
+            self.post.deliver(rule.clone(), node.unwrap_or("").to_owned(), text.to_owned());
         }
     }
 
@@ -326,7 +325,8 @@ mod tests {
     async fn deliveries_beyond_the_queue_limit_are_dropped() {
         let post = Post { queue: Arc::new(Semaphore::new(1)), under_way: Arc::new(Semaphore::new(0)) };
         for _ in 0..3 {
-            post.deliver(NotifyTo::Command(vec!["true".to_owned()]), "w1".to_owned(), "text".to_owned());
+            let rule = Notify { to: NotifyTo::Command(vec!["true".to_owned()]), on: Vec::new(), text: None };
+            post.deliver(rule, "w1".to_owned(), "text".to_owned());
         }
         assert_eq!(post.queue.available_permits(), 0);
         post.under_way.add_permits(1);

@@ -7,9 +7,9 @@ use rustix::process::{
 use std::io;
 
 /// If this process runs as root, only root with the right to trace may read its memory from now on.
-/// No core file is written, and new files are for their owner only. Programs that this process starts inherit
-/// the umask 077 and the soft limit of 0 for core files. Call it before the first thread starts,
-/// because a thread may create a file.
+/// No core file is written, and new files are for their owner only. Programs that this process starts
+/// inherit the umask 077 and the soft limit of 0 for core files. Call it before the first thread
+/// starts, because a thread may create a file.
 pub fn protect_process() -> io::Result<()> {
     umask(Mode::from_raw_mode(0o077));
     // The hard limit stays, so that a program that a check starts may write a core file if it asks

@@ -6,7 +6,7 @@
 
 use super::engine::render_here;
 use super::{CPU_MAX, MEMORY_MAX};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -29,10 +29,13 @@ pub(super) struct RenderRequest<'a> {
 
 /// Limits this process, then renders what arrives on standard input until it is closed.
 pub fn serve_rendering() -> io::Result<()> {
-    let all = |most| Rlimit { current: Some(most), maximum: Some(most) };
-    setrlimit(Resource::Data, all(MEMORY_MAX))?;
-    setrlimit(Resource::Core, all(0))?;
-    setrlimit(Resource::Fsize, all(0))?;
+    for (resource, most) in [(Resource::Data, MEMORY_MAX), (Resource::Core, 0), (Resource::Fsize, 0)] {
+        // A process may not raise the hard limit that it inherited.
+        let most = Some(getrlimit(resource).maximum.map_or(most, |hard| hard.min(most)));
+        setrlimit(resource, Rlimit { current: most, maximum: most })?;
+    }
+    // The variables may contain secrets, and a limit ends this process with a signal that dumps.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     while let Some(request) = read_request(&mut input)? {
         limit_time()?;
@@ -65,5 +68,7 @@ fn read_request(input: &mut impl Read) -> io::Result<Option<RenderRequest<'stati
 fn limit_time() -> io::Result<()> {
     let used = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
     // The limit has whole seconds, so what was used is rounded up.
-    Ok(setrlimit(Resource::Cpu, Rlimit { current: Some(used + 1 + CPU_MAX.as_secs()), maximum: None })?)
+    let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
+    let most = used + 1 + CPU_MAX.as_secs();
+    Ok(setrlimit(Resource::Cpu, Rlimit { current: Some(maximum.map_or(most, |hard| hard.min(most))), maximum })?)
 }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Maximum length of a rendered text in bytes.
-pub const RENDERED_MAX: usize = 16 << 20;
+const RENDERED_MAX: usize = 16 << 20;
 /// Processor time that one template may need. The slowest template of the examples needs a
 /// thousandth of it, also in a debug build.
 const CPU_MAX: Duration = Duration::from_secs(5);
@@ -22,8 +22,8 @@ const CPU_MAX: Duration = Duration::from_secs(5);
 /// the values of the template.
 const MEMORY_MAX: u64 = 256 << 20;
 /// The next step after an exceeded limit.
-pub const LIMIT_HINT: &str =
-    "loop over less, or build a shorter text; a template may use 5 s of processor time and 256 MiB of memory";
+pub const LIMIT_HINT: &str = "loop over less, or build a shorter text; a template may use 5 s of processor time and 256 MiB of memory. The same \
+     text is refused for 10 minutes";
 
 static CHILDREN: OnceLock<pool::RenderPool> = OnceLock::new();
 
@@ -34,7 +34,8 @@ pub fn render_in_children(argument: &'static str) {
 }
 
 /// Renders `text` with `variables`. Nothing is escaped. Blocks. Without [`render_in_children`] there
-/// is only the limit of the length: executors and tests are processes of their own.
+/// is only the limit of the length: an executor, and a command that reads files of its user, are
+/// processes of their own.
 pub fn render(text: &str, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     match CHILDREN.get() {
         Some(children) => children.render(text, variables),

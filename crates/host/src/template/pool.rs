@@ -6,10 +6,12 @@ use super::engine::TemplateError;
 use super::{CPU_MAX, MEMORY_MAX, RENDERED_MAX};
 use remoor_model::Sha256;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,8 +22,8 @@ use std::time::{Duration, Instant};
 const CHILDREN_MAX: usize = 4;
 /// An unused child is ended after this time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Maximum time for an answer. The limit of processor time usually ends a child long before, but
-/// not one that is stopped.
+/// Maximum time for a request and its answer. The limit of processor time usually ends a child long
+/// before, but not one that is stopped.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// For so long a template that exceeded a limit is refused at once. Otherwise each of 1,000 hosts
 /// would need the whole time again.
@@ -79,7 +81,11 @@ impl Drop for RenderChild {
 
 /// Why a child gave no answer.
 enum ChildFailure {
-    Limit(TemplateError),
+    /// The template needed too much processor time, in a used child as in a new one.
+    Time(TemplateError),
+    /// Too much memory was needed. In a used child, the memory of earlier templates counts too.
+    Memory(TemplateError),
+    /// Somebody else ended or stopped the child.
     Broken(TemplateError),
 }
 
@@ -103,11 +109,9 @@ impl RenderPool {
         }
         let (child, is_new) = self.take_child()?;
         match self.ask_child(child, &request) {
-            Err(ChildFailure::Limit(_) | ChildFailure::Broken(_)) if !is_new => {}
+            Err(ChildFailure::Memory(_) | ChildFailure::Broken(_)) if !is_new => {}
             answer => return self.judge(key, answer),
         }
-        // The memory that earlier templates left behind counts in a used child, and somebody else
-        // may have ended it.
         let child = self.start_child().inspect_err(|_| self.release())?;
         let answer = self.ask_child(child, &request);
         self.judge(key, answer)
@@ -124,7 +128,7 @@ impl RenderPool {
                 self.release();
                 Err(error)
             }
-            Err(ChildFailure::Limit(error)) => {
+            Err(ChildFailure::Time(error) | ChildFailure::Memory(error)) => {
                 self.release();
                 let mut state = self.shared.lock();
                 state.refused.retain(|_, (since, _)| since.elapsed() < REFUSED_FOR);
@@ -166,7 +170,11 @@ impl RenderPool {
         let failed = |why: String| TemplateError::Other { text: format!("no process can be started to render: {why}") };
         let mut process = command.spawn().map_err(|e| failed(e.to_string()))?;
         match (process.stdin.take(), process.stdout.take()) {
-            (Some(input), Some(output)) => Ok(RenderChild { process, input, output }),
+            (Some(input), Some(output)) => {
+                let flags = fcntl_getfl(&input).map_err(|e| failed(e.to_string()))?;
+                fcntl_setfl(&input, flags | OFlags::NONBLOCK).map_err(|e| failed(e.to_string()))?;
+                Ok(RenderChild { process, input, output })
+            }
             _ => Err(failed("it has no pipes".to_owned())),
         }
     }
@@ -220,9 +228,9 @@ fn end_idle_children(shared: &SharedPool) {
 
 fn exchange(child: &mut RenderChild, request: &[u8]) -> io::Result<Result<String, TemplateError>> {
     let len = u32::try_from(request.len()).map_err(io::Error::other)?;
-    child.input.write_all(&len.to_be_bytes())?;
-    child.input.write_all(request)?;
     let deadline = Instant::now() + ANSWER_MAX;
+    write_before(&mut child.input, &len.to_be_bytes(), deadline)?;
+    write_before(&mut child.input, request, deadline)?;
     let mut head = [0; 5];
     read_before(&mut child.output, &mut head, deadline)?;
     let [kind, len @ ..] = head;
@@ -239,17 +247,37 @@ fn exchange(child: &mut RenderChild, request: &[u8]) -> io::Result<Result<String
     }
 }
 
+/// Waits until the pipe is ready, at most until the deadline.
+fn wait_before(pipe: impl AsFd, ready: PollFlags, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&pipe, ready)], Some(&left)) {
+            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Writes to a pipe that does not block. A child that is stopped reads nothing.
+fn write_before(input: &mut ChildStdin, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match input.write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait_before(&*input, PollFlags::OUT, deadline)?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 fn read_before(output: &mut ChildStdout, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&*output, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Err(ErrorKind::TimedOut.into()),
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        }
+        wait_before(&*output, PollFlags::IN, deadline)?;
         match output.read(&mut buffer[filled..])? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             read => filled += read,
@@ -260,13 +288,19 @@ fn read_before(output: &mut ChildStdout, buffer: &mut [u8], deadline: Instant) -
 
 /// Why a child ended before it answered.
 fn explain_end(error: &io::Error, status: Option<ExitStatus>) -> ChildFailure {
-    let limit = |text: String| ChildFailure::Limit(TemplateError::Limit { text });
+    let limit = |text: String| TemplateError::Limit { text };
     if error.kind() == ErrorKind::TimedOut {
-        return limit(format!("the template was not rendered within {} s", ANSWER_MAX.as_secs()));
+        let text = format!("the template was not rendered within {} s", ANSWER_MAX.as_secs());
+        return ChildFailure::Broken(TemplateError::Other { text });
     }
     match status.and_then(|status| status.signal()) {
-        Some(SIGXCPU) => limit(format!("the template needs more than {} s of processor time", CPU_MAX.as_secs())),
-        Some(SIGABRT) => limit(format!("the template needs more than {} MiB of memory", MEMORY_MAX >> 20)),
+        Some(SIGXCPU) => {
+            let text = format!("the template needs more than {} s of processor time", CPU_MAX.as_secs());
+            ChildFailure::Time(limit(text))
+        }
+        Some(SIGABRT) => {
+            ChildFailure::Memory(limit(format!("the template needs more than {} MiB of memory", MEMORY_MAX >> 20)))
+        }
         _ => {
             let status = status.map_or_else(String::new, |status| format!(" ({status})"));
             let text = format!("the process that renders the template gave no answer: {error}{status}");
