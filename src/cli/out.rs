@@ -128,8 +128,13 @@ impl Out {
         }
     }
 
-    /// Text without sanitizing: it is harmless already, meant for the terminal, or read by a
-    /// program.
+    /// A file that programs read, in a syntax without control characters. In a pipe or a file it is
+    /// unchanged, because another character would be another value.
+    pub fn document(&self, text: &str) -> std::io::Result<()> {
+        if self.tty { self.text(text) } else { self.raw(text) }
+    }
+
+    /// Text without sanitizing: it is harmless already, or meant for the terminal.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {

@@ -5,8 +5,19 @@
 use std::borrow::Cow;
 
 /// Characters that reorder or hide text, but are not control characters in Unicode.
-fn invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+pub fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 /// For one line: every control character becomes its picture (`␛`) or code.
@@ -37,16 +48,22 @@ pub fn log_field(text: &str) -> Cow<'_, str> {
 /// For serialized JSON: its value stays, because the characters become `\u` escapes. They occur in
 /// strings only, except for line ends and tabs between them, which stay.
 pub fn json(text: &str) -> Cow<'_, str> {
-    let bad = |c: char| (c.is_control() || invisible(c)) && c != '\n' && c != '\t';
+    let bad = |c: char| (c.is_control() || is_invisible(c)) && c != '\n' && c != '\t';
     if !text.contains(bad) {
         return Cow::Borrowed(text);
     }
-    let escaped = |c: char| if bad(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    Cow::Owned(text.chars().map(escaped).collect())
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match bad(c) {
+            true => out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
 }
 
 fn filter(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let bad = |c: char| (c.is_control() || invisible(c)) && !keep(c);
+    let bad = |c: char| (c.is_control() || is_invisible(c)) && !keep(c);
     if !text.contains(bad) {
         return Cow::Borrowed(text);
     }
@@ -79,7 +96,7 @@ mod tests {
 
     #[test]
     fn json_keeps_its_value() {
-        let value = serde_json::json!({"a\u{7f}": ["\u{9b}31m\u{202e}\n", "ü\u{1b}"]});
+        let value = serde_json::json!({"a\u{7f}": ["\u{9b}31m\u{202e}\n", "ü\u{1b}", "\u{e0041}"]});
         let text = serde_json::to_string_pretty(&value).unwrap();
         let clean = json(&text);
         assert!(clean.contains("\\u009b31m\\u202e") && clean.contains("a\\u007f"), "{clean}");

@@ -74,6 +74,7 @@ pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyho
     let Some(mut run) = until_interrupted(out, suite, options)? else { return Ok(Exit::Interrupted) };
     let changes = last.as_ref().and_then(|last| last.compare(&mut run));
     match form {
+        Some(Form::Structured) => out.json(&drivers::in_form(Form::Structured, &run))?,
         Some(form) => out.text(&drivers::in_form(form, &run))?,
         None => show(out, &run, changes)?,
     }
@@ -152,7 +153,7 @@ fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Resu
     };
     let more = drivers::observe(kind, ids).map_err(|e| error::addition_error(&e))?;
     match file {
-        None => out.text(&drivers::addition_text(&more).map_err(|e| error::addition_error(&e))?)?,
+        None => out.document(&drivers::addition_text(&more).map_err(|e| error::addition_error(&e))?)?,
         Some(file) => {
             drivers::add_checks_to(file, &more).map_err(|e| error::addition_error(&e))?;
             let labels: Vec<String> = more.iter().map(|one| one.label()).collect();

@@ -52,7 +52,7 @@ fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> 
     if args.render {
         for file in applied() {
             // A YAML comment, so that goss can read the output.
-            out.text(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
+            out.document(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
         }
         return Ok(());
     }

@@ -59,7 +59,7 @@ pub fn in_form(form: Form, run: &SuiteRun) -> String {
     match form {
         Form::Documentation => text::documentation(run),
         Form::Rspecish => text::rspecish(run),
-        Form::Structured => sanitize::json(&goss_json(run).to_string()).into_owned() + "\n",
+        Form::Structured => goss_json(run).to_string() + "\n",
         Form::Tap => lines::tap(run),
         Form::Junit => junit::junit(run),
         Form::Nagios => lines::nagios(run),
@@ -168,7 +168,7 @@ fn shorten_json(value: &Value) -> String {
 
 /// Escapes all characters that would end the line or control a terminal.
 fn one_line(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let steers = |c: char| c.is_control() || sanitize::is_invisible(c);
     if !text.contains(steers) {
         return text.to_owned();
     }
