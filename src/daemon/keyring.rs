@@ -61,8 +61,7 @@ impl Keyring {
 
     /// When the certificate must be renewed. The result is 0 (now) if another CA issues, if
     /// managers reject the certificate, if it begins after `now`, or if its epoch is older than
-    /// `known`. A certificate of an
-    /// older epoch can't prove that the cluster was rebuilt.
+    /// `known`. A certificate of an older epoch can't prove that the cluster was rebuilt.
     pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
@@ -100,8 +99,8 @@ impl Keyring {
     }
 
     /// Stores a new certificate and uses it from now on. Fails without any change if it is not for
-    /// this node, does not extend the validity of one that is valid, or comes from a manager with outdated knowledge of
-    /// the CAs. Blocks.
+    /// this node, does not extend the validity of one that is valid, or comes from a manager with
+    /// outdated knowledge of the CAs. Blocks.
     pub fn renew(&self, reply: &RenewReply, now: Wall) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if reply.ca < inner.ca {

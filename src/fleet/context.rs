@@ -96,8 +96,8 @@ impl<'a> FleetVariables<'a> {
         let group = fleet.host_group(host)?;
         let (mut vars, _) = fleet.vars(host)?;
         vars.extend(self.known.vars.clone());
-        let no_peers = || Ok(SharedVar::new(json!([])));
-        let peers = self.large.peers.get(&group).cloned().unwrap_or_else(no_peers)?;
+        // Each host that has a group is among the members of the group.
+        let peers = self.large.peers[&group].clone()?;
         let hostvars = self.large.hostvars.clone()?;
         let addr = address(fleet, host, &self.known.addresses)?;
         let group_names = fleet.inventory.hosts.get(host).map(|h| h.groups.clone()).unwrap_or_default();

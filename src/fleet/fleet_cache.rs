@@ -77,7 +77,8 @@ impl FleetCache {
     }
 
     /// The variables of the nodes of a loaded fleet. The last large ones are kept, because the agents
-    /// of all nodes ask for their manifests one after the other.
+    /// of all nodes ask for their manifests one after the other. Nodes that were set up with other
+    /// addresses share nothing.
     pub fn variables<'a>(&self, blob: Sha256, fleet: &'a Fleet, known: &'a ClusterContext) -> FleetVariables<'a> {
         let last = || self.variables.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let same = |(of, with, _): &&MadeVariables| (of, with) == (&blob, &known.addresses);

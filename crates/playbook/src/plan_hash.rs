@@ -31,23 +31,23 @@ impl Serialize for SerializedMap<'_> {
 }
 
 impl Plan {
-    /// The hash of the plan. Equal plans of the same compiler have equal hashes, in whatever order
-    /// their maps were built.
+    /// The hash of the plan. Equal plans of the same compiler have equal hashes.
     pub fn sha256(&self) -> Sha256 {
+        let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs } = self;
         // A shared variable of the host's own variables is hashed in its place there, as if the
         // plan contained a copy.
-        let vars = self.vars.iter().map(|(name, value)| (name, self.shared.get(name).map_or(value, SharedVar::json)));
-        let shared = self.shared.iter().filter(|(name, _)| !self.vars.contains_key(*name));
+        let own = vars.iter().map(|(name, value)| (name, shared.get(name).map_or(value, SharedVar::json)));
+        let others = shared.iter().filter(|(name, _)| !vars.contains_key(*name));
         let hashed = HashedPlan {
-            version: self.version,
-            playbook: &self.playbook,
-            host: &self.host,
-            vars: SerializedMap(vars.collect()),
-            shared: shared.collect(),
-            extra: &self.extra,
-            layers: &self.layers,
-            plays: &self.plays,
-            blobs: &self.blobs,
+            version: *version,
+            playbook,
+            host,
+            vars: SerializedMap(own.collect()),
+            shared: others.collect(),
+            extra,
+            layers,
+            plays,
+            blobs,
         };
         Sha256::digest(&serde_json::to_vec(&hashed).unwrap_or_default())
     }
