@@ -85,7 +85,12 @@ pub fn all_words() -> Vec<LanguageWord> {
         refused.iter().for_each(|(name, why)| put(kind, *name, "", State::Refused(why)));
     }
     for name in filters::METHODS_REFUSED {
-        put(WordKind::Method, *name, "", State::Refused("it changes a value; values do not change here"));
+        put(
+            WordKind::Method,
+            *name,
+            "",
+            State::Refused("the method changes a value, and values of templates are constant"),
+        );
     }
     out
 }

@@ -154,7 +154,7 @@ pub struct AcceptArgs {
     /// Name of the waiting machine, as remoor nodes shows it
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Role of the node (default: the role that it requested)
+    /// Role of the node (default: worker; required if the machine requested manager)
     #[arg(long, value_name = "ROLE", conflicts_with = "deny")]
     pub role: Option<RoleWord>,
     /// Reject the machine

@@ -181,10 +181,10 @@ pub struct ResumeArgs {
 pub struct MaintenanceArgs {
     #[command(flatten)]
     pub which: NodeSelection,
-    /// Length of the maintenance window, from now
+    /// Length of the announced maintenance, from now
     #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
     pub time: Option<Span>,
-    /// End the maintenance window now
+    /// End the announced maintenance now
     #[arg(long, conflicts_with = "time")]
     pub end: bool,
     #[command(flatten)]

@@ -312,7 +312,8 @@ pub struct VarView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrdersRequest {
-    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`, `promote`, `demote`.
+    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`, `drain`,
+    /// `promote`, `demote`, `zone`, `remove`.
     pub order: String,
     pub nodes: Vec<String>,
     #[serde(flatten)]

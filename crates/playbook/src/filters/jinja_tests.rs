@@ -17,7 +17,7 @@ const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: 
 }
 
 /// The `differs` text of tests that read the node. `register` recognises these tests by it.
-pub const ON_THE_NODE: &str = "reads files of the node; in Ansible, of the controller";
+pub const ON_THE_NODE: &str = "reads files of the node; Ansible reads files of the controller";
 
 const PATTERN: &[&str] = &["pattern", "ignorecase", "multiline"];
 

@@ -7,7 +7,7 @@ use minijinja::{Error, State, Value};
 
 /// Maximum number of items of a product and similar results.
 const ITEMS_MAX: usize = 100_000;
-const ORDER: &str = "keeps the order of the lists; Ansible's order is that of a set";
+const ORDER: &str = "keeps the order of the lists; in Ansible the order of the result is arbitrary";
 
 pub const FILTERS: &[Filter] = &[
     filter("list", &[], |_, v, _| Ok(list("list", &v)?.into())),

@@ -14,7 +14,7 @@ use std::cell::Cell;
 /// The supported lookups, each with its difference from Ansible; empty: none.
 pub const KNOWN: &[(&str, &str)] = &[
     ("dict", ""),
-    ("env", "reads the environment of the node; in Ansible, of the controller"),
+    ("env", "reads the environment of the node; Ansible reads the environment of the controller"),
     ("file", "reads text files of the fleet directory, by a fixed name"),
     ("fileglob", "finds files of the fleet directory by fixed patterns, sorted by name"),
     ("first_found", "finds files of the fleet directory by fixed names, without `files` and `paths`"),
@@ -40,7 +40,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("password", "it writes a file on the manager"),
     ("pipe", "it runs a command on the manager"),
     ("random_choice", "a second run would not give the same result"),
-    ("unvault", "vault files are not part of the language"),
+    ("unvault", "remoor does not read vault files"),
     ("url", "it sends a request from the manager; use the module uri on the node"),
 ];
 

@@ -180,13 +180,13 @@ const TABLES: &[&[Filter]] = &[
 pub const REFUSED: &[(&str, &str)] = &[
     ("random", "a second run would not give the same result"),
     ("shuffle", "a second run would not give the same result"),
-    ("vault", "vault files are not part of the language"),
-    ("unvault", "vault files are not part of the language"),
+    ("vault", "remoor does not read vault files"),
+    ("unvault", "remoor does not read vault files"),
     ("fileglob", "it lists files of the manager; use the module find, or with_fileglob"),
     ("json_query", "JMESPath belongs to another collection; use selectattr and map"),
-    ("urlize", "it makes HTML"),
-    ("xmlattr", "it makes HTML"),
-    ("forceescape", "it makes HTML"),
+    ("urlize", "the filter makes HTML"),
+    ("xmlattr", "the filter makes HTML"),
+    ("forceescape", "the filter makes HTML"),
     ("expandvars", "the environment of a manager is not that of a node"),
     ("ipsubnet", "only ipaddr, ipv4, ipv6 and ipwrap of ansible.utils are supported"),
 ];

@@ -7,7 +7,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const DIFFERS: &str = "these queries only: address, network, netmask, prefix, broadcast, subnet, net, size, host, \
+const DIFFERS: &str = "supports only these queries: address, network, netmask, prefix, broadcast, subnet, net, size, host, \
     host/prefix, network/prefix, address/prefix, private, public, loopback, multicast, link-local, version, int, revdns, \
     a number, a network";
 

@@ -14,7 +14,12 @@ pub const FILTERS: &[Filter] = &[
     filter("normpath", &[], |_, v, _| Ok(normpath(&python::text(&v)?).into())),
     filter("path_join", &[], path_join),
     filter("commonpath", &[], commonpath),
-    filter_with_difference("relpath", &["start"], relpath, "without a start, uses the working directory on the node"),
+    filter_with_difference(
+        "relpath",
+        &["start"],
+        relpath,
+        "without `start`, uses the working directory of the run on the node",
+    ),
     filter_with_difference(
         "realpath",
         &[],
@@ -24,7 +29,7 @@ pub const FILTERS: &[Filter] = &[
             let real = std::fs::canonicalize(&text).ok().and_then(|p| p.to_str().map(str::to_owned));
             Ok(real.unwrap_or_else(|| normpath(&absolute(&text))).into())
         },
-        "reads files of the node; in Ansible, of the controller",
+        "reads files of the node; Ansible reads files of the controller",
     ),
     filter_with_difference(
         "expanduser",

@@ -51,8 +51,8 @@ pub const FUNCTIONS_REFUSED: &[(&str, &str)] = &[
 
 /// Tests that are refused, with the reason.
 pub const TESTS_REFUSED: &[(&str, &str)] = &[
-    ("vault_encrypted", "vault files are not part of the language"),
-    ("vaulted_file", "vault files are not part of the language"),
+    ("vault_encrypted", "remoor does not read vault files"),
+    ("vaulted_file", "remoor does not read vault files"),
     ("escaped", "there is no automatic escaping"),
 ];
 
