@@ -1,4 +1,4 @@
-//! The `remoor` binary. All it does is call [`remoor::cli::run`].
+//! The `remoor` binary. It only calls [`remoor::cli::run`].
 
 fn main() -> std::process::ExitCode {
     remoor::cli::run(std::env::args_os())

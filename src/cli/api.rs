@@ -1,5 +1,5 @@
-//! The managers that a command asks: the daemon of this machine, or those of `--manager`, one after
-//! the other.
+//! The managers that a command asks: the daemon of this machine, or the managers of `--manager`.
+//! They are asked one after the other.
 
 use super::args::ConnectionOptions;
 use super::error::CommandError;
@@ -15,12 +15,12 @@ use std::time::Duration;
 
 /// Timeout of read requests.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
-/// Timeout of write requests. They may examine a node over SSH first, so it is longer than the
-/// manager's own timeout.
+/// Timeout of write requests. It is longer than the timeout of the manager, because a manager may
+/// first examine a node over SSH.
 const EXAMINE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Asks one manager after the other. The next one is asked only if nothing was sent to the one
-/// before. If all fail, the first failure is returned.
+/// Asks one manager after the other. The next manager is asked only if nothing was sent to the
+/// manager before it. If all fail, the first failure is returned.
 macro_rules! ask {
     ($api:expr, $client:ident => $ask:expr) => {{
         let mut first = None;
@@ -37,15 +37,15 @@ macro_rules! ask {
     }};
 }
 
-/// The API of the managers. Cheap to clone.
+/// The API of the managers. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Api {
-    /// Never empty.
+    /// The clients of the managers, at least one.
     clients: Vec<Client>,
 }
 
 impl Api {
-    /// Reads the credentials, if `--manager` is used. Does not connect yet.
+    /// Reads the credentials if `--manager` is used. This function does not connect yet.
     pub fn open(connection: &ConnectionOptions) -> anyhow::Result<Self> {
         if connection.manager.is_empty() {
             return Ok(Self { clients: vec![Client::unix(&connection.socket)] });
@@ -84,7 +84,8 @@ impl Api {
     }
 }
 
-/// Removes unset fields: an older manager rejects unknown keys, even unused ones.
+/// Removes unset fields, because an older manager rejects keys that it does not know, even with an
+/// empty value.
 fn lean(mut body: Value) -> Value {
     if let Value::Object(fields) = &mut body {
         fields.retain(|_, value| match value {

@@ -26,7 +26,7 @@ use super::format::Format;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// The daemon of this machine listens here.
+/// The socket on which the daemon of this machine listens.
 pub const SOCKET: &str = "/run/remoor/remoor.sock";
 
 /// Find out why a server was away and whether its configuration drifted, and set it up again
@@ -419,8 +419,8 @@ pub struct WaitOptions {
     pub timeout: Span,
 }
 
-/// The top command, with the commands under headings, and the exit codes at the end of every help
-/// text.
+/// The top command. Its help lists the commands under headings, and every help text ends with the
+/// exit codes.
 pub fn command() -> clap::Command {
     fn add_exit_codes(command: clap::Command) -> clap::Command {
         let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
@@ -430,8 +430,8 @@ pub fn command() -> clap::Command {
     headings::add_to(add_exit_codes(Cli::command()))
 }
 
-/// Parses arguments; the first one is the program's name. `--help` and `--version` are errors too;
-/// their text is the answer.
+/// Parses arguments; the first one is the program's name. `--help` and `--version` are returned as
+/// errors whose text is the answer.
 pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(args)?;

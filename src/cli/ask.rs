@@ -8,9 +8,9 @@ use std::io::{BufRead, IsTerminal};
 #[derive(Debug)]
 pub struct UserConfirmation(pub ());
 
-/// The trusted ones of the host keys (fingerprint, key) that a machine offers: the key with the
-/// fingerprint `given`, or all of them if a person accepts them at the terminal. Without either it
-/// is an error.
+/// The host keys of a machine that are trusted. `offered` has the keys of the machine, each as
+/// (fingerprint, key). With `given`, only the key with that fingerprint is trusted. Otherwise a
+/// person must accept all offered keys at the terminal. Returns an error if no key is trusted.
 pub fn confirm_host_keys(
     out: &Out,
     host: &str,
@@ -39,8 +39,8 @@ pub fn confirm_host_keys(
     }
 }
 
-/// Confirmed by `--yes`, or by typing yes at a terminal after reading `effect`. Anything else is a
-/// refusal.
+/// Returns the confirmation if `yes` is set, or if a person types yes at a terminal after reading
+/// `effect`. Otherwise returns a refusal.
 pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<UserConfirmation> {
     if yes {
         return Ok(UserConfirmation(()));
@@ -55,7 +55,8 @@ pub fn confirm_yes(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Re
     if answer.trim() == "yes" { Ok(UserConfirmation(())) } else { Err(error::not_agreed(what).into()) }
 }
 
-/// Confirmed by `--confirm NAME`, or by typing the name at a terminal. Anything else is a refusal.
+/// Returns the confirmation if `given` (the value of `--confirm`) is `name`, or if a person types
+/// `name` at a terminal. Otherwise returns a refusal.
 pub fn confirm_name(
     out: &Out,
     what: &str,

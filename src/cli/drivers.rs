@@ -1,5 +1,5 @@
-//! The only place where the command line calls code that runs on this machine: the daemon, the
-//! executor, checks, playbooks.
+//! Calls of code that runs on this machine: the daemon, the executor, checks, playbooks. No other
+//! module of the command line calls such code.
 
 use crate::cli::args::LocalNodeArgs;
 use crate::cli::error::{self, CommandError};
@@ -39,7 +39,7 @@ pub use crate::solo::{
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of play events that wait to be shown. If there are more, the hosts wait.
+/// Maximum number of play events that wait to be shown. If the queue is full, the hosts wait.
 const PLAY_QUEUE: usize = 256;
 
 pub struct InitCommand {
@@ -60,7 +60,7 @@ pub struct InitResult {
 pub struct JoinCommand {
     pub here: LocalNodeArgs,
     pub name: String,
-    /// API address of a manager, host and port.
+    /// API address of a manager: host and port.
     pub addr: String,
     pub token: String,
     pub manager: bool,
@@ -75,7 +75,7 @@ pub struct AgentCommand {
 
 /// Starts a cluster with the data directory of `options`.
 pub fn init(options: InitCommand) -> anyhow::Result<InitResult> {
-    // Checked before the old identity is archived.
+    // The file is read before the old identity is archived, so that a wrong file changes nothing.
     let gossip_key = options.gossip_key_file.as_deref().map(gossip_key).transpose()?;
     if options.force {
         daemon::archive_data_dir(&options.here.dir).map_err(admin_error)?;
@@ -105,7 +105,8 @@ fn gossip_key(file: &Path) -> anyhow::Result<GossipKey> {
     })
 }
 
-/// Converts an error of `init` or `join`. A refusal before anything was changed is not a failure.
+/// Converts an error of `init` or `join`. If the command was refused before anything was changed,
+/// the exit code is that of a refusal, not of a failure.
 fn admin_error(error: daemon::AdminError) -> anyhow::Error {
     use daemon::AdminError as E;
     let (exit, next) = match &error {
@@ -127,8 +128,8 @@ fn admin_error(error: daemon::AdminError) -> anyhow::Error {
     stop.into()
 }
 
-/// Authorizes the managers' SSH login. If this fails, the machine is a node already and only the
-/// login is missing.
+/// Adds the managers' SSH key to the user's authorized keys. The machine is a node already, so the
+/// error says that only the login of the managers is missing.
 fn authorize_managers(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
     ssh::authorize_here(user, line).map(drop).map_err(|error| {
         let text = format!("this machine is a node now, but the managers can't log in as {user} yet");
@@ -136,14 +137,14 @@ fn authorize_managers(user: &str, line: &str, next: &str) -> anyhow::Result<()> 
     })
 }
 
-/// Records that the tokens of `init` in `dir` were printed: from then on, another `init` there is
-/// refused.
+/// Records that the tokens of `init` in `dir` were printed. From then on, another `init` with `dir`
+/// is refused.
 pub fn record_tokens_printed(dir: &Path) -> anyhow::Result<()> {
     Ok(daemon::mark_tokens_printed(dir)?)
 }
 
-/// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the
-/// operator meanwhile.
+/// Joins this machine to the cluster of the manager at `addr`. `tell` receives messages for the
+/// operator while the command runs.
 pub fn join(options: JoinCommand, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
         let stop = CommandError::usage_error("the token can't be read").cause(&error);
@@ -181,7 +182,7 @@ pub fn is_secret_token(text: &str) -> bool {
     Token::parse(text).is_ok_and(|token| !token.secret().is_empty())
 }
 
-/// `NODE=ADDR`.
+/// Parses `NODE=ADDR`.
 pub fn set_addr(text: &str) -> Result<(String, NodePlacement), String> {
     let (name, place) = text.split_once('=').ok_or("expected NODE=ADDR")?;
     Ok((name.to_owned(), place.parse()?))
@@ -228,12 +229,12 @@ fn recovery_error(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
     CommandError { exit, ..stop }.next(next).into()
 }
 
-/// Restores a backup into an empty directory; this machine becomes the only manager.
+/// Restores a backup into an empty directory. This machine becomes the only manager.
 pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     use daemon::RestoreError as E;
     let error = match runtime()?.block_on(daemon::restore(options)) {
         Ok(restored) => return Ok(restored),
-        // The directory holds no node, so the usual advice to put a file back would be wrong.
+        // The directory contains no node, so the usual advice to put a file back would be wrong.
         Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
             let stop = CommandError::from_error(&anyhow::Error::from(error));
             let next = "--dir with a directory that is empty or does not exist, and that this user can write to";
@@ -275,15 +276,15 @@ pub fn protect_process() -> anyhow::Result<()> {
     remoor_host::process::protect_process().context("the memory of this process can't be protected")
 }
 
-/// The argument of [`serve_rendering`].
+/// The argument with which this program starts as a child that calls [`serve_rendering`].
 const RENDER: &str = "render";
 
-/// From now on templates are rendered in child processes with limits.
+/// Lets this process render templates in child processes with limits from now on.
 pub fn render_in_children() {
     remoor_host::template::render_in_children(RENDER);
 }
 
-/// Renders what the parent sends.
+/// Renders the templates that the parent process sends.
 pub fn serve_rendering() -> anyhow::Result<()> {
     remoor_host::template::serve_rendering().context("rendering for the parent failed")
 }
@@ -298,7 +299,7 @@ pub fn run(options: AgentCommand) -> anyhow::Result<()> {
     ended.map_err(|error| daemon_error(error, &options.dir))
 }
 
-/// Adds the next step to errors about the data directory; other errors have their own.
+/// Adds the next step to an error about the data directory. Other errors have a next step already.
 fn daemon_error(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
     let next = match &error {
         daemon::DaemonError::NodeFile(_) => {
@@ -318,7 +319,8 @@ pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
     Ok(exec::main(state_dir, &exec::NodeWork))
 }
 
-/// The SSH host keys that a machine offers now, each as (fingerprint, key). They are not verified.
+/// The SSH host keys that a machine offers now, each as (fingerprint, key). The keys are not
+/// verified.
 pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, String> {
     let runtime = runtime().map_err(|e| e.to_string())?;
     let keys = runtime.block_on(ssh::scan_host_keys(host, port, SCAN_TIMEOUT)).map_err(|e| e.to_string())?;
@@ -330,13 +332,14 @@ pub fn known_keys(file: &Path, host: &str, port: u16) -> anyhow::Result<Vec<Stri
     Ok(ssh::known_keys(file, host, port)?)
 }
 
-/// The hosts of the applied inventory that are not nodes, and the number of all its hosts.
+/// The hosts of the applied inventory that are not nodes, and the number of all hosts of the
+/// inventory.
 pub fn hosts_to_add(socket: &Path, group: Option<&str>) -> anyhow::Result<(Vec<ToAdd>, usize)> {
     Ok(runtime()?.block_on(daemon::to_add(socket, group))?)
 }
 
-/// Like [`node_add`] for several machines; results are in their order. `tell` gets each message
-/// with the name of its node.
+/// Like [`node_add`], for several machines. The results are in the order of the machines. `tell`
+/// receives each message with the name of the node.
 pub fn node_add_many(
     all: &[AddOptions],
     tell: &mut dyn FnMut(&str, &str),
@@ -349,7 +352,7 @@ pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Res
     Ok(runtime()?.block_on(daemon::add(options, tell))?)
 }
 
-/// Parses the name of a zone; an empty text is none.
+/// Parses the name of a zone. An empty text means no zone.
 pub fn zone_or_none(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { zone(text) }
 }
@@ -361,7 +364,7 @@ pub fn zone(text: &str) -> Result<String, String> {
     named.ok_or_else(|| format!("the name of a zone has 1 to {ZONE_MAX} bytes and no spaces"))
 }
 
-/// Parses `KEY=VALUE`; the value is YAML.
+/// Parses `KEY=VALUE`. The value is YAML.
 pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((name.to_owned(), remoor_config::parse_value(value)?))
@@ -384,7 +387,8 @@ pub fn read_digest(file: &Path) -> anyhow::Result<digest::StoredDigest> {
     digest::StoredDigest::read(file).map_err(digest_error)
 }
 
-/// Compares the present files with the digest `before`; only `paths`, unless they are empty.
+/// Compares the present files with the digest `before`. If `paths` is not empty, only those paths
+/// are compared.
 pub fn compare_digests(
     before: &digest::StoredDigest,
     paths: &[PathBuf],
@@ -398,8 +402,8 @@ fn digest_error(error: digest::DigestError) -> anyhow::Error {
     CommandError { exit: Exit::Usage, ..CommandError::from_error(&error.into()) }.into()
 }
 
-/// All faults and warnings of a fleet directory; without `remoor.yml`, those of the playbooks in
-/// it.
+/// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
+/// is about the playbooks in it.
 pub fn lint(dir: &Path) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
@@ -421,8 +425,8 @@ pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
 
 /// Loads check files with the files that they include, or returns all their faults.
 ///
-/// Memory is released before and after, because most of it is the program itself: parsing
-/// arguments, loading files and running checks each use another part of it.
+/// Freed memory is returned to the system before and after the load, because parsing arguments,
+/// loading files and running checks each use other memory.
 pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     files::trim_memory();
     let suite = solo::load(options)?;
@@ -430,7 +434,7 @@ pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     Ok(suite)
 }
 
-/// Runs a suite on this machine. `tell` gets a message for each try except the last.
+/// Runs a suite on this machine. `tell` receives a message for each try except the last.
 pub fn run_suite(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     solo::run(suite, options, tell)
 }
@@ -448,12 +452,12 @@ pub fn prepare_play(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
 /// An event of a running play.
 pub enum PlayEvent {
     Event(PlayRunEvent),
-    /// A Ctrl-C, SIGTERM or SIGHUP arrived; the play ends in this way.
+    /// A Ctrl-C, SIGTERM or SIGHUP arrived. The value says how the play ends.
     Ending(PlayEnding),
 }
 
-/// Runs a play on all its hosts. `tell` is called on this thread for each event. The first Ctrl-C
-/// lets running tasks finish, the second one ends them.
+/// Runs a play on all its hosts. `tell` is called on this thread for each event. After the first
+/// Ctrl-C, running tasks finish and no others begin. The second Ctrl-C ends running tasks.
 pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayEvent)) -> anyhow::Result<PlaySummary> {
     let runtime = runtime()?;
     let summary = runtime.block_on(async {
@@ -490,7 +494,7 @@ pub fn addition_text(more: &[solo::Addition]) -> Result<String, AdditionError> {
     solo::addition_text(more)
 }
 
-/// Adds checks to a file, all or none.
+/// Adds all checks to a file, or none of them.
 pub fn add_checks_to(file: &Path, more: &[solo::Addition]) -> Result<(), AdditionError> {
     solo::add_to(file, more)
 }

@@ -1,13 +1,13 @@
-//! Durations: parses the input form (`90s`, `5m`, `1h30m`) and formats the output form (`3 m`).
+//! Durations. The input form is `90s`, `5m` or `1h30m`; the output form is `3 m`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A duration from the command line. Never zero.
+/// A duration from the command line. It is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
-/// Maximum: ten years, so that sums with it never overflow.
+/// Maximum, in ms: ten years, so that a sum with another time never overflows.
 const MS_MAX: u64 = 10 * 365 * 86_400_000;
 
 impl FromStr for Span {

@@ -1,5 +1,5 @@
-//! Errors of commands, printed as `error:`, `caused by:`, `next:`. The texts of the command line's
-//! own refusals are together here, so that they can be read and tested together.
+//! Errors of commands, printed as `error:`, `caused by:`, `next:`. The texts of all refusals of the
+//! command line are in this file, so that they can be read and tested together.
 
 use super::drivers::AdditionError;
 use super::exit::Exit;
@@ -12,8 +12,8 @@ use remoor_model::{Fault, count_noun};
 use std::error::Error;
 use std::path::Path;
 
-/// An error with its exit code and the command to try next. Nothing was changed unless the text
-/// says so.
+/// An error with its exit code and the next command to try. If the text does not say otherwise,
+/// nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
@@ -57,8 +57,8 @@ impl CommandError {
         }
     }
 
-    /// Converts any error of a command: a [`CommandError`] in its chain stays, else an API error
-    /// decides the exit code, else it is a failure.
+    /// Converts any error of a command. A [`CommandError`] in the chain is returned as it is.
+    /// Otherwise an API error in the chain gives the exit code. Any other error is a failure.
     pub fn from_error(error: &anyhow::Error) -> Self {
         let stop = error.chain().find_map(|e| e.downcast_ref::<CommandError>());
         let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
@@ -125,7 +125,7 @@ fn no_daemon(stop: CommandError, socket: &Path) -> CommandError {
     }
 }
 
-/// The next step for errors whose daemon suggests none.
+/// The next step for an API error, if the daemon suggests none.
 fn default_next(code: &str) -> Option<&'static str> {
     match code {
         "no-quorum" => Some(NO_QUORUM_NEXT),
@@ -139,8 +139,8 @@ fn default_next(code: &str) -> Option<&'static str> {
     }
 }
 
-/// The error of a failed join with a next step for a machine that is not a node yet; those of
-/// operators would not help.
+/// Adds a next step to the error of a failed join. The usual next steps are for operators and would
+/// not help on a machine that is not a node yet.
 pub fn join_error(error: anyhow::Error) -> anyhow::Error {
     let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
     let next = match api {
@@ -169,7 +169,7 @@ pub fn unknown_nodes(names: &[String]) -> CommandError {
     CommandError::refusal(text).next("remoor nodes")
 }
 
-/// Like [`unknown_nodes`], but some of the names may belong to nodes that left.
+/// Like [`unknown_nodes`], but some of the names may be those of nodes that left.
 pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> CommandError {
     match left.iter().find(|l| names.contains(&l.name)) {
         Some(LeftView { name, left, until, .. }) => CommandError::refusal(format!(
@@ -200,7 +200,7 @@ pub fn not_agreed(what: &str) -> CommandError {
     CommandError::refusal(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
 }
 
-/// The SSH host key of a machine was not confirmed.
+/// The error for an SSH host key that was not confirmed.
 pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> CommandError {
     let mut stop =
         CommandError::refusal(format!("the SSH host key of {host} was not confirmed; nothing was sent to it"));
@@ -217,14 +217,14 @@ pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) ->
     stop.next("verify that this is the machine you mean, and that no other machine intercepts the connection")
 }
 
-/// Faults of a fleet directory, each with file and line.
+/// The error for a fleet directory with faults. Each fault has its file and line.
 pub fn invalid_fleet(faults: &[Fault]) -> CommandError {
     let grave = faults.iter().filter(|f| !f.warning).count();
     let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
     CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::usage_error(text) }
 }
 
-/// `--changed-only` without a directory for its state.
+/// The error for `--changed-only` without a directory for its state.
 pub fn no_state_home() -> CommandError {
     CommandError::usage_error(
         "--changed-only has no directory for the results of a run: neither XDG_STATE_HOME nor HOME is set",
@@ -246,7 +246,7 @@ pub fn no_last_check_of_nodes() -> CommandError {
     .next("remoor history NODE shows what changed at each examination")
 }
 
-/// A check was not added; the file is unchanged.
+/// The error for a check that could not be added. The file is unchanged.
 pub fn addition_error(error: &AdditionError) -> CommandError {
     let message = error.to_string();
     match error {
@@ -259,13 +259,13 @@ pub fn addition_error(error: &AdditionError) -> CommandError {
     }
 }
 
-/// Invalid check files on this machine; nothing was run.
+/// The error for invalid check files on this machine. No check was run.
 pub fn invalid_checks(faults: &[Fault]) -> CommandError {
     let text = format!("the check files have {}; nothing was run", count_noun(faults.len(), "fault"));
     CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::usage_error(text) }
 }
 
-/// An invalid playbook, inventory or variable; no host was changed.
+/// The error for an invalid playbook, inventory or variable. No host was changed.
 pub fn invalid_play(faults: &[Fault]) -> CommandError {
     let errors = faults.iter().filter(|fault| !fault.warning).count();
     let text = format!("{}; no host was changed", count_noun(errors, "fault"));

@@ -13,15 +13,15 @@ pub enum Exit {
     Usage = 2,
     /// No reliable answer: no manager, no quorum, timeout, stale answer.
     CouldNotAsk = 3,
-    /// Refused by a safety rule; nothing was changed.
+    /// A safety rule refused the command; nothing was changed.
     Refused = 4,
-    /// Started, but failed.
+    /// The command started, but failed.
     Failed = 5,
-    /// Ctrl-C.
+    /// Ctrl-C ended the command.
     Interrupted = 130,
 }
 
-/// The end of every `--help`.
+/// The text at the end of every `--help`.
 pub const HELP: &str = "Exit codes:
   0    success, or everything is as desired
   1    the answer is no: drift, a failing check, or the requested state was not reached
@@ -39,8 +39,8 @@ impl Exit {
         self as u8
     }
 
-    /// The exit code for an error code of the API. A code that is unknown here comes from a newer
-    /// daemon.
+    /// The exit code for an error code of the API. A code that this version does not know comes
+    /// from a newer daemon.
     pub fn from_api_code(code: &str) -> Exit {
         match code {
             "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
@@ -52,7 +52,7 @@ impl Exit {
     }
 
     /// The more serious of two exit codes, for commands about several nodes. A missing answer, a
-    /// refusal and a failure are more serious than a no.
+    /// refusal and a failure are more serious than the answer no.
     pub fn more_serious(self, other: Exit) -> Exit {
         let weight = |exit: Exit| match exit {
             Exit::Done => 0,
@@ -91,7 +91,7 @@ mod tests {
     fn api_codes_become_exit_codes() {
         for (codes, exit) in [
             (&[Code::Refused, Code::NotFound, Code::Forbidden, Code::BadToken][..], Exit::Refused),
-            // The leader dials a machine that joins.
+            // The leader returns these codes because it dials a machine that joins.
             (&[Code::Unreachable, Code::WrongNode], Exit::Refused),
             (&[Code::Invalid, Code::BadRequest, Code::UnknownKey], Exit::Usage),
             (&[Code::NoQuorum, Code::Timeout, Code::Unavailable, Code::Retry, Code::OutcomeUnknown], Exit::CouldNotAsk),

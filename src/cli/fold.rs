@@ -1,13 +1,13 @@
-//! Folds long lines for a terminal, between words. The folded part is indented, so that a column
-//! stays a column.
+//! Folds long lines for a terminal, between words. The folded text is indented, so that it stays in
+//! its column.
 
-/// Minimum width; nothing is folded on a narrower terminal.
+/// Minimum width, in columns. On a narrower terminal nothing is folded.
 const NARROWEST: usize = 40;
 
-/// Folds each line of `text` that is longer than `width` characters. The folded part is indented to
-/// the last cell that begins in the first half of the line; cells are separated by two or more
-/// spaces. A word that is too long for a line is not split, so that paths and hashes can be copied.
-/// Line ends are kept.
+/// Folds each line of `text` that is longer than `width` characters. A cell is a text between two
+/// or more spaces. The folded text is indented to the last cell that begins in the first half of
+/// the line. A word that is too long for a line is not split, so that paths and hashes can be
+/// copied. Line ends are kept.
 pub fn fold(text: &str, width: usize) -> String {
     text.split_inclusive('\n').map(|line| fold_line(line, width)).collect()
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub enum Format {
     #[default]
     Table,
-    /// More columns, no cut cells.
+    /// A table with more columns and no cut cells.
     Wide,
     Json,
     /// A Tera template that is rendered with the JSON.
@@ -49,7 +49,7 @@ impl Format {
         Ok(Some(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }))
     }
 
-    /// Like [`Format::machine`], on one line, for streams.
+    /// Like [`Format::machine`], but JSON is on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         match self {
             Self::Json => Ok(Some(serde_json::to_string(&with_timestamps(view)?)? + "\n")),
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-/// The view as the API sends it: each timestamp of the log has an RFC 3339 text in addition.
+/// The view as the API sends it: an RFC 3339 text is added to each timestamp of the log.
 fn with_timestamps(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(view)?;
     with_times(&mut value);

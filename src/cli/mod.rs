@@ -1,6 +1,6 @@
-//! The command line: it parses arguments, asks a daemon through `rpc::client`, shows the answer,
-//! and maps it to an exit code. Code that runs on this machine is called in `drivers` only. Makes
-//! no decisions about nodes.
+//! The command line: it parses arguments, asks a daemon through `rpc::client`, prints the answer,
+//! and maps the answer to an exit code. Only `drivers` calls code that runs on this machine. The
+//! command line makes no decisions about nodes.
 
 pub mod args;
 pub mod drivers;
@@ -35,15 +35,16 @@ use out::Out;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs one command. A closed standard output is no error and no panic: the reader has what it
-/// wanted.
+/// Runs one command. A closed standard output causes no error and no panic, because the reader
+/// closed it on purpose.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let plugin = args::asks_for_a_plugin(&args);
     let cli = match args::parse(args) {
         Ok(cli) => cli,
         Err(error) if plugin && error.use_stderr() => {
-            // clap's message has several lines.
+            // The message of clap has several lines; `report_unknown` prints only the first on
+            // standard output.
             let text = error.to_string();
             return check_files::report_unknown(
                 &Out::without_options(),
@@ -52,7 +53,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             .into();
         }
         Err(error) => {
-            // If this fails too, nothing is left that could report it.
+            // If printing fails, there is no other output that could report the failure.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
@@ -86,7 +87,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
-    // A template that does harm ends a child, not this process.
+    // A harmful template ends only the child process that renders it.
     let renders_fleet = match &verb {
         Verb::Agent(_) | Verb::Lint(_) => true,
         Verb::Check(args) => args.fleet.is_some(),
@@ -95,7 +96,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     if renders_fleet {
         drivers::render_in_children();
     }
-    // Their files and memory have the keys of a node. The other commands write files for people.
+    // These commands keep the keys of a node in files and memory. The other commands write files
+    // for people.
     if matches!(verb, Verb::Init(_) | Verb::Join(_) | Verb::Recover(_) | Verb::Restore(_) | Verb::Agent(_)) {
         drivers::protect_process()?;
     }
@@ -130,13 +132,13 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     }
 }
 
-/// The output options of `check` for nodes; the formats of goss are an error there.
+/// The output options of `check` for nodes. A format of goss is an error.
 fn node_output(args: &CheckArgs) -> anyhow::Result<Output> {
     let text = "this format is only for --file; for nodes use table, wide, json or template='...'";
     args.common().ok_or_else(|| CommandError::usage_error(text).into())
 }
 
-/// The commands that ask a manager.
+/// Runs a command that asks a manager.
 async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
     let open = |connection: &ConnectionOptions, output: &Output| {
         Ok::<_, anyhow::Error>((Api::open(connection)?, Out::new(output)))

@@ -1,5 +1,5 @@
-//! Timestamps for people: `12:01:09` for today, RFC 3339 otherwise. Always UTC, so that all readers
-//! see the same time.
+//! Timestamps for people: `12:01:09` for today, RFC 3339 otherwise. All times are in UTC, so that
+//! all readers see the same time.
 
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_model::Wall;
@@ -9,12 +9,12 @@ use remoor_model::Wall;
 pub struct Today(pub Wall);
 
 impl Today {
-    /// From the `at` of an answer. If it can't be parsed, every timestamp is shown in full.
+    /// Parses the `at` of an answer. If it can't be parsed, every timestamp is shown in full.
     pub fn from_answer(at: &str) -> Self {
         Self(parse(at).unwrap_or_default())
     }
 
-    /// The clock of this machine, for streams, which have no `at`.
+    /// The time of this machine's clock, for streams, because a stream has no `at`.
     pub fn now() -> Self {
         Self(Wall(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)))
     }
@@ -29,7 +29,7 @@ impl Today {
         }
     }
 
-    /// The time from `at` to the answer.
+    /// The time between `at` and the answer.
     pub fn age(self, at: Wall) -> String {
         super::duration::age(self.0.ms_since(at))
     }

@@ -1,5 +1,5 @@
-//! The outputs of a command: answers go to standard output, messages to standard error. Colour only
-//! on a terminal.
+//! The outputs of a command. Answers go to standard output, messages to standard error. Colours are
+//! used only on a terminal.
 
 use super::args::Output;
 use super::duration;
@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Clone)]
 enum Sink {
     Process,
-    /// Answer and messages.
+    /// The answer and the messages, in memory.
     #[cfg(test)]
     Memory(Arc<Mutex<(String, String)>>),
 }
@@ -33,15 +33,16 @@ pub struct Out {
     headers: bool,
     pub quiet: bool,
     tty: bool,
-    /// Columns of the terminal that shows the answer.
+    /// Number of columns of the terminal that shows the answer.
     width: Option<usize>,
-    /// The exit code is part of the answer.
+    /// Whether the exit code is part of the answer.
     judging: bool,
-    /// The reader of the answer has closed the pipe.
+    /// Whether the reader of the answer has closed the pipe.
     broken: Arc<AtomicBool>,
 }
 
-/// Width of the terminal on standard output; `None`: no terminal, or its width is unknown.
+/// Width of the terminal on standard output. None: standard output is no terminal, or its width is
+/// unknown.
 fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col.into())
@@ -62,14 +63,14 @@ impl Out {
         }
     }
 
-    /// For commands without output options.
+    /// The output of a command that has no output options.
     pub fn without_options() -> Self {
         let tty = std::io::stdout().is_terminal();
         let (sink, format, width) = (Sink::Process, Format::Table, terminal_width());
         Self { sink, format, headers: true, quiet: false, tty, width, judging: false, broken: Arc::default() }
     }
 
-    /// Keeps the text in memory.
+    /// An output that keeps its text in memory.
     #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
         let sink = Sink::Memory(Arc::default());
@@ -92,14 +93,14 @@ impl Out {
         self
     }
 
-    /// For commands whose exit code is part of the answer: a closed pipe does not end them.
+    /// Sets the exit code as a part of the answer. A closed pipe then does not end the command.
     pub fn with_exit_as_answer(mut self) -> Self {
         self.judging = true;
         self
     }
 
-    /// Whether the reader closed the pipe before all was written. Only known after
-    /// [`Out::judging`].
+    /// Whether the reader closed the pipe before all text was written. The result is always false
+    /// without [`Out::with_exit_as_answer`].
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
@@ -109,18 +110,19 @@ impl Out {
         self.tty
     }
 
-    /// Text with contents of other machines: control characters become visible, also in a pipe or a
-    /// file, because a terminal may show it later.
+    /// Prints text that contains texts of other machines. Control characters become visible, also
+    /// in a pipe or a file, because a terminal may show the text later.
     pub fn text(&self, text: &str) -> std::io::Result<()> {
         self.raw(&sanitize::block(text))
     }
 
-    /// Serialized JSON: control characters are escaped, the value stays.
+    /// Prints serialized JSON. Control characters are escaped, so the value stays the same.
     pub fn json(&self, text: &str) -> std::io::Result<()> {
         self.raw(&sanitize::json(text))
     }
 
-    /// Text for people with long lines: folded to the width of the terminal, except with `-o wide`.
+    /// Prints text for people. Long lines are folded to the width of the terminal, except with `-o
+    /// wide`.
     pub fn lines(&self, text: &str) -> std::io::Result<()> {
         match self.width {
             Some(width) if self.format != Format::Wide => self.text(&fold(text, width)),
@@ -128,13 +130,14 @@ impl Out {
         }
     }
 
-    /// A file that programs read, in a syntax without control characters. In a pipe or a file it is
-    /// unchanged, because another character would be another value.
+    /// Prints a file that programs read. Its syntax allows no control characters. In a pipe or a
+    /// file the text is unchanged, because another character would be another value.
     pub fn document(&self, text: &str) -> std::io::Result<()> {
         if self.tty { self.text(text) } else { self.raw(text) }
     }
 
-    /// Text without sanitizing: it is harmless already, or meant for the terminal.
+    /// Prints text without sanitizing. The text is either harmless already, or meant for the
+    /// terminal.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {
@@ -158,18 +161,18 @@ impl Out {
         }
     }
 
-    /// A message on standard error. Ignored if standard error is closed.
+    /// Prints a message on standard error. A closed standard error is ignored.
     pub fn talk(&self, text: &str) {
         self.talk_styled("", text);
     }
 
-    /// A message in a style: the number of an ANSI escape code, or empty.
+    /// Prints a message in a style, which is the number of an ANSI escape code or empty.
     fn talk_styled(&self, style: &str, text: &str) {
         let text = sanitize::block(text);
         match &self.sink {
             Sink::Process => {
                 let text = if style.is_empty() { text.into_owned() } else { format!("\u{1b}[{style}m{text}\u{1b}[0m") };
-                // There is no other place to report the failure.
+                // There is no other output that could report the failure.
                 let _ = writeln!(anstream::stderr().lock(), "{text}");
             }
             #[cfg(test)]
@@ -181,13 +184,13 @@ impl Out {
         }
     }
 
-    /// Prints the view in a format for programs. False: the format is for people, nothing was
-    /// printed.
+    /// Prints the view in a format for programs. Returns false if the format is for people; then
+    /// nothing was printed.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
         self.print_machine(self.format.machine(view)?)
     }
 
-    /// Like [`Out::machine`], on one line, for streams.
+    /// Like [`Out::machine`], but JSON is on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<bool> {
         self.print_machine(self.format.machine_line(view)?)
     }
@@ -205,13 +208,13 @@ impl Out {
         self.lines(&table.render(TableStyle { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
     }
 
-    /// Names, one per line.
+    /// Prints names, one per line.
     pub fn names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> std::io::Result<()> {
         self.text(&names.into_iter().map(|name| format!("{}\n", sanitize::cell(name))).collect::<String>())
     }
 
-    /// The last line of an answer: the manager that gave it, and when. A stale answer is marked,
-    /// and has its own exit code.
+    /// Prints the last line of an answer: the manager that gave it, and the time. A stale answer is
+    /// marked and has its own exit code.
     pub fn source(&self, as_of: &AsOf) -> Exit {
         if as_of.stale {
             let age = match as_of.age_ms {

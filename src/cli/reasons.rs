@@ -1,51 +1,53 @@
-//! The reasons of a verdict as people read them: one line for each thing that differs, the
-//! difference first, checksums last. Works on the texts that the journal stores; a text of an
-//! unknown form is shown as it is.
+//! Formats the reasons of a verdict for people: one line for each file or check that differs. A
+//! line has the difference first and the checksum last. The input is the texts that the journal
+//! stores. A text of an unknown form is printed unchanged.
 
 use super::moment::Today;
 use remoor_model::{Reason, Wall, Witness};
 
-/// Maximum number of reasons in a sentence, or below an event.
+/// Maximum number of reasons that are printed in a sentence or below an event.
 const SHOWN_MAX: usize = 3;
 
-/// One thing that differs: a file, or a check. Several stored reasons about the same file are
-/// merged into one line.
+/// One file or check that differs. Several stored reasons about the same file are merged into one
+/// line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasonLine {
     service: String,
-    /// The file; empty: `differences` are complete texts.
+    /// The path of the file. Empty: `differences` are complete texts.
     path: String,
     differences: Vec<String>,
-    /// `sha256 1f2e.. -> 99aa..`
+    /// The change of the checksum: `sha256 1f2e.. -> 99aa..`.
     checksum: Option<String>,
-    /// Asks for a re-setup by itself; otherwise it is only reported.
+    /// Whether the reason is actionable. Otherwise it is only reported.
     grave: bool,
     since: Option<Wall>,
 }
 
 impl ReasonLine {
-    /// Without the checksum, unless nothing else is known of the difference.
+    /// The difference in words. The checksum is included only if no other difference is known.
     pub fn summary(&self) -> String {
         let what = match (&self.checksum, self.differences.is_empty()) {
             (Some(checksum), true) => format!("content changed ({checksum})"),
             _ => self.differences.join("; "),
         };
         let path = if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) };
-        // Texts of an unknown form begin with their service.
+        // A text of an unknown form begins with the name of its service already.
         match self.service.is_empty() || self.path.is_empty() && what.starts_with(&self.service) {
             true => format!("{path}{what}"),
             false => format!("{}: {path}{what}", self.service),
         }
     }
 
-    /// The summary, whether it is only reported, and since when the difference is known.
+    /// The summary, with a mark if the reason is only reported, and the time since when the
+    /// difference is known.
     pub fn with_date(&self, today: Today) -> String {
         let weight = if self.grave { "" } else { " (reported only)" };
         let since = self.since.map(|at| format!(", since {}", today.show(at))).unwrap_or_default();
         format!("{}{weight}{since}", self.summary())
     }
 
-    /// The checksum with its file, if the summary does not contain it.
+    /// The checksum with the path of its file. None: the summary contains the checksum already, or
+    /// no checksum is known.
     pub fn checksum(&self) -> Option<String> {
         let checksum = self.checksum.as_ref().filter(|_| !self.differences.is_empty())?;
         Some(format!("{}: {checksum}", self.path))
@@ -70,7 +72,7 @@ enum Change {
     Other(String),
 }
 
-/// The lines for `reasons`, in their order; files of which only the checksum is known come last.
+/// The lines for `reasons`, in the same order. Files of which only the checksum is known come last.
 pub fn lines(reasons: &[Reason]) -> Vec<ReasonLine> {
     let mut lines: Vec<ReasonLine> = Vec::new();
     for reason in reasons {
@@ -94,7 +96,7 @@ pub fn lines(reasons: &[Reason]) -> Vec<ReasonLine> {
     lines
 }
 
-/// The first summaries, and how many there are in addition.
+/// The first summaries, followed by the number of the others.
 pub fn top_summaries(reasons: &[Reason]) -> Vec<String> {
     let lines = lines(reasons);
     let mut shown: Vec<String> = lines.iter().take(SHOWN_MAX).map(ReasonLine::summary).collect();
@@ -104,11 +106,12 @@ pub fn top_summaries(reasons: &[Reason]) -> Vec<String> {
     shown
 }
 
-/// Path and change of a digest's reason: `etcd: /etc/etcd.conf mode expected 0644 got 0600`.
+/// The path and the change in a reason that a digest gave: `etcd: /etc/etcd.conf mode expected 0644
+/// got 0600`.
 fn file_change(reason: &Reason) -> Option<(String, Change)> {
     let text = reason.text.strip_prefix(reason.service.as_str()).and_then(|text| text.strip_prefix(": "))?;
     let (path, what) = match reason.about.as_str() {
-        // Journals of older versions don't have it.
+        // Journals of older versions have no `about`.
         "" => text.split_once(' ').filter(|(path, _)| path.starts_with('/'))?,
         path => (path, text.strip_prefix(path)?.strip_prefix(' ')?),
     };
@@ -131,28 +134,28 @@ fn file_change(reason: &Reason) -> Option<(String, Change)> {
     Some((path.to_owned(), change))
 }
 
-/// Path and change of a failed `contents` check of a file. The reason names the patterns that were
-/// not met; the content itself is never stored, because it may be secret.
+/// The path and the change in a reason that a failed `contents` check gave. The reason names the
+/// patterns that were not met. The content itself is never stored, because it may be secret.
 fn contents_change(reason: &Reason) -> Option<(String, Change)> {
     let path = reason.about.strip_prefix("file:")?.strip_suffix(" contents")?;
     let unmet = unmet_patterns(&reason.text)?;
     path.starts_with('/').then(|| (path.to_owned(), Change::Other(unmet)))
 }
 
-/// What follows `(not met: ` in a failed check's text.
+/// The text after `(not met: ` in the text of a failed check.
 fn unmet_patterns(text: &str) -> Option<String> {
     let (_, unmet) = text.strip_suffix(')')?.rsplit_once(" (not met: ")?;
     let unmet = unmet.trim();
-    // `!pattern` is a line that must not be there. The list is not split, since patterns may
-    // contain commas.
+    // `!pattern` means that no line may match the pattern. The list is not split, because patterns
+    // may contain commas.
     Some(match unmet.starts_with('!') || unmet.contains(", !") || unmet.contains("; not asked for: ") {
         true => format!("content not as expected: {unmet}"),
         false => format!("not found in it: {unmet}"),
     })
 }
 
-/// A failed check's text without the list of all that was expected, if it names the part that was
-/// not met.
+/// The text of a failed check, shortened if it names the patterns that were not met. Then the list
+/// of all expected patterns is omitted.
 fn shorten_check(text: &str) -> String {
     match (text.split_once(": expected "), unmet_patterns(text)) {
         (Some((check, _)), Some(unmet)) => format!("{check}: {unmet}"),
@@ -160,8 +163,9 @@ fn shorten_check(text: &str) -> String {
     }
 }
 
-/// `items` separated by `; `, as lines of at most `width` columns where possible. The first line
-/// begins with `label`, the others are indented by its length. An item is never split.
+/// Joins `items` with `; ` to lines of at most `width` columns. The first line begins with `label`;
+/// the other lines are indented by its length. An item is never split, so a line with one long item
+/// may be longer.
 pub fn pack_lines(label: &str, items: &[String], width: usize) -> Vec<String> {
     let indent = " ".repeat(label.chars().count());
     let mut lines: Vec<String> = Vec::new();
@@ -190,14 +194,14 @@ mod tests {
         difference(DigestChange::Changed { attribute, expected, found })
     }
 
-    /// As the engine makes it.
+    /// A reason about a file, in the form that the engine makes.
     fn difference(what: DigestChange) -> Reason {
         let difference = Difference { service: "net".into(), path: PATH.to_owned(), what };
         let reason = Reason::new(Witness::Digest, "net".into(), difference.to_string(), true);
         Reason { about: difference.path, ..reason }
     }
 
-    /// As the engine makes it.
+    /// A reason about a check, in the form that the engine makes.
     fn check(check: &str, property: &str, expected: &str, found: &str, message: &str) -> Reason {
         let result = CheckResult {
             property: property.to_owned(),

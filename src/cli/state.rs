@@ -1,5 +1,5 @@
-//! The state of a node in a few words, and whether it is as desired. Pure. All commands use the
-//! same words.
+//! The state of a node in a few words, and whether the node is as desired. All commands use the
+//! same words. The functions are pure.
 
 use super::duration;
 use super::moment::{self, Today};
@@ -7,7 +7,7 @@ use super::story;
 use remoor_cluster::rpc::view::{BackupView, NodeView};
 use remoor_model::{Availability, Verdict};
 
-/// The role, with an unfinished change in brackets.
+/// The role of a node, with an unfinished role change in brackets.
 pub fn role(node: &NodeView) -> String {
     match (node.role.as_str(), node.manager.as_deref()) {
         ("manager", Some("leader")) => "leader".to_owned(),
@@ -20,11 +20,12 @@ pub fn role(node: &NodeView) -> String {
     }
 }
 
-/// The state in Raft, and why it differs from the desired role, if it does. Empty: a worker.
+/// The state of a manager in Raft, and the reason why the state differs from the desired role.
+/// Empty: the node is a worker.
 pub fn manager(node: &NodeView) -> String {
     let mut out = match (node.membership.state.as_str(), node.membership.lag) {
         ("worker", _) => return String::new(),
-        // Managers of older versions don't send the state.
+        // Managers of older versions do not send the state.
         ("", _) => return node.manager.clone().unwrap_or_default(),
         ("learner", Some(lag)) if lag > 0 => format!("learner {lag} behind"),
         (state, _) => state.to_owned(),
@@ -59,7 +60,7 @@ pub fn backup(backup: &BackupView) -> String {
     out
 }
 
-/// Presence; unless it is alive, with the time since it began.
+/// The presence of a node, with the time since it began unless the node is alive.
 pub fn presence(node: &NodeView, today: Today) -> String {
     let since = node.presence_since.as_deref().and_then(moment::parse);
     match (node.presence.as_str(), since) {
@@ -76,7 +77,7 @@ pub fn config(node: &NodeView) -> &str {
     match newer.map(|f| &f.verdict) {
         None | Some(Verdict::Same) if node.config.outdated => "outdated",
         None | Some(Verdict::Same) => "ok",
-        // The verdict compared with an older desired state.
+        // The verdict was about an older desired state.
         Some(Verdict::Outdated) if !node.config.outdated => "ok",
         Some(other) => other.as_str(),
     }
@@ -86,7 +87,7 @@ pub fn config(node: &NodeView) -> &str {
 pub fn checks(node: &NodeView) -> String {
     let Some(finding) = &node.config.finding else { return String::new() };
     if node.config.baseline.as_ref().is_some_and(|b| b.at >= finding.at) && finding.checks.1 + finding.checks.2 > 0 {
-        // A verified provisioning is newer than the checks.
+        // The verified provisioning is newer than the checks of the last examination.
         return String::new();
     }
     match finding.checks {
@@ -97,7 +98,7 @@ pub fn checks(node: &NodeView) -> String {
     }
 }
 
-/// What is being done or waited for; empty: nothing.
+/// The current activity of the node, or the reason why it waits. Empty: there is neither.
 pub fn activity(node: &NodeView) -> String {
     let mut parts: Vec<String> = Vec::new();
     if let Some(failed) = &node.operation.failed {
@@ -122,15 +123,15 @@ pub fn activity(node: &NodeView) -> String {
     parts.join("; ")
 }
 
-/// Why the node is not as desired; None: it is. A decommissioned node is always as desired, even if
-/// it is away.
+/// The reason why the node is not as desired. None: the node is as desired. A decommissioned worker
+/// is always as desired, even if it is away.
 pub fn why_not_desired(node: &NodeView) -> Option<String> {
     let out = match node.operation.availability {
         Availability::Drain => matches!(node.operation.lifecycle.as_str(), "accepted" | "decommissioned"),
         _ => node.operation.lifecycle == "decommissioned",
     };
     if out && node.job.is_none() {
-        // A voter must be present, with or without services.
+        // A voter must be present, even if it has no services.
         let votes = node.role == "manager" && !matches!(node.presence.as_str(), "alive" | "unknown");
         return votes.then(|| format!("is {}", node.presence));
     }
@@ -163,7 +164,7 @@ pub fn why_not_desired(node: &NodeView) -> Option<String> {
     }
 }
 
-/// What differs on a node whose configuration drifted, in one line; None: it did not drift.
+/// The drift of a node in one line. None: the node did not drift.
 pub fn difference(node: &NodeView) -> Option<String> {
     let finding = node.config.finding.as_ref().filter(|_| matches!(config(node), "drifted" | "conflict"))?;
     Some(story::reason_list(&finding.reasons)).filter(|text| !text.is_empty())

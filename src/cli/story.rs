@@ -1,5 +1,6 @@
-//! Journal events as text. Some texts need earlier events: a verdict tells how long the node was
-//! away, and a job tells its reasons only if the verdict before it did not.
+//! Journal events as text. Some texts need earlier events. The text of a verdict contains the
+//! length of the absence. The text of a job contains the reasons only if the verdict before the job
+//! did not contain them.
 
 use super::duration::age;
 use super::moment::Today;
@@ -11,21 +12,23 @@ use remoor_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Columns for the details of an event: with time and name of the node in front, they fit 100.
+/// Number of columns for the details of an event. With the time and the name of the node in front
+/// of them, the line fits in 100 columns.
 const DETAIL_WIDTH: usize = 76;
 
-/// An event in one line, and details for the lines below it.
+/// The text of an event: one line, and details for the lines below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventText {
     pub headline: String,
     pub details: Vec<String>,
 }
 
-/// What later events need to know about earlier ones.
+/// The facts of earlier events that the texts of later events need.
 #[derive(Debug, Default)]
 pub struct Story {
     names: BTreeMap<u64, String>,
-    /// By node and number of the absence: when the node was last seen, and when it returned.
+    /// The time at which the node was last seen and the time of its return, by node and number of
+    /// the absence.
     absences: BTreeMap<(u64, AbsenceNo), (Wall, Option<Wall>)>,
     /// Number of an attempt within its job.
     attempts: BTreeMap<AttemptId, u32>,
@@ -38,7 +41,7 @@ impl Story {
         Self { names, ..Self::default() }
     }
 
-    /// Records the name of a node, as a stream reports it.
+    /// Records the name of a node that a stream reports.
     pub fn learn(&mut self, id: u64, name: &str) {
         self.names.insert(id, name.to_owned());
     }
@@ -47,7 +50,7 @@ impl Story {
         self.names.get(&id).cloned().unwrap_or_else(|| format!("node {id}"))
     }
 
-    /// The text of `item`. Items must be passed in their order.
+    /// The text of `item`. The caller must pass the items in their order.
     pub fn describe_event(&mut self, item: &HistoryItem) -> EventText {
         let node = item.node.map(|n| n.0).unwrap_or(0);
         match &item.what {
@@ -71,7 +74,7 @@ impl Story {
         text
     }
 
-    /// The lines below an item. For a verdict: its reasons and its evidence. For a job: the reasons
+    /// The lines below an item. A verdict has its reasons and its evidence. A job has the reasons
     /// that the node's last verdict did not have.
     fn details(&self, item: &HistoryItem, node: u64) -> Vec<String> {
         match &item.what {
@@ -173,7 +176,7 @@ impl Story {
     }
 }
 
-/// `TIME  NODE  headline`, and the details below it, indented.
+/// An item as `TIME  NODE  headline`, followed by its indented details.
 pub fn lines(story: &mut Story, item: &HistoryItem, today: Today) -> String {
     let name = item.node.map(|n| story.name(n.0)).unwrap_or_else(|| "-".to_owned());
     let text = story.describe_event(item);
@@ -184,7 +187,7 @@ pub fn lines(story: &mut Story, item: &HistoryItem, today: Today) -> String {
     out
 }
 
-/// `back after 92 s (network): drifted -> resetup(etcd)`.
+/// The line for a verdict: `back after 92 s (network): drifted -> resetup(etcd)`.
 fn verdict_line(finding: &Finding, away_ms: Option<u64>) -> String {
     let mut out = match (&finding.absence, away_ms) {
         (Some(_), Some(ms)) => format!("back after {}", age(ms)),
@@ -200,7 +203,7 @@ fn verdict_line(finding: &Finding, away_ms: Option<u64>) -> String {
     out
 }
 
-/// `drifted: reasons -> remedy`, in one line.
+/// A verdict with its reasons and the planned remedy in one line: `drifted: reasons -> remedy`.
 pub fn conclusion(finding: &Finding) -> String {
     let reasons = match finding.reasons.as_slice() {
         [] => String::new(),
@@ -217,8 +220,8 @@ fn remedy_words(remedy: &PlannedAction) -> String {
     }
 }
 
-/// `92 s before`. Less than a second is not shown as a number, because nobody measured it that
-/// precisely.
+/// The time between two moments: `92 s before`. Less than a second is not shown as a number,
+/// because the times are not that precise.
 fn time_before(at: Wall, earlier: Wall) -> String {
     match at.ms_since(earlier) {
         ..1_000 => "just before".to_owned(),

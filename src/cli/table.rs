@@ -3,7 +3,7 @@
 
 use remoor_model::sanitize;
 
-/// Maximum length of a cell on a terminal, in characters; longer cells are cut unless the format is
+/// Maximum length of a cell on a terminal, in characters. A longer cell is cut unless the format is
 /// wide.
 const CELL_MAX: usize = 60;
 
@@ -13,11 +13,11 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// How a table is written.
+/// The options for printing a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TableStyle {
     pub headers: bool,
-    /// Cut long cells and mark the cut with `…`.
+    /// Whether long cells are cut. A cut is marked with `…`.
     pub cut: bool,
 }
 
@@ -26,7 +26,7 @@ impl Table {
         Self { header: header.into_iter().collect(), rows: Vec::new() }
     }
 
-    /// An empty cell is shown as `-`.
+    /// Adds a row. An empty cell is shown as `-`.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| match cell.is_empty() {
             true => "-".to_owned(),
@@ -35,7 +35,8 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
-    /// A line below the last row, in the last column; the cells before it stay blank.
+    /// Adds a line below the last row. The text is in the last column; the cells before it stay
+    /// blank.
     pub fn detail(&mut self, text: &str) {
         let mut row = vec![String::new(); self.header.len().saturating_sub(1)];
         row.push(format!("  {}", sanitize::cell(text)));

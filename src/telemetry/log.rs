@@ -1,5 +1,5 @@
-//! Sets up logging to stderr, for people or as JSON. Floods of memberlist and openraft messages are
-//! limited, and memberlist's suspicions are counted.
+//! Sets up logging to stderr, for people or as JSON. The number of lines of memberlist and openraft
+//! is limited, and the suspicions of memberlist are counted.
 
 use super::registry::{MetricKind, Registry};
 use super::throttle::{Throttle, WINDOW_MS};
@@ -19,20 +19,23 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-/// Each bad datagram is one line, so anybody who can send a packet can flood this target.
+/// memberlist logs one line to this target for each bad datagram. Anybody who can send a packet
+/// could therefore flood the log.
 const NETWORK: &str = "memberlist_core::network";
-/// Each rejected record is one line, and it returns at every exchange.
+/// memberlist logs one line to this target for each rejected record, and receives the record again
+/// at every exchange.
 const STATE: &str = "memberlist_core::state";
-/// Without a quorum, every election attempt writes several lines.
+/// Without a quorum, openraft logs several lines for every election attempt.
 const RAFT: &str = "openraft";
-/// One filter covers all these levels. With a second filter around it, the registry would call both
-/// filters for each line and span of openraft.
+/// The levels of the two log lines that report a suspicion. One filter for both levels is enough.
+/// With a second filter around it, the registry would call both filters for each line and span of
+/// openraft.
 const SUSPICIOUS: RangeInclusive<Level> = Level::INFO..=Level::DEBUG;
 const NETWORK_LINES: u32 = 5;
 const STATE_LINES: u32 = 30;
 const RAFT_LINES: u32 = 30;
-/// The default filter. Two thirds of all lines are regular openraft events, which do not help
-/// operators.
+/// The default filter. Without `openraft=warn`, two thirds of all lines would be regular events of
+/// openraft, which do not help operators.
 const USUAL: &str = "info,openraft=warn";
 
 const SUPPRESSED: &str = "remoor_log_suppressed_total";
@@ -58,8 +61,8 @@ enum Format {
     Json,
 }
 
-/// Sets up logging of this process from `REMOOR_LOG` (a filter; default: `info`, for openraft
-/// `warn`) and `REMOOR_LOG_FORMAT` (`human` or `json`). Counts suppressed lines and gossip
+/// Sets up logging of this process. `REMOOR_LOG` is a filter (default: `info`, and `warn` for
+/// openraft). `REMOOR_LOG_FORMAT` is `human` or `json`. Counts suppressed lines and gossip
 /// suspicions in `registry`. Starts one thread.
 pub fn init(registry: &Registry) -> Result<(), TelemetryError> {
     let var = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
@@ -135,8 +138,8 @@ where
     tracing_subscriber::registry().with(lines).with(suspicions)
 }
 
-/// The fields of a line for people. Names and messages of other machines are in them, so control
-/// characters become visible.
+/// Formats the fields of a line for people. Fields contain names and messages of other machines, so
+/// control characters are made visible.
 struct CleanFields;
 
 impl<'w> FormatFields<'w> for CleanFields {
@@ -147,7 +150,8 @@ impl<'w> FormatFields<'w> for CleanFields {
     }
 }
 
-/// Writes lines of JSON, in which control characters are escaped. A line arrives in one piece.
+/// Writes lines of JSON with escaped control characters. Each call of `write` must contain a whole
+/// line.
 struct CleanJson<W>(W);
 
 impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for CleanJson<W> {
@@ -169,7 +173,7 @@ impl<W: Write> Write for CleanJson<W> {
     }
 }
 
-/// The throttles of the noisy targets.
+/// The throttles of the log targets that may write many lines.
 #[derive(Clone)]
 struct Floods {
     started: Instant,
@@ -189,7 +193,7 @@ impl Floods {
         }
     }
 
-    /// Counts the lines suppressed since the last call, and logs the number.
+    /// Counts the lines that were suppressed since the last call, and logs their number.
     fn report(&self, registry: &Registry) {
         for (target, throttle) in self.throttles.iter() {
             let lines = throttle.lock().unwrap_or_else(PoisonError::into_inner).take_suppressed();
@@ -206,7 +210,8 @@ impl<S> Filter<S> for Floods {
         true
     }
 
-    // With these two functions, lines that the level filter always rejects never reach this filter.
+    // The next two functions let the level filter decide alone. A line that it always rejects never
+    // reaches this filter.
     fn callsite_enabled(&self, _meta: &'static Metadata<'static>) -> Interest {
         Interest::always()
     }
@@ -217,7 +222,7 @@ impl<S> Filter<S> for Floods {
 
     fn event_enabled(&self, event: &Event<'_>, _cx: &Context<'_, S>) -> bool {
         let target = event.metadata().target();
-        // Also matches submodules: `memberlist_core::network::packet`.
+        // A submodule has the limit of its target too: `memberlist_core::network::packet`.
         let of = |noisy: &str| target.strip_prefix(noisy).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         let Some((_, throttle)) = self.throttles.iter().find(|(noisy, _)| of(noisy)) else { return true };
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -230,12 +235,12 @@ pub fn unanswered_pings(registry: &Registry, peer: &str) -> u64 {
     registry.get(UNANSWERED, &[("peer", peer)]).unwrap_or_default() as u64
 }
 
-/// memberlist reports its suspicions only by two log lines. The first is a ping that was not
-/// answered in time. The second is the suspicion, when other peers that were asked can't reach the
-/// node either. This layer counts them.
+/// Counts the suspicions of memberlist, which memberlist reports only by two log lines. The first
+/// line reports a ping without an answer in time. The second line reports the suspicion, after the
+/// other peers that were asked can't reach the node either.
 struct Suspicions(Registry);
 
-/// The fields of such a line that are needed.
+/// The fields of such a log line that [`Suspicions`] needs.
 #[derive(Default)]
 struct SuspicionFields {
     message: String,

@@ -1,8 +1,8 @@
 //! Logs to stderr, metrics as Prometheus text, and a process exit with a recorded reason when a
 //! thread panics.
 //!
-//! This module only observes. Every part that counts receives a [`Registry`]; there is no global
-//! one.
+//! This module only observes. Every component that counts receives a [`Registry`], because there is
+//! no global registry.
 
 mod log;
 mod panic;

@@ -1,6 +1,6 @@
-//! A panic in any thread or task ends the process. A daemon whose gossip task died would receive
-//! nothing and look healthy. A daemon that exits is restarted by systemd, and its peers see an
-//! agent fault.
+//! A panic in any thread or task ends the process. Without that rule, a daemon whose gossip task
+//! died would receive nothing and appear healthy. If the process exits, systemd restarts it and its
+//! peers notice an agent fault.
 
 use remoor_model::sanitize;
 use std::backtrace::Backtrace;
@@ -10,17 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Exit code of a process that panicked: EX_SOFTWARE of sysexits.
 pub const PANIC_EXIT: i32 = 70;
 
-/// From now on a panic in any thread is logged and the process exits with [`PANIC_EXIT`], even if
-/// the panic would be caught. For daemons; a command that catches panics must not call it.
-/// `but_for` names the threads that catch their own panics and report them better: opening a
-/// damaged log. The place and the message are written to `last_words` for the next start.
+/// Sets a panic hook. From then on, a panic in any thread is logged and the process exits with
+/// [`PANIC_EXIT`], even if the panic would be caught. Only a daemon may call this function. A
+/// command that catches panics must not.
+///
+/// `but_for` names the threads without this rule: they catch their own panics and report them
+/// better, for example when they open a damaged log. The source position and the message are
+/// written to `last_words` for the next start.
 pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
     std::panic::set_hook(Box::new(move |info| {
         if std::thread::current().name().is_some_and(|name| but_for.contains(&name)) {
             return;
         }
         static PANICKED: AtomicBool = AtomicBool::new(false);
-        // A second panic, in another thread or in the logging below, must not repeat this.
+        // A second panic, in another thread or in the logging below, must not run this hook again.
         if PANICKED.swap(true, Ordering::SeqCst) {
             std::process::exit(PANIC_EXIT);
         }
@@ -31,7 +34,7 @@ pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
         if tracing::dispatcher::has_been_set() {
             tracing::error!(%thread, %place, %message, %backtrace, "panic, exiting");
         } else {
-            // eprintln is not used because it panics when stderr is closed.
+            // `eprintln` is not used, because it panics when stderr is closed.
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
                 sanitize::block(&format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n")).as_bytes(),
@@ -49,7 +52,7 @@ mod tests {
 
     const ASK: &str = "REMOOR_TEST_PANIC";
 
-    /// Not a test by itself: it runs only in the process that the test below starts.
+    /// This is not a test by itself. It acts only in the process that the next test starts.
     #[test]
     fn child() {
         let Some(last_words) = std::env::var_os(ASK) else { return };

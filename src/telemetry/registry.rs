@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of series per metric name. More are dropped and counted, so that a label with
-/// unlimited values can't exhaust memory.
+/// Maximum number of series per metric name. Additional series are dropped and counted, so that a
+/// label with unlimited values can't exhaust memory.
 pub const SERIES_MAX: usize = 4096;
 const NAMES_MAX: usize = 512;
 const DROPPED: &str = "remoor_metrics_dropped_total";
@@ -27,7 +27,7 @@ struct Family {
     series: BTreeMap<Labels, f64>,
 }
 
-/// A handle; all clones share one registry.
+/// A handle of the registry. All clones share one registry.
 ///
 /// Metric and label names are constants of the program and must match `[a-zA-Z_][a-zA-Z0-9_]*`.
 /// Other names, and names that were never described, are dropped and counted in
@@ -59,12 +59,12 @@ impl Registry {
         families.entry(name).or_insert(Family { kind, help, series: BTreeMap::new() });
     }
 
-    /// Increases a counter; on a gauge the call is dropped and counted.
+    /// Increases a counter. On a gauge, the call is dropped and counted.
     pub fn add(&self, name: &str, labels: &[(&str, &str)], by: u64) {
         self.change(name, labels, MetricKind::Counter, |value| *value += by as f64);
     }
 
-    /// Sets a gauge; on a counter the call is dropped and counted.
+    /// Sets a gauge. On a counter, the call is dropped and counted.
     pub fn set(&self, name: &str, labels: &[(&str, &str)], to: f64) {
         self.change(name, labels, MetricKind::Gauge, |value| *value = to);
     }
@@ -76,8 +76,8 @@ impl Registry {
         }
     }
 
-    /// Removes all series of a name but keeps its description: for metrics that are rewritten on
-    /// each request.
+    /// Removes all series of a name and keeps the description. Metrics that are rewritten on each
+    /// request use this.
     pub fn clear(&self, name: &str) {
         if let Some(family) = self.lock().get_mut(name) {
             family.series.clear();
@@ -101,7 +101,7 @@ impl Registry {
                 MetricKind::Gauge => "gauge",
             };
             let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
-            // Writing to a String can't fail.
+            // A write to a String can't fail.
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (labels, value) in &family.series {
                 let _ = writeln!(out, "{name}{} {}", braces(labels), number(*value));
@@ -133,7 +133,8 @@ fn count_dropped(families: &mut BTreeMap<&'static str, Family>) {
     }
 }
 
-/// Sorted by label name, so that the order in the call does not create a second series.
+/// The labels, sorted by name, so that the order in the call does not create a second series. None:
+/// a label name is invalid or occurs twice.
 fn sorted_labels(labels: &[(&str, &str)]) -> Option<Labels> {
     let mut labels: Labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     labels.sort();
@@ -156,7 +157,7 @@ fn braces(labels: &Labels) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
-/// Rust writes infinities as `inf`, Prometheus as `+Inf`.
+/// The value as text. Prometheus writes `+Inf` for infinity, where Rust writes `inf`.
 fn number(value: f64) -> String {
     match value {
         v if v == f64::INFINITY => "+Inf".to_owned(),

@@ -1,5 +1,5 @@
-//! Limits the log lines of one noisy source: a few lines per minute, the rest is counted. Pure; the
-//! time is passed in.
+//! Limits the log lines of one source that may write many. A few lines per minute are allowed, and
+//! the others are counted. The code is pure: the time is an argument.
 
 /// Length of a window.
 pub const WINDOW_MS: u64 = 60_000;
@@ -31,7 +31,7 @@ impl Throttle {
         false
     }
 
-    /// The number of lines suppressed since the last call.
+    /// The number of lines that were suppressed since the last call.
     pub fn take_suppressed(&mut self) -> u64 {
         std::mem::take(&mut self.suppressed)
     }

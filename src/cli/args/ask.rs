@@ -1,5 +1,5 @@
-//! Arguments of the commands that only read: status, nodes, history, jobs; and of those that
-//! examine a node over SSH.
+//! Arguments of the commands that only read (status, nodes, history, jobs), and of the commands
+//! that examine a node over SSH.
 
 use super::{ConnectionOptions, NodeSelection, Output};
 use crate::cli::duration::Span;

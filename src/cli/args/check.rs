@@ -1,5 +1,5 @@
-//! Arguments of `remoor check`: it examines nodes through a manager, or runs check files on this
-//! machine.
+//! Arguments of `remoor check`. The command examines nodes through a manager, or runs check files
+//! on this machine.
 
 use super::{ConnectionOptions, NodeSelection, Output};
 use crate::cli::drivers::Form;
@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Value of `--output`: the formats of all commands, and goss's.
+/// Value of `--output`: a format that all commands have, or a format of goss.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckFormat {
     Common(Format),
@@ -32,8 +32,8 @@ impl FromStr for CheckFormat {
     }
 }
 
-/// Whether the arguments ask for the output of a Nagios plugin. Works on arguments that clap
-/// rejects too, since a plugin must report usage errors in its own format.
+/// Whether the arguments request the output of a Nagios plugin. The arguments may be ones that clap
+/// rejects, because a plugin reports usage errors in its own format too.
 pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
     let words: Vec<&str> =
         args.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
@@ -48,8 +48,8 @@ pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
             || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
 }
 
-/// Arguments that are only for check files. All are listed because clap skips `requires` if the
-/// required argument is in conflict.
+/// Arguments that are valid only for checks on this machine. Each of them is listed as a conflict,
+/// because clap does not check `requires` if the required argument is in conflict.
 const HERE: [&str; 8] = ["file", "add", "vars", "vars_inline", "only", "retry_timeout", "sleep", "parallel"];
 
 #[derive(Debug, Args)]
@@ -144,7 +144,7 @@ impl CheckArgs {
         !self.here.file.is_empty() || !self.here.add.is_empty()
     }
 
-    /// The output options of all commands; None: a format of goss was chosen.
+    /// The output options of all commands. None: a format of goss was chosen.
     pub fn common(&self) -> Option<Output> {
         let Self { json, no_headers, quiet, .. } = *self;
         match &self.output {

@@ -1,4 +1,4 @@
-//! Arguments of disaster recovery: backups, restoring one, and rebuilding the cluster.
+//! Arguments of disaster recovery: of making and restoring backups, and of rebuilding the cluster.
 
 use super::{ConnectionOptions, Output, local::absolute};
 use crate::cli::drivers::{self, NodePlacement};

@@ -1,10 +1,10 @@
-//! The help of the top command lists its commands under headings, which clap can't do by itself:
-//! the list is part of a help template that is generated from one table. A test requires that each
-//! command is in the table exactly once.
+//! The help of the top command lists its commands under headings. clap has no such headings, so
+//! this module generates a help template from one table. A test requires that each command is in
+//! the table exactly once.
 
 use clap::Command;
 
-/// Heading, and the commands below it in this order.
+/// Each heading with its commands, in the order of the help.
 pub(super) const HEADINGS: [(&str, &[&str]); 7] = [
     ("Look", &["status", "why", "diff", "history", "watch", "nodes", "job", "check", "wait", "inventory"]),
     ("Decide", &["lint", "apply", "update", "resetup", "adopt", "undo", "pause", "resume", "maintenance"]),
@@ -15,7 +15,7 @@ pub(super) const HEADINGS: [(&str, &[&str]); 7] = [
     ("Local", &["play", "digest", "agent", "completions", "man", HELP]),
 ];
 
-/// clap adds this command itself, after the template is made.
+/// The command that clap adds itself after the template is made.
 const HELP: &str = "help";
 const ABOUT_HELP: &str = "Print this help, or the help of a command";
 
@@ -43,7 +43,7 @@ mod tests {
     use crate::cli::args::command;
     use std::collections::BTreeSet;
 
-    /// As wide as clap's own help.
+    /// The width of clap's own help, in columns.
     const WIDTH: usize = 100;
 
     #[test]

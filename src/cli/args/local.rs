@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// An absolute path: a daemon passes its directory to ssh, which takes no relative ones.
+/// Makes a path absolute. A daemon passes its directory to ssh, which accepts no relative path.
 pub(super) fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
     std::path::absolute(text)
 }

@@ -1,4 +1,4 @@
-//! Arguments of the commands that change nodes, and of those for the fleet directory.
+//! Arguments of the commands that change nodes, and of the commands for the fleet directory.
 
 use super::{ConnectionOptions, FollowOptions, NodeSelection, Output, WaitOptions};
 use crate::cli::drivers;

@@ -101,7 +101,7 @@ pub enum PlayFormat {
 }
 
 impl PlayArgs {
-    /// The output of this command. Its exit code is part of the answer.
+    /// The output of this command. The exit code is part of the answer.
     pub fn output(&self) -> Out {
         let output = if self.json || self.output == PlayFormat::Json { Format::Json } else { Format::Table };
         Out::new(&Output { output, json: false, no_headers: false, quiet: false }).with_exit_as_answer()

@@ -1,4 +1,4 @@
-//! `remoor node add`: one machine, or the hosts of the inventory that are not nodes yet.
+//! `remoor node add`: adds one machine, or the hosts of the inventory that are not nodes yet.
 
 use crate::cli::args::NodeAddArgs;
 use crate::cli::ask;
@@ -33,7 +33,8 @@ fn add_one(out: &Out, args: &NodeAddArgs, host: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The host keys of all machines are confirmed before anything is sent to the first one.
+/// Adds several machines. The host keys of all machines are confirmed before anything is sent to
+/// the first machine.
 fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     let (missing, of) = drivers::hosts_to_add(&args.socket, args.group.as_deref())?;
     if of == 0 {
@@ -71,7 +72,7 @@ fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     Err(stop.into())
 }
 
-/// The command line overrides the inventory.
+/// The options for one machine. The command line overrides the inventory.
 fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOptions> {
     let port = args.ssh_port.or(to_add.port).unwrap_or(SSH_PORT);
     let host_keys = match &args.known_hosts {
@@ -127,7 +128,7 @@ fn print_next(out: &Out, which: &str) {
     out.talk(&format!("next: remoor adopt {which} (keep the present state), or remoor commission {which} (set it up)"));
 }
 
-/// Adds the steps that were done before the failure as causes.
+/// Adds the steps that were completed before the failure as causes.
 fn with_done_steps(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<AddError>() {
         Ok(stopped @ AddError::Stopped { .. }) => {

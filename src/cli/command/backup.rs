@@ -1,5 +1,5 @@
-//! `remoor backup`: the manager of this machine writes a backup to its disk; or this command
-//! verifies one.
+//! `remoor backup`: the manager of this machine writes a backup to its disk, or this command
+//! verifies a backup.
 
 use crate::cli::api::Api;
 use crate::cli::args::BackupArgs;

@@ -1,13 +1,13 @@
-//! The difference of two texts in a few words: `-vlan-if eth0 -> eth9`. Reads the unified diff that
-//! a manager made.
+//! Describes the difference of two texts in a few words: `-vlan-if eth0 -> eth9`. The input is a
+//! unified diff that a manager made.
 
 /// Maximum number of changed lines that are described.
 const LINES_MAX: usize = 3;
-/// Maximum number of characters of a changed part.
+/// Maximum number of characters of the changed words of one line.
 const PART_MAX: usize = 40;
 
-/// One text for each changed line. Empty if lines were only added or removed, or if too much
-/// changed for a few words.
+/// One text for each changed line. The result is empty if lines were only added or removed, or if
+/// the changes are too long for a few words.
 pub fn changed_words(unified: &str) -> Vec<String> {
     let body = unified.lines().skip_while(|line| !line.starts_with("@@"));
     let (mut removed, mut added) = (Vec::new(), Vec::new());

@@ -28,10 +28,10 @@ pub fn suite_output(args: &CheckArgs) -> Out {
     Out::new(&args.common().unwrap_or(plain)).with_exit_as_answer()
 }
 
-/// An error in the format of a Nagios plugin: the first line has the status, and the exit code is
-/// 3, because 2 would mean a failed check.
+/// Prints an error in the format of a Nagios plugin: the first line has the status. The exit code
+/// is 3, because 2 would mean a failed check.
 pub fn report_unknown(out: &Out, stop: &CommandError) -> Exit {
-    // If this can't be printed, the exit code still has the status.
+    // A failure to print is ignored, because the exit code has the status too.
     let first = stop.message.lines().next().unwrap_or_default();
     let _ = out.text(&format!("REMOOR UNKNOWN - {}\n", sanitize::line(first)));
     out.talk(stop.render().trim_end());
@@ -42,7 +42,7 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     run_with(out, args, drivers::state_home().as_deref())
 }
 
-/// Runs the command; the results of the last run are stored below `state_home`.
+/// Runs the command. The results of the run are stored below `state_home`.
 pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
     let here = &args.here;
     if let Some((kind, ids)) = here.add.split_first() {
@@ -92,7 +92,7 @@ pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyho
     Ok(exit(&run, form))
 }
 
-/// The stored results of the last run; reports if there are none.
+/// The stored results of the last run. If no usable results are stored, a message says so.
 fn last_run(out: &Out, suite: &Suite, state_home: Option<&Path>) -> anyhow::Result<LastRun> {
     let home = state_home.ok_or_else(error::no_state_home)?;
     let last = LastRun::load(suite, home);
@@ -106,8 +106,8 @@ fn last_run(out: &Out, suite: &Suite, state_home: Option<&Path>) -> anyhow::Resu
     Ok(last)
 }
 
-/// Runs the suite. None: Ctrl-C, SIGTERM or SIGHUP came first; the programs that the checks started
-/// are ended.
+/// Runs the suite. None: Ctrl-C, SIGTERM or SIGHUP ended the run, and the programs that the checks
+/// started were ended too.
 fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyhow::Result<Option<SuiteRun>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -140,7 +140,7 @@ fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyho
     })
 }
 
-/// `remoor check --add`.
+/// Runs `remoor check --add`.
 fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Result<Exit> {
     let file = match files {
         [] => None,
@@ -175,7 +175,7 @@ fn exit(run: &SuiteRun, form: Option<Form>) -> Exit {
     }
 }
 
-/// `changes`: the changes since the last run, with `--changed-only`.
+/// Prints the results. `changes` are the changes since the last run, with `--changed-only`.
 fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<()> {
     if out.machine(&drivers::goss_json(run))? {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `remoor check --list` and `--render`: the checks of a node, and why each applies. Contacts no
-//! node.
+//! `remoor check --list` and `--render`: the checks of a node, and the reason why each check file
+//! applies. No node is contacted.
 
 use super::examine::severity_word;
 use super::selection;
@@ -15,7 +15,7 @@ use remoor_cluster::rpc::view::ChecksView;
 use remoor_model::{CheckFile, OnFail, count_noun};
 use serde_json::json;
 
-/// The checks of the generation that the managers examine the node with.
+/// Lists the checks of the generation that the managers use to examine the node.
 pub async fn list_for_node(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let nodes = selection::choose(api, &args.selection()).await?;
     let [node] = &nodes[..] else { return Err(one_node().into()) };
@@ -27,7 +27,7 @@ pub async fn list_for_node(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Re
     Ok(out.source(&view.as_of))
 }
 
-/// The checks of a fleet directory, without a manager.
+/// Lists the checks of a fleet directory, without a manager.
 pub fn list_for_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let [node] = &args.nodes[..] else { return Err(one_node().into()) };
     let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
@@ -51,7 +51,7 @@ fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> 
     }
     if args.render {
         for file in applied() {
-            // A YAML comment, so that goss can read the output.
+            // The heading is a YAML comment, so that goss can read the output.
             out.document(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
         }
         return Ok(());

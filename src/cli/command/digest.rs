@@ -1,4 +1,4 @@
-//! `remoor digest`: hashes of files on this machine, and what changed since an earlier digest.
+//! `remoor digest`: hashes files of this machine, or shows the changes since an earlier digest.
 
 use crate::cli::args::DigestArgs;
 use crate::cli::drivers::digest::{DigestComparison, DigestRequest, PathChangeKind, StoredDigest};
@@ -23,8 +23,8 @@ pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// Exit code 0: everything was read. 1: a given path does not exist. 3: something could not be
-/// read.
+/// Exit code 0: everything was read. 1: a path of the command line does not exist. 3: something
+/// could not be read.
 pub fn show(out: &Out, taken: &StoredDigest) -> anyhow::Result<Exit> {
     if !out.machine(taken)? {
         if out.quiet {
@@ -73,7 +73,7 @@ fn content(entry: &FileEntry) -> String {
     }
 }
 
-/// `3 files, 1 directory, 1 symlink`
+/// The number of entries of each kind: `3 files, 1 directory, 1 symlink`.
 fn count_entries(taken: &StoredDigest) -> String {
     let count = |test: &dyn Fn(FileKind) -> bool| taken.entries.iter().filter(|e| test(e.kind)).count();
     let directories = match count(&|kind| kind == FileKind::Dir) {

@@ -93,7 +93,7 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
     Ok(out.source(&view.as_of))
 }
 
-/// The results that did not pass, or all.
+/// The results that did not pass. With `all`, all results.
 pub fn results_table(checks: &[CheckResult], all: bool) -> Table {
     let mut table = Table::new(["SERVICE", "CHECK", "PROPERTY", "STATE", "SEVERITY", "EXPECTED", "FOUND", "MESSAGE"]);
     for c in checks.iter().filter(|c| all || !matches!(c.state, CheckState::Pass | CheckState::Skip)) {
@@ -169,7 +169,7 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
     Ok(exit.more_serious(if view.files.is_empty() { Exit::Done } else { Exit::No }))
 }
 
-/// A path with its facts.
+/// A path, followed by its service, origin, date and note in brackets.
 fn path_with_facts(file: &FileDiff, today: Today) -> String {
     let mut facts = vec![file.service.clone()];
     facts.extend(Some(&file.origin).filter(|origin| !matches!(origin.as_str(), "" | "none")).cloned());
@@ -179,7 +179,7 @@ fn path_with_facts(file: &FileDiff, today: Today) -> String {
     format!("{} ({})", file.path, facts.join(", "))
 }
 
-/// The difference in a few words first, checksums last.
+/// The description of a changed file: first the difference in a few words, last the checksums.
 fn changed_file_text(file: &FileDiff, today: Today) -> String {
     let mut text = format!("{} {}\n", file.what, path_with_facts(file, today));
     let (checksums, attributes): (Vec<_>, Vec<_>) = file.attributes.iter().partition(|a| a.starts_with("sha256: "));

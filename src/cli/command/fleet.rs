@@ -1,5 +1,5 @@
-//! `remoor lint`, `apply` and `inventory`: they validate and upload the fleet directory, and print
-//! the inventory.
+//! `remoor lint`, `apply` and `inventory`: validate the fleet directory, upload it, and print the
+//! inventory.
 
 use crate::cli::api::Api;
 use crate::cli::args::{ApplyArgs, InventoryArgs, LintArgs};
@@ -65,7 +65,7 @@ pub fn show_applied(out: &Out, view: &AppliedView) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Prints the output that Ansible expects from an inventory script.
+/// Prints the inventory in the form that Ansible expects from an inventory script.
 pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Result<Exit> {
     let all: Value = api.get("/v1/inventory").await?;
     let shown = match &args.host {

@@ -1,5 +1,6 @@
-//! Following jobs: a line for each phase with its time, and for each task that changed something or
-//! failed. The jobs are polled, which survives a change of the leader; their logs are an addition.
+//! Follows jobs. Prints a line for each phase with its time, and a line for each task that changed
+//! something or failed. The jobs are polled, so a change of the leader does not end the following.
+//! The logs of the jobs are read in addition.
 
 use super::{job, watch};
 use crate::cli::api::{self, Api};
@@ -19,14 +20,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 const EVERY: Duration = Duration::from_millis(500);
-/// Following ends if no manager answers for this long. A change of the leader takes less.
+/// Following ends if no manager answers for this time. A change of the leader takes less.
 const SILENT_MAX: Duration = Duration::from_secs(120);
 /// Maximum time that `--detach` waits for the number of the job.
 const BEGIN_WITHIN: Duration = Duration::from_secs(3);
-/// Maximum number of log lines that wait to be printed. The manager limits the output of a job.
+/// Maximum number of log lines that wait to be printed. If the queue is full, the reader of the log
+/// waits.
 const LOG_DEPTH: usize = 256;
 
-/// A node whose next job is followed.
+/// A node of which the next job is followed.
 #[derive(Debug)]
 pub struct FollowedJob {
     pub node: String,
@@ -39,7 +41,7 @@ pub struct FollowedJob {
     shown: Option<(AttemptId, Phase)>,
     closed_shown: Option<AttemptId>,
     waiting: String,
-    /// Set when the job has ended.
+    /// The exit code, after the job has ended.
     exit: Option<Exit>,
 }
 
@@ -58,21 +60,21 @@ impl FollowedJob {
     }
 }
 
-/// The number of the newest job, and the names of the nodes by id. All later jobs have higher
-/// numbers.
+/// The number of the newest job, and the names of the nodes by id. Every later job has a higher
+/// number.
 pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiError> {
     let view: JobsView = api.get("/v1/jobs?limit=1").await?;
     Ok((view.jobs.iter().map(|j| j.id.0).max().unwrap_or(0), view.names))
 }
 
-/// The query for the jobs of these nodes since their orders.
+/// The query for the jobs that these nodes got since their orders.
 fn query(followed: &[FollowedJob]) -> String {
     let nodes: Vec<String> = followed.iter().map(|f| api::segment(&f.node)).collect();
     let after = followed.iter().map(|f| f.before).min().unwrap_or(0);
     format!("/v1/jobs?node={}&after={after}", nodes.join(","))
 }
 
-/// Waits a moment until the jobs are opened, and prints their numbers.
+/// Waits until the jobs are opened, for at most `BEGIN_WITHIN`, and prints their numbers.
 pub async fn wait_for_jobs(api: &Api, out: &Out, followed: &mut [FollowedJob]) -> anyhow::Result<()> {
     let ends = Instant::now() + BEGIN_WITHIN;
     if followed.is_empty() {
@@ -105,7 +107,7 @@ fn find<'a>(view: &'a JobsView, one: &FollowedJob) -> Option<&'a Job> {
     }
 }
 
-/// Follows until every job has ended, or Ctrl-C. Returns the most serious exit code.
+/// Follows the jobs until each has ended, or until Ctrl-C. Returns the most serious exit code.
 pub async fn follow_to_end(api: &Api, out: &Out, followed: &mut [FollowedJob]) -> anyhow::Result<Exit> {
     let screen = JobScreen::new(out);
     let (tx, mut logs) = mpsc::channel::<(u64, StreamItem)>(LOG_DEPTH);
@@ -179,7 +181,8 @@ async fn poll_jobs(
     Ok(())
 }
 
-/// Rejects the answer of a manager that has no quorum: it may be older than the order.
+/// Rejects the answer of a manager that has no quorum, because the answer may be older than the
+/// order.
 fn require_leader(as_of: &AsOf) -> Result<(), ApiError> {
     match as_of.stale {
         true => Err(ApiError::Unreachable { addr: as_of.by.clone(), reason: "it has no quorum".to_owned() }),
@@ -187,7 +190,7 @@ fn require_leader(as_of: &AsOf) -> Result<(), ApiError> {
     }
 }
 
-/// Prints why the job is not opened yet. If the order was dropped, following ends.
+/// Prints why the job is not opened yet. If the order was dropped, following this node ends.
 async fn report_not_started(api: &Api, screen: &JobScreen<'_>, one: &mut FollowedJob) -> Result<(), ApiError> {
     let why: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&one.node))).await?;
     require_leader(&why.as_of)?;
@@ -195,7 +198,7 @@ async fn report_not_started(api: &Api, screen: &JobScreen<'_>, one: &mut Followe
         return Ok(());
     }
     if why.want.is_none() {
-        // The job may have been opened, and may even have ended, since the last poll.
+        // The job may have been opened since the last poll, and may even have ended.
         let again: JobsView = api.get(&query(std::slice::from_ref(one))).await?;
         require_leader(&again.as_of)?;
         if find(&again, one).is_some() {
@@ -223,8 +226,8 @@ async fn report_not_started(api: &Api, screen: &JobScreen<'_>, one: &mut Followe
     Ok(())
 }
 
-/// Sends the log of the job until it ends. If the stream breaks, it is not opened again, because
-/// the job itself is polled.
+/// Sends the log of the job to `logs` until the job ends. If the stream breaks, it is not opened
+/// again, because the job is polled anyway.
 fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
     let api = api.clone();
     tokio::spawn(async move {
@@ -261,7 +264,8 @@ impl<'a> JobScreen<'a> {
         }
     }
 
-    /// A line of the answer. A closed standard output is ignored here; the next write reports it.
+    /// Prints a line of the answer. A closed standard output is ignored here, because the next
+    /// write reports it.
     fn answer(&self, text: &str) {
         if !self.out.format.is_machine() {
             self.print_above_bar(|| drop(self.out.text(&format!("{text}\n"))));
@@ -289,7 +293,7 @@ impl<'a> JobScreen<'a> {
         }
     }
 
-    /// Prints what changed in the job.
+    /// Prints the changes of the job since the last call.
     fn job(&self, one: &mut FollowedJob, job: Job, today: Today) {
         one.last = Some(job.clone());
         if let Some(attempt) = job.attempts.last() {
@@ -357,7 +361,7 @@ impl<'a> JobScreen<'a> {
             StreamItem::Missed { count } => {
                 self.print_message(&format!("{}    ({})", one.node, watch::missed_text(*count)))
             }
-            // The job itself is polled.
+            // These items need no output, because the job is polled anyway.
             StreamItem::Resync { .. } | StreamItem::End { .. } => {}
         }
     }

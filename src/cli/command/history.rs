@@ -1,4 +1,4 @@
-//! `remoor history [NODE]`: the journal as text, oldest event first.
+//! `remoor history [NODE]`: prints the journal as text, the oldest event first.
 
 use crate::cli::api::{self, Api};
 use crate::cli::args::HistoryArgs;

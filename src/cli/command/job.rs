@@ -1,4 +1,4 @@
-//! `remoor job list|show|logs|cancel`.
+//! `remoor job list`, `show`, `logs` and `cancel`.
 
 use super::watch::StreamPrinter;
 use crate::cli::api::{self, Api};
@@ -21,8 +21,8 @@ pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
         JobVerb::Show(JobShowArgs { job, .. }) => show(out, &api.get(&format!("/v1/jobs?job={job}")).await?, *job),
         JobVerb::Logs(args) => logs(api, out, args).await,
         JobVerb::Cancel(args) => {
-            // A number is always a job, so a node whose name is a number can only be cancelled
-            // through its job.
+            // A number always means a job. If the name of a node is a number, the operator must
+            // cancel by the number of the job.
             let path = match args.what.parse::<u64>() {
                 Ok(job) => format!("/v1/jobs/{job}/cancel"),
                 Err(_) => format!("/v1/nodes/{}/cancel", api::segment(&args.what)),
@@ -165,7 +165,7 @@ fn job_kind_text(job: &Job) -> String {
     }
 }
 
-/// Who ordered it, and what it waits for.
+/// The person who ordered the job, and the reasons why it waits.
 fn queued_text(queued: &QueuedView) -> String {
     let by = queued.want.by.as_ref().map_or_else(|| "remoor (automatic)".to_owned(), |by| format!("ordered by {by}"));
     match queued.waits.as_slice() {
@@ -182,7 +182,8 @@ fn reasons_text(job: &Job) -> String {
     }
 }
 
-/// `open: cleanup`, `held`, `done`.
+/// The state of a job in a word: the open attempt's phase, such as `cleanup`; or `waiting`, `held`,
+/// `done`, `cancelled`.
 pub fn state_words(job: &Job) -> String {
     match (job.state, job.open_attempt()) {
         (JobState::Open, Some(attempt)) => attempt.phase.to_string(),

@@ -1,5 +1,5 @@
 //! `remoor token`, `remoor key` and `remoor accept`: join tokens, shared keys, operator
-//! credentials, waiting machines.
+//! credentials, and waiting machines.
 
 use crate::cli::api::Api;
 use crate::cli::args::{
@@ -141,7 +141,7 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
     Ok(out.source(&view.as_of))
 }
 
-/// Advice for nodes that are present but delay the rotation.
+/// Prints advice for nodes that are present but delay the rotation.
 fn print_overdue_advice(out: &Out, next: &RotationView, or: &str) {
     if !next.overdue.is_empty() {
         let names = next.overdue.join(", ");
@@ -160,7 +160,8 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
         }
         return Ok(Exit::Done);
     };
-    // The file is created first: if that fails, no credentials are made.
+    // The file is created before the request, so that no credentials are made if the file can't be
+    // created.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(|error| {
         let stop = match error.kind() {
             ErrorKind::AlreadyExists => {
@@ -173,7 +174,7 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
     let made: OperatorMade = match api.post("/v1/operators", &request).await {
         Ok(made) => made,
         Err(error) => {
-            // The file is empty.
+            // The file is still empty, so it is removed.
             let _ = std::fs::remove_file(file);
             return Err(error.into());
         }
@@ -226,7 +227,7 @@ pub async fn accept(api: &Api, out: &Out, args: &AcceptArgs) -> anyhow::Result<E
     Ok(Exit::Done)
 }
 
-/// The machines that wait to be accepted, and the answers to them; None: there are none.
+/// The table of the machines that wait to be accepted. None: no machine waits.
 pub fn waiting_table(pending: &[PendingView]) -> Option<Table> {
     let mut table = Table::new(["WAITS", "FOR", "STATE", "ROLE", "KEY", "ADDRESS", "SINCE"]);
     for one in pending {

@@ -13,7 +13,8 @@ use std::path::Path;
 
 /// Maximum length of a token file, in bytes.
 const TOKEN_MAX: u64 = 4 << 10;
-/// Environment variable for the token. Other users can't read the environment of a process of root.
+/// Environment variable for the token. Other users can't read the environment of a process that
+/// runs as root.
 const TOKEN_VAR: &str = "REMOOR_TOKEN";
 const SEEN: &str = "warning: the secret of the token is in the command line, where every user of this machine can read it; next: \
                     run remoor token rotate on a manager, and use --token-file FILE (- for standard input) from now on";
@@ -110,7 +111,7 @@ pub fn agent(args: AgentArgs) -> anyhow::Result<Exit> {
 }
 
 pub fn completions(out: &Out, args: &CompletionsArgs) -> anyhow::Result<Exit> {
-    // clap_complete panics if a write fails, so it writes to memory.
+    // clap_complete panics if a write fails, so the script is first written to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "remoor", &mut script);
     out.raw(&String::from_utf8(script).context("the completion script is not valid UTF-8")?)?;

@@ -1,6 +1,6 @@
-//! The answer to `status` and `nodes` on a machine that is not a manager: what its agent knows
-//! itself, with a heading that says so. It is not the view of the cluster, so the exit code is that
-//! of a missing answer.
+//! The answer to `status` and `nodes` on a machine that is not a manager: the knowledge of its own
+//! agent, under a heading that says so. This is not the view of the cluster, so the exit code is
+//! the one for a missing answer.
 
 use super::nodes;
 use crate::cli::api::Api;
@@ -14,7 +14,7 @@ use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::view::{AgentView, PeerView, ReportView};
 use remoor_model::{CheckState, count_noun};
 
-/// Maximum number of checks that are listed, except with `-o wide` and in the JSON.
+/// Maximum number of checks that are listed. `-o wide` and the JSON list all checks.
 const CHECKS_SHOWN: usize = 20;
 
 /// The command that the agent answers instead of a manager.
@@ -25,15 +25,16 @@ pub enum AgentQuery<'a> {
     Node(&'a str),
 }
 
-/// Asks the agent if `error` says that only managers answer; otherwise returns the error.
+/// Asks the agent of this machine if `error` says that only managers answer. Otherwise returns
+/// `error`.
 pub async fn ask_agent_instead(api: &Api, out: &Out, asked: AgentQuery<'_>, error: ApiError) -> anyhow::Result<Exit> {
     if !only_managers(&error) {
         return Err(error.into());
     }
     match api.get::<AgentView>("/v1/agent").await {
         Ok(view) => show(out, &view, asked),
-        // The manager is starting, or the daemon has another version: the first error is the useful
-        // one.
+        // The manager is still starting, or the daemon has another version. The first error
+        // explains more.
         Err(_) => Err(error.into()),
     }
 }
@@ -97,7 +98,7 @@ fn unknown_node(view: &AgentView, name: &str) -> CommandError {
         .next(manager_command(view))
 }
 
-/// The command that asks a manager instead.
+/// The command with which the operator asks a manager.
 fn manager_command(view: &AgentView) -> String {
     let at = match view.manager.known.as_slice() {
         [] => "HOST:PORT".to_owned(),

@@ -1,5 +1,5 @@
-//! `remoor raft-members`: the members of the Raft cluster, and how many failures a number of
-//! managers survives.
+//! `remoor raft-members`: the members of the Raft cluster, and a table of the failures that each
+//! number of managers survives.
 
 use crate::cli::api::Api;
 use crate::cli::duration;
@@ -12,7 +12,8 @@ use serde_json::json;
 
 /// Numbers of managers in the table of survived failures.
 const SIZES: std::ops::RangeInclusive<usize> = 1..=9;
-/// The smallest number of zones of which one may fail without loss of the quorum.
+/// Number of zones in the table. It is the smallest number with which the loss of one zone does not
+/// end the quorum.
 const ZONES: usize = 3;
 
 pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
@@ -77,7 +78,7 @@ fn note(member: &RaftMemberView) -> String {
     notes.join(", ")
 }
 
-/// `--table`. Contacts no manager.
+/// Prints the table of `--table`. No manager is contacted.
 pub fn table(out: &Out) -> anyhow::Result<Exit> {
     let row = |managers: usize| json!({"managers": managers, "majority": majority(managers), "survives": tolerated_losses(managers), "zones": spread(managers, ZONES)});
     if !out.machine(&json!({"version": 1, "table": SIZES.map(row).collect::<Vec<_>>()}))? {

@@ -1,4 +1,4 @@
-//! One file for each family of commands: each asks a manager and shows the answer.
+//! The commands, one file for each family. Each command asks a manager and shows the answer.
 
 pub mod add;
 pub mod backup;

@@ -55,7 +55,7 @@ pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
     Ok(out.source(&view.as_of))
 }
 
-/// The variables of a node, each with the place that defines it.
+/// The variables of a node, each with the source that defines it.
 pub fn vars_table(view: &VarsView) -> Table {
     let mut table = Table::new(["VARIABLE", "VALUE", "FROM"]);
     for var in &view.vars {
@@ -113,7 +113,7 @@ fn certificate_expiry(node: &NodeView) -> Option<String> {
     node.certificate_until.as_ref().map(|at| at.split('T').next().unwrap_or(at).to_owned())
 }
 
-/// What to do about a manager that does not answer, the least intrusive step first.
+/// The next step for a manager that does not answer. The least intrusive step comes first.
 fn next_step(node: &NodeView, today: Today) -> Option<String> {
     let (name, seen) = (&node.name, state::presence(node, today));
     let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
@@ -155,7 +155,7 @@ pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit
     Ok(out.source(as_of))
 }
 
-/// What an agent reports of itself by gossip, in one line.
+/// The report that an agent gossips about itself, in one line.
 pub fn report_text(report: &ReportView) -> String {
     let digest = if report.digest.is_empty() { "not taken yet" } else { &report.digest };
     let version = if report.version.is_empty() { String::new() } else { format!(", remoor {}", report.version) };
@@ -165,7 +165,7 @@ pub fn report_text(report: &ReportView) -> String {
     )
 }
 
-/// Everything that is known about a node, as name and value.
+/// All facts about a node, each as name and value.
 pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
     let (today, by) = (Today::from_answer(&as_of.at), &as_of.by);
     let AddressesView { api, gossip, ssh, ssh_fingerprints } = &node.addresses;

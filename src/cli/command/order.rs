@@ -1,4 +1,4 @@
-//! Orders for nodes: those that start a job, and those that take effect at once.
+//! Orders for nodes: orders that start a job, and orders that take effect at once.
 
 use super::follow::{self, FollowedJob};
 use super::selection;
@@ -93,7 +93,7 @@ async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: JobOrder,
     place_and_finish(api, out, &nodes, verb, &request, &args.following).await
 }
 
-/// The services that end, each with its nodes.
+/// The services that an order ends, each with its nodes.
 fn affected_services(nodes: &[NodeView]) -> String {
     let mut by_service = BTreeMap::<&str, Vec<&str>>::new();
     for node in nodes.iter().filter(|n| !out_of_service(n)) {
@@ -108,8 +108,8 @@ fn affected_services(nodes: &[NodeView]) -> String {
     if services.is_empty() { "no services".to_owned() } else { services.join(", ") }
 }
 
-/// Updates the first node of each group, and the others only if that succeeds. With `--detach` the
-/// managers do the same.
+/// Updates the first node of each group, and the other nodes only if the first ones succeed. With
+/// `--detach` the managers apply the same rule.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest {
         now: args.now,
@@ -122,7 +122,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return place_and_finish(api, out, &nodes, JobOrder::Update, &request, &args.following).await;
     }
-    // The canary is ordered first, so a refusal of the others must be found before that.
+    // The canary is ordered first. A refusal of the other nodes must be found before that order.
     let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
     if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
         let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
@@ -130,7 +130,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
             .next(format!("run the command without {}, or without --no-queue", node.name))
             .into());
     }
-    // An absent canary would delay everything; one that has the generation already would prove
+    // An absent canary would delay all nodes. A canary that has the generation already would prove
     // nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (first, others) = first_of_each(nodes);
@@ -219,8 +219,8 @@ async fn follow_jobs(api: &Api, out: &Out, pending: &mut [FollowedJob], detach: 
     follow::follow_to_end(api, out, pending).await
 }
 
-/// One order for all nodes; it is accepted or refused as a whole. The answers are in the order of
-/// `nodes`.
+/// Sends one order for all nodes; the order is accepted or refused as a whole. The answers have the
+/// order of `nodes`.
 async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Vec<OrderView>> {
     if let [node] = nodes {
         return Ok(vec![api.post(&format!("/v1/nodes/{}/{verb}", api::segment(&node.name)), request).await?]);
@@ -238,8 +238,8 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     })
 }
 
-/// The nodes that an order applies to: of a group or the fleet only those in service; named nodes
-/// always.
+/// The nodes that an order applies to. Of a group or the fleet, only the nodes in service are
+/// taken. Nodes that the command line names are always taken.
 fn nodes_in_service(out: &Out, nodes: Vec<NodeView>, which: &NodeSelection) -> Vec<NodeView> {
     if !which.nodes.is_empty() {
         return nodes;
@@ -269,7 +269,7 @@ pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit>
     OrderResult { ordered: vec![OrderedNode { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
-/// An order that takes effect at once, for all nodes.
+/// Sends an order that takes effect at once to all nodes.
 async fn order_immediate(
     api: &Api,
     out: &Out,

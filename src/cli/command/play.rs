@@ -1,4 +1,4 @@
-//! `remoor play`: runs a playbook without a cluster. Shows events as they happen, and the recap at
+//! `remoor play`: runs a playbook without a cluster. Prints events as they happen, and the recap at
 //! the end.
 
 use crate::cli::args::{PlayArgs, PlayConnection};
@@ -32,7 +32,7 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
         PlayEvent::Event(event) => {
             live.note(&event);
             live.print_above_bar(|| {
-                // A closed pipe does not end the run.
+                // A closed pipe does not end the run of the playbook.
                 if !out.machine_line(&event.line()).unwrap_or(true)
                     && let Some(text) = screen.text(&event)
                 {
@@ -77,7 +77,7 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
     })
 }
 
-/// Tags without the blanks that people write after commas.
+/// Removes the blanks that people write after the commas between tags.
 fn trim_tags(list: &[String]) -> Vec<String> {
     list.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
@@ -104,7 +104,7 @@ pub fn exit(summary: &PlaySummary, args: &PlayArgs) -> Exit {
             exit = exit.more_serious(means);
         }
     }
-    // The failure of a task that was ended is due to the interrupt.
+    // The interrupt ended a running task, so its failure counts as an interrupt.
     if summary.interrupted && summary.states.values().any(|state| *state != HostState::Done) {
         exit = exit.more_serious(Exit::Interrupted);
     }
@@ -159,7 +159,7 @@ pub struct PlayScreen {
 }
 
 impl PlayScreen {
-    /// The lines for an event; None: it is not shown.
+    /// The lines for an event. None: the event is not shown.
     pub fn text(&self, event: &PlayRunEvent) -> Option<String> {
         match event {
             PlayRunEvent::RunStart { .. } | PlayRunEvent::HostStart { .. } | PlayRunEvent::TaskStart { .. } => None,
@@ -211,7 +211,7 @@ impl PlayScreen {
         let why = message.unwrap_or_default();
         let mut text = match state {
             HostState::Done => String::new(),
-            // The failed task was shown already, without its place in the file.
+            // The failed task was printed before, but without its file and line.
             HostState::Failed => match place {
                 Some((file, line)) if line > 0 => {
                     self.host_line(host, &format!("stopped: the task at {file}:{line} failed"))

@@ -1,5 +1,5 @@
-//! Polls the status until an order has taken effect. The leader carries out the order whether or
-//! not anybody waits.
+//! Polls the status until an order has taken effect. The leader executes the order even if no
+//! command polls.
 
 use crate::cli::api::Api;
 use crate::cli::duration;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The result of looking at one status.
+/// The result of the evaluation of one status.
 pub enum PollResult {
-    /// Not done yet; what it waits for.
+    /// The order has not taken effect yet. The text names the reason.
     Waits(String),
     Ended(Exit),
 }
 
-/// Polls until `look`, which gets each answer, returns an end. Prints what is waited for, each
-/// reason once. Returns [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling, not the
-/// order.
+/// Polls the status and passes each answer to `look`, until `look` returns an end. Prints each
+/// reason for waiting once. Returns [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling,
+/// not the order.
 pub async fn poll_until(
     api: &Api,
     out: &Out,

@@ -1,4 +1,4 @@
-//! `remoor recover` and `remoor restore`: they rebuild a cluster on a surviving manager or from a
+//! `remoor recover` rebuilds a cluster on a surviving manager. `remoor restore` rebuilds it from a
 //! backup.
 
 use crate::cli::args::{RecoverArgs, RestoreArgs};

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {
     let status: StatusView = api.get("/v1/status").await?;
-    // Nodes that left are not in the list of nodes, but can be removed too.
+    // A node that left is not in the list of nodes, but it can be removed too.
     let (left, named): (Vec<String>, Vec<String>) =
         args.nodes.iter().cloned().partition(|name| status.left.iter().any(|l| l.name == *name));
     let nodes = selection::pick(&status, &NodeSelection { nodes: named, ..NodeSelection::default() })?;
@@ -69,7 +69,7 @@ fn removal_effect(nodes: &[NodeView], left: &[String], today: Today) -> String {
     format!("{} permanently removed; nothing is run there:\n{}", count_noun(lines.len(), "node"), lines.join("\n"))
 }
 
-/// Waits until none of them is a node, and reports each manager that was removed.
+/// Waits until none of the removed nodes is listed anymore, and reports each former manager.
 async fn follow(api: &Api, out: &Out, mut followed: PendingRemovals<'_>, timeout: Duration) -> anyhow::Result<Exit> {
     let look = async |answer: Result<StatusView, ApiError>| match answer {
         Ok(view) => followed.check_status(&view),
@@ -88,7 +88,7 @@ struct PendingRemovals<'a> {
     out: &'a Out,
     names: Vec<String>,
     pending: Vec<String>,
-    /// The nodes that were managers at the time of the order, and leave Raft first.
+    /// The nodes that were managers at the time of the order. They leave Raft first.
     managed: Vec<String>,
 }
 
@@ -122,13 +122,14 @@ impl PendingRemovals<'_> {
     }
 }
 
-/// Whether other managers already reject the asked one, which does not know yet that it was
-/// removed.
+/// Whether the other managers already reject the manager that answers. That manager does not know
+/// yet that it was removed.
 fn is_rejected(error: &ApiError) -> bool {
     error.code().is_some_and(|code| ["forbidden", "retired", "node-removed"].contains(&code))
 }
 
-/// Whether the asked machine is one of the removed nodes and its agent knows it.
+/// Whether this command asked one of the removed nodes and the agent of that node knows of its
+/// removal.
 async fn is_own_removal(api: &Api, error: &ApiError, removed: &[String]) -> bool {
     let may_be_removed = local_status::only_managers(error) || is_rejected(error);
     may_be_removed
@@ -149,7 +150,7 @@ fn report_own_removal(out: &Out, all: &[String]) -> anyhow::Result<Exit> {
     Ok(Exit::CouldNotAsk)
 }
 
-/// `remoor nodes --removed`.
+/// Prints the removed nodes, for `remoor nodes --removed`.
 pub async fn list(api: &Api, out: &Out) -> anyhow::Result<Exit> {
     show(out, &api.get("/v1/removed").await?)
 }

@@ -1,5 +1,5 @@
-//! `remoor why NODE --replay`: the events and actions of the leader for a node, and the rules
-//! behind the last verdict.
+//! `remoor why NODE --replay`: prints the events and actions of the leader for a node, and the
+//! rules behind the last verdict.
 
 use crate::cli::exit::Exit;
 use crate::cli::moment::{self, Today};

@@ -1,5 +1,5 @@
-//! `remoor promote` and `remoor demote`: one order for all given nodes; then waits until it has
-//! taken effect. The leader carries out the order whether or not this command waits.
+//! `remoor promote` and `remoor demote`: send one order for all given nodes, then wait until the
+//! order has taken effect. The leader executes the order even if this command does not wait.
 
 use super::poll::{PollResult, poll_until};
 use super::{local_status, selection};
@@ -51,7 +51,7 @@ impl TargetRole {
 struct ChangedRole {
     #[serde(flatten)]
     ordered: OrderedView,
-    /// The last known state; None: the command did not wait.
+    /// The last known state. None: the command did not wait.
     manager_state: Option<String>,
 }
 
@@ -131,7 +131,8 @@ impl<'a> Follower<'a> {
         Ok(self.look_result(waits))
     }
 
-    /// After the demotion of the asked machine itself, its agent answers instead of its manager.
+    /// Handles a failed request for the status. If the asked machine itself was demoted, its agent
+    /// answers instead of its manager.
     async fn handle_error(&mut self, api: &Api, error: ApiError) -> anyhow::Result<PollResult> {
         if local_status::only_managers(&error) && self.role == TargetRole::Worker {
             let view: AgentView = match api.get("/v1/agent").await {
@@ -153,7 +154,7 @@ impl<'a> Follower<'a> {
             }
             return Ok(PollResult::Ended(Exit::Done));
         }
-        // Other managers already reject a demoted one before it learns of its demotion.
+        // The other managers already reject a demoted manager before it learns of its demotion.
         let let_go = self.role == TargetRole::Worker
             && matches!(&error, ApiError::Status { code, .. } if ["forbidden", "retired"].contains(&code.as_str()));
         match let_go || api::temporary(&error) {

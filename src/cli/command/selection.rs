@@ -1,19 +1,19 @@
-//! Resolves names, a group or `--all` to nodes. All names are resolved before anything is ordered,
-//! so that a wrong name changes nothing.
+//! Resolves names, a group or `--all` to nodes. All names are resolved before any order is sent, so
+//! that a wrong name changes nothing.
 
 use crate::cli::api::{self, Api};
 use crate::cli::args::NodeSelection;
 use crate::cli::error;
 use remoor_cluster::rpc::view::{NodeView, StatusView};
 
-/// The chosen nodes, each once, in the given order. Fails before anything was ordered.
+/// The chosen nodes, each once, in the given order. An error says that nothing was ordered.
 pub async fn choose(api: &Api, which: &NodeSelection) -> anyhow::Result<Vec<NodeView>> {
     pick(&api.get("/v1/status").await.map_err(api::not_begun)?, which)
 }
 
 pub fn pick(status: &StatusView, which: &NodeSelection) -> anyhow::Result<Vec<NodeView>> {
     if which.all {
-        // A machine that has joined but is in no group is not part of the fleet; it would cause a
+        // A machine that has joined but is in no group is not part of the fleet. It would cause a
         // refusal of the whole order.
         let known: Vec<NodeView> = status.nodes.iter().filter(|n| n.group.is_some()).cloned().collect();
         return Ok(if known.is_empty() { status.nodes.clone() } else { known });
@@ -41,7 +41,7 @@ pub fn pick(status: &StatusView, which: &NodeSelection) -> anyhow::Result<Vec<No
     if unknown.is_empty() { Ok(chosen) } else { Err(error::no_such_nodes(&unknown, &status.left).into()) }
 }
 
-/// The name of the choice for a confirmation: the node, the group, or the fleet.
+/// The name of the selection for a confirmation: the node, the group, or the fleet.
 pub fn selection_name(which: &NodeSelection, nodes: &[NodeView]) -> String {
     match (&which.group, nodes) {
         (Some(group), _) => group.clone(),

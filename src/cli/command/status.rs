@@ -36,7 +36,7 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
                 }
                 local_status::ask_agent_instead(api, out, AgentQuery::Status, error).await.map(|_| ())?;
             }
-            // The manager may come back while the command watches.
+            // The command keeps watching, because the manager may come back.
             Err(error) if api::temporary(&error) => {
                 out.talk(CommandError::from_error(&error.into()).render().trim_end())
             }
@@ -97,7 +97,8 @@ fn heading(view: &StatusView) -> String {
         (seq, None) => format!("generation {seq}"),
     };
     let cluster: String = view.cluster.chars().take(12).collect();
-    // Only the leader knows how many are up, and it did not answer.
+    // Only the leader knows how many managers are up. If the leader did not answer, the number is
+    // unknown.
     let up = if view.as_of.heard { "?".to_owned() } else { view.managers_up.to_string() };
     let mut out = format!("cluster {cluster}   {generation}   managers up: {up} of {}\n", view.managers);
     if let Some(breaker) = &view.breaker {
@@ -152,8 +153,8 @@ fn table(view: &StatusView, wide: bool) -> Table {
     table
 }
 
-/// What is being done about the node or waited for. A role change that is not finished comes first;
-/// if there is nothing, what differs on a node that drifted.
+/// The current activity of the node, or the reason why it waits. An unfinished role change comes
+/// first. A node without both shows its drift.
 fn now(node: &NodeView) -> String {
     let role = node.membership.waits.as_ref().or(node.membership.silent.as_ref()).map(|_| state::manager(node));
     let all = role.into_iter().chain([state::activity(node)]).filter(|text| !text.is_empty());

@@ -59,7 +59,7 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
     }
 }
 
-/// Prints what is waited for, whenever it changes.
+/// Prints the reason for waiting whenever it changes.
 fn print_waiting(out: &Out, last_text: &mut String, text: &str) {
     if *last_text != text && !out.quiet {
         out.talk(&format!("waiting: {text}"));
@@ -67,7 +67,7 @@ fn print_waiting(out: &Out, last_text: &mut String, text: &str) {
     *last_text = text.to_owned();
 }
 
-/// Why the node has not reached the goal; None: it has.
+/// The reason why the node has not reached the goal. None: the node has reached it.
 pub fn why_not_reached(node: &NodeView, goal: Goal) -> Option<String> {
     let lifecycle =
         |wanted: &str| (node.operation.lifecycle != wanted).then(|| format!("is {}", node.operation.lifecycle));

@@ -1,5 +1,5 @@
-//! `remoor watch`: prints events as they happen. Also formats the items of streams for `job logs`
-//! and for following jobs.
+//! `remoor watch`: prints events as they happen. The formatting of stream items is also used by
+//! `job logs` and by following jobs.
 
 use crate::cli::api::Api;
 use crate::cli::error::CommandError;
@@ -58,7 +58,7 @@ impl StreamPrinter {
         Ok(())
     }
 
-    /// None: the item is not shown to people.
+    /// The line for an item. None: the item is not shown to people.
     pub fn line(&mut self, item: &StreamItem, today: Today) -> Option<String> {
         match item {
             StreamItem::History { item, node } => {
@@ -80,12 +80,12 @@ impl StreamPrinter {
     }
 }
 
-/// The text for items of a stream that were dropped because they came too fast.
+/// The text for stream items that were dropped because they came too fast.
 pub fn missed_text(count: u64) -> String {
     format!("{} {} missed", count_noun(count, "line"), if count == 1 { "was" } else { "were" })
 }
 
-/// The text of a playbook event; None: it is not shown.
+/// The text of a playbook event. None: the event is not shown.
 pub fn task_text(event: &Value) -> Option<String> {
     let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
     let item = event.get("item").and_then(Value::as_str).map(|i| format!(" [{i}]")).unwrap_or_default();
@@ -107,7 +107,8 @@ pub fn task_text(event: &Value) -> Option<String> {
     }
 }
 
-/// Whether an event is shown while following a job: a task that changed something or failed.
+/// Whether an event is shown while a job is followed. This is so for a task that changed something
+/// or failed.
 pub fn is_notable(event: &Value) -> bool {
     matches!(event.get("status").and_then(Value::as_str), Some("changed" | "failed"))
 }

@@ -1,4 +1,4 @@
-//! `remoor why NODE`: everything that is known about one node, and what to do next.
+//! `remoor why NODE`: prints all facts about one node and the next step.
 
 use super::{nodes, replay};
 use crate::cli::api::{self, Api};
@@ -62,8 +62,8 @@ fn why_text(view: &WhyView) -> String {
     out
 }
 
-/// An event and its details; without the details of the last verdict, which has a section of its
-/// own.
+/// An event and its details. The details of the last verdict are omitted, because that verdict has
+/// its own section.
 fn event(story: &mut Story, item: &HistoryItem, view: &WhyView, today: Today) -> Vec<String> {
     let text = story.describe_event(item);
     let mut lines = vec![format!("{}  {}", today.show(item.at), text.headline)];
@@ -114,8 +114,7 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     }
     out.extend(finding.evidence.iter().map(|e| format!("evidence: {e}")));
     let (pass, fail, unknown) = finding.checks;
-    // After a repair the counts are those of a later examination, which would contradict the
-    // verdict.
+    // After a repair, the counts are from a later examination and would contradict the verdict.
     if finding.overtaken.is_none() && pass + fail + unknown > 0 {
         out.push(format!("checks: {pass} passed, {fail} failed, {unknown} unknown"));
     }
@@ -124,7 +123,8 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     out
 }
 
-/// Reasons that the last verdict has too are not repeated.
+/// The lines about a request for a re-setup. Reasons that the last verdict also has are not
+/// repeated.
 fn want(want: &ResetupRequest, last: Option<&Finding>, today: Today) -> Vec<String> {
     let by = want.by.as_deref().unwrap_or("remoor (automatic)");
     let what = if want.decommission { "decommissioning" } else { "re-setup" };

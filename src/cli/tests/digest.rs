@@ -9,8 +9,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Answer, exit code and messages. The directory is replaced with `DIR`, and words are separated by
-/// one space.
+/// Runs the command and returns the answer, the exit code and the messages. `DIR` replaces the
+/// directory, and words are separated by one space.
 fn run_digest(dir: &Path, line: &str, format: Format) -> String {
     let place = dir.display().to_string();
     let line = format!("remoor digest {}", line.replace("DIR", &place));
@@ -20,7 +20,8 @@ fn run_digest(dir: &Path, line: &str, format: Format) -> String {
     let out = Out::memory(format, false).quietly(args.output.quiet);
     let exit = digest::run(&out, args).expect("nothing fails").code();
     let (answer, talk) = out.captured_text();
-    // The width of columns depends on the name of the directory.
+    // The width of the columns depends on the name of the directory, so runs of spaces are reduced
+    // to one.
     let text = format!("{answer}--- {exit}\n{talk}").replace(&place, "DIR");
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
 }

@@ -1,4 +1,4 @@
-//! The flags: they are consistent, and docs/reference/cli.md documents all of them.
+//! The flags are consistent, and docs/reference/cli.md documents all of them.
 
 use crate::cli::args::{self, Verb};
 use crate::cli::command::local;
@@ -13,7 +13,7 @@ fn parse(line: &str) -> Result<Verb, clap::Error> {
     args::parse(line.split_whitespace().map(Into::into)).map(|cli| cli.verb)
 }
 
-/// Visits every command with its full name.
+/// Calls `visit` for every command with its full name.
 fn visit_commands(command: &Command, name: String, visit: &mut impl FnMut(&str, &Command)) {
     visit(&name, command);
     for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
@@ -39,7 +39,7 @@ fn every_flag_and_command_is_documented() {
             let long = arg.get_long().map(|l| format!("--{l}"));
             let short = arg.get_short().map(|s| format!("`-{s}`"));
             for flag in long.into_iter().chain(short) {
-                // The name must end here: `--now` does not document `--no`.
+                // The match must end after the name, because `--now` does not document `--no`.
                 let known = DOC.match_indices(&flag).any(|(at, _)| {
                     DOC[at + flag.len()..].chars().next().is_none_or(|c| !c.is_ascii_alphanumeric() && c != '-')
                 });

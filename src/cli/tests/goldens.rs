@@ -12,7 +12,7 @@ use expect_test::{Expect, expect};
 use remoor_cluster::rpc::view::*;
 use remoor_model::*;
 
-/// Answer, messages and exit code of a command.
+/// The answer, the exit code and the messages of a command.
 fn capture(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {
     let out = Out::memory(format, false);
     let exit = show(&out).expect("nothing fails");
@@ -101,7 +101,7 @@ fn a_stale_view_is_marked_and_has_exit_code_3() {
         let (_, talk) = text.split_once("--- 3\n").expect("stale is 3");
         assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
     }
-    // A leader that does not answer is not a lost quorum, so recover is not suggested.
+    // A leader that does not answer does not mean a lost quorum, so `recover` is not suggested.
     view.as_of = AsOf { leader: Some("m1".into()), heard: true, ..view.as_of };
     let text = capture(Format::Table, |out| status::show(out, &view, false));
     let (shown, talk) = text.split_once("--- 3\n").expect("stale is 3");
@@ -193,8 +193,8 @@ fn history_shows_each_reason_once() {
     );
 }
 
-/// The counts of the later examination next to the earlier verdict would look as if a failing check
-/// had passed.
+/// The counts of a later examination must not be next to an earlier verdict: a failed check would
+/// seem to have passed.
 #[test]
 fn a_repaired_verdict_shows_no_check_counts() {
     let mut view = views::why_view();

@@ -1,4 +1,4 @@
-//! `remoor token`, `key` and `accept` against a fake manager: the requests and the exact output.
+//! `remoor token`, `key` and `accept` with a fake manager: the requests and the exact output.
 
 use super::transport::{Daemon, verb};
 use super::views;

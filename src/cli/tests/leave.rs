@@ -1,5 +1,5 @@
-//! `remoor leave` against a fake daemon with prepared answers: the confirmation, the wait, and how
-//! nodes that left are shown.
+//! `remoor leave` with a fake daemon and prepared answers: the confirmation, the wait, and the
+//! output about nodes that left.
 
 use super::transport::{Daemon, verb};
 use super::{local_status, views};
@@ -16,8 +16,8 @@ use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A fake daemon of a worker. After it was ordered to leave, it reports `after` more times that it
-/// is a node. With `refusal` it refuses the order.
+/// A fake daemon of a worker. After the order to leave, it reports `after` more times that it is a
+/// node. With `refusal` it refuses the order.
 async fn worker(after: usize, refusal: Option<ApiFailure>, orders: Arc<AtomicUsize>) -> Daemon {
     let (asked, seen_orders) = (Arc::new(AtomicUsize::new(0)), orders.clone());
     let agent = move || {
@@ -56,7 +56,7 @@ async fn leave_waits_until_the_daemon_has_stopped() {
     assert_eq!((ended.unwrap(), text.as_str()), (Exit::Done, "w1 has left\n"));
     assert!(talk.contains("waiting: the agent of") && talk.contains("nothing was cleaned up here"), "{talk}");
     assert!(talk.contains("next: systemctl disable --now remoor"), "{talk}");
-    // The second time it has left already, and no order is sent.
+    // The node has left already when the command runs for the second time, so no order is sent.
     let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
     assert_eq!((ended.unwrap(), orders.load(Ordering::SeqCst)), (Exit::Done, 1));
     assert!(talk.starts_with("nothing to do: w1 left"), "{talk}");

@@ -1,4 +1,4 @@
-//! `remoor remove` against a fake manager with prepared answers: the confirmation, the wait until a
+//! `remoor remove` with a fake manager and prepared answers: the confirmation, the wait until a
 //! manager has left, and the list of removed nodes.
 
 use super::transport::{Daemon, verb};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A fake manager. It answers requests for the status with `answers` in turn (None: like a worker)
-/// and repeats the last one. Counts the orders.
+/// A fake manager. It answers requests for the status with `answers` in turn and repeats the last
+/// one. For None it answers as a worker does. It counts the orders.
 async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> Daemon {
     let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
     let status = move || {
@@ -51,7 +51,7 @@ async fn run_remove(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Ex
     remove::run(&daemon.api(), out, &args).await
 }
 
-/// m3 at some point of its removal.
+/// A status with the node m3 in one state of its removal.
 fn with_m3(lifecycle: &str, state: &str) -> Option<StatusView> {
     let role = if state == "voter" { "manager" } else { "worker" }.to_owned();
     let services = vec!["etcd".to_owned()];

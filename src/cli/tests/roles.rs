@@ -1,5 +1,5 @@
-//! `remoor promote` and `remoor demote` against a fake manager with prepared answers: what they
-//! order, how they wait, and what is printed about managers.
+//! `remoor promote` and `remoor demote` with a fake manager and prepared answers: the orders, the
+//! wait, and the output about managers.
 
 use super::transport::{Daemon, verb};
 use super::{local_status, views};
@@ -37,8 +37,9 @@ fn status(nodes: Vec<NodeView>) -> StatusView {
     StatusView { nodes, ..views::clean_status() }
 }
 
-/// A fake manager. It answers requests for the status with `answers` in turn, and repeats the last
-/// one; the first request resolves the names. It answers an order with a warning.
+/// A fake manager. It answers requests for the status with `answers` in turn and repeats the last
+/// one. The command uses the first answer to resolve the names. The fake manager answers an order
+/// with a warning.
 async fn cluster(answers: Vec<Result<StatusView, ApiFailure>>, asked: Arc<AtomicUsize>) -> Daemon {
     let answers = Arc::new(answers);
     let status = move || {
@@ -142,7 +143,7 @@ async fn the_asked_manager_can_be_demoted_itself() {
     assert_eq!(answer, "m3: ordered\nm3 is a worker now\n");
     assert!(talk.contains("waiting: m1 knows of no leader\nwaiting: m3 is no manager\n"), "{talk}");
 
-    // It can no longer report about the others.
+    // After its own demotion, m3 can no longer report about m2.
     let daemon = cluster(vec![before, both, worker()], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m3 m2").await.unwrap(), Exit::CouldNotAsk);

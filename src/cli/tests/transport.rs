@@ -1,5 +1,5 @@
-//! Commands whose daemon does not run, refuses, or has no quorum; and how jobs are followed. The
-//! fake daemon speaks real HTTP with prepared answers.
+//! Commands whose daemon does not run, refuses an order, or has no quorum; and commands that follow
+//! jobs. The fake daemon speaks real HTTP with prepared answers.
 
 use super::views;
 use crate::cli::api::Api;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// A fake daemon with prepared answers. It ends when this is dropped.
+/// A fake daemon with prepared answers. The daemon ends when this value is dropped.
 pub struct Daemon {
     dir: TempDir,
     task: tokio::task::JoinHandle<()>,
@@ -98,7 +98,7 @@ async fn error_answers_keep_their_code_and_next_step() {
     }
 }
 
-/// A fake manager whose job ends at the third request. Counts the orders.
+/// A fake manager whose job ends at the third request. It counts the orders.
 fn fleet_with_a_job(orders: Arc<AtomicUsize>, end: JobState) -> Router {
     let asked = Arc::new(AtomicUsize::new(0));
     let jobs = move || {
@@ -228,7 +228,7 @@ async fn an_order_that_is_dropped_ends_the_following() {
     assert!(out.captured_text().0.contains("w1: not started: "), "{:?}", out.captured_text());
 }
 
-/// A manager that lost its leader may not know the order yet.
+/// A manager without a leader may not know the order yet.
 #[tokio::test]
 async fn a_stale_answer_without_the_order_does_not_mean_dropped() {
     let as_of = AsOf { stale: true, leader: None, ..views::as_of() };

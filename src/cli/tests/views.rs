@@ -32,7 +32,8 @@ pub fn reason() -> Reason {
     Reason::new(Witness::Digest, "contiv_network".into(), text, true)
 }
 
-/// Scenarios A01 and A02: away because of the network; one file changed meanwhile.
+/// A verdict of the scenarios A01 and A02: the node was away because of the network, and one file
+/// changed meanwhile.
 pub fn drifted_finding() -> Finding {
     Finding {
         overtaken: None,

@@ -129,8 +129,8 @@ fn adding_a_check_changes_only_the_content_of_the_file() {
     assert_eq!((read("goss.yml"), path("dangling.yml").is_symlink(), path("gone.yml").exists()), (before, true, false));
 }
 
-/// Four commands at the same time, on a file that does not exist yet: all four checks are in it at
-/// the end.
+/// Four commands run at the same time on a file that does not exist yet. At the end, the file
+/// contains all four checks.
 #[test]
 fn concurrent_additions_are_all_kept() {
     let dir = place(&[]);

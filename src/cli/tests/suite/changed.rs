@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Runs `remoor check --changed-only ...`; its state is below the directory.
+/// Runs `remoor check --changed-only ...` with its state below the directory.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
     let args = parse_check(dir, &format!("{line} --changed-only"));
     run_and_capture(dir, &args, |out, args| check_files::run_with(out, args, Some(&dir.join("state"))))
@@ -33,7 +33,8 @@ fn only_changes_are_printed_and_everything_counts() {
     };
     let first = run("--file DIR/goss.yml");
     let same = run("--file DIR/goss.yml");
-    // A value that still passes is no change; a file that appears or disappears is one.
+    // A changed value is no change of the result if the check still passes. A file that appears or
+    // disappears is a change.
     fs::write(dir.join("f"), "longer than it was").unwrap();
     fs::write(dir.join("other"), "").unwrap();
     let failed = run("--file DIR/goss.yml");
@@ -63,7 +64,7 @@ fn only_changes_are_printed_and_everything_counts() {
         removed since the last run: 1 assertion
     "#]]
     .assert_eq(&[first, same, failed, recovered, edited].concat());
-    // Other variables make another suite.
+    // Other variables make a different suite.
     assert_eq!(stored_runs(dir).len(), 1);
     let (_, talk, _) = check(dir, "--file DIR/goss.yml --vars-inline {\"a\":1}");
     assert!(talk.contains("no results of an earlier run") && stored_runs(dir).len() == 2, "{talk}");
@@ -76,8 +77,8 @@ fn only_changes_are_printed_and_everything_counts() {
     assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o7777, 0o700);
 }
 
-/// A result may show only a part of a value, and of a file's content only the number of lines. The
-/// change is found anyway.
+/// A result may show only a part of a value, and only the number of lines of a file's content. The
+/// change is found in spite of that.
 #[test]
 fn a_failure_with_another_value_counts_as_a_change() {
     let suite = "file: {DIR/f: {exists: true, contents: [x]}}\ncommand: {cat DIR/g: {exit-status: 0, stdout: short}}\n";
@@ -172,7 +173,7 @@ fn unusable_stored_results_print_everything() {
         assert!(answer.contains("file:DIR/secret") && exit == Exit::No, "{answer}");
         assert_eq!(fs::read_to_string(&path).unwrap(), whole, "it is stored again");
     }
-    // A link is not followed: it is replaced, and its target stays.
+    // A link is not followed. It is replaced, and its target stays unchanged.
     fs::remove_file(&path).unwrap();
     symlink(dir.join("f"), &path).unwrap();
     let (_, talk, _) = check(dir, "--file DIR/goss.yml");

@@ -1,4 +1,4 @@
-//! Rendering of check files, and files that include other files.
+//! The rendering of check files, and check files that include other files.
 
 use super::{check, narrow, place};
 use crate::cli::exit::Exit;
@@ -82,8 +82,8 @@ fn groups_count_instead_of_their_members_even_with_a_tag() {
     assert_eq!(exit, Exit::No, "members of a group that is skipped count themselves: {answer}");
 }
 
-/// An unreadable file is an error, and a condition about unknown facts is an error instead of
-/// false.
+/// An unreadable file is an error. A condition about unknown facts is an error too, and does not
+/// count as false.
 #[test]
 fn nothing_is_skipped_silently() {
     let ok = "user: {root: {exists: true}}\n";

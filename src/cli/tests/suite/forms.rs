@@ -71,8 +71,8 @@ fn the_formats_of_goss() {
     assert_eq!(one_line.lines().count(), 1);
 }
 
-/// Like goss 0.4.9: values that are read line by line are not shown, and a list without matches is
-/// present and empty.
+/// The same as in goss 0.4.9: values that are read line by line are not shown, and a list without
+/// matches is present and empty.
 #[test]
 fn values_are_shown_as_goss_shows_them() {
     let text = "file: {DIR/f: {exists: true, contents: [one]}}\n\
@@ -105,14 +105,14 @@ fn no_format_shows_a_secret_or_controls_a_terminal() {
         let (answer, talk, _) = check(dir.path(), &format!("--file DIR/goss.yml -o {form}"));
         let all = answer + &talk;
         assert!(!all.contains("hunter"), "{form}: {all}");
-        // Tables are sanitized when they are written; JSON escapes control characters itself.
+        // Tables are sanitized when they are written. JSON escapes control characters itself.
         if !matches!(form, "table" | "wide") {
             assert!(!all.contains('\u{1b}') && !all.lines().any(|line| line.starts_with("ok 99")), "{form}: {all}");
         }
     }
 }
 
-/// A terminal may show later what went into a pipe or a file. The value of JSON stays the same.
+/// A terminal may later show the text of a pipe or a file. The value of JSON stays the same.
 #[test]
 fn neither_a_template_nor_json_controls_a_terminal() {
     let dir = place(&[(
@@ -135,7 +135,7 @@ fn neither_a_template_nor_json_controls_a_terminal() {
     }
 }
 
-/// The content of a file that only its owner may read is hidden through a link too. `secret: true`
+/// If only its owner may read a file, its content is hidden through a link too. `secret: true`
 /// hides values of all types.
 #[test]
 fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
@@ -157,7 +157,7 @@ fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     }
 }
 
-/// Like goss 0.4.9: commands, and resources without a name, have only their id.
+/// The same as in goss 0.4.9: commands, and resources without a name, have only their id.
 #[test]
 fn an_id_is_followed_by_its_name() {
     let suite = "file: {a: {path: DIR/f, exists: true}, DIR/f: {exists: true}}\ncommand: {a: {exec: 'true', exit-status: 0}}\n\
@@ -198,8 +198,8 @@ fn the_json_matches_goss() {
     for time in ["start-time", "end-time"] {
         assert!(mode[time].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
     }
-    // Compared with the recorded answer of goss 0.4.9 to the same file: keys, and values except
-    // times and the diff.
+    // The answer is compared with the recorded answer of goss 0.4.9 to the same file: all keys, and
+    // all values except times and the diff.
     let goss: Value = serde_json::from_str(include_str!("goss.json")).unwrap();
     let keys = |value: &Value| -> Vec<String> {
         let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();

@@ -17,8 +17,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A directory with the files `f` and `secret`, and the check files of a test. `DIR` in them is
-/// replaced with its path.
+/// Makes a directory with the files `f` and `secret`, and the check files of a test. In the check
+/// files, the path of the directory replaces `DIR`.
 fn place(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "one\ntwo\n").unwrap();
@@ -40,8 +40,8 @@ fn parse_check(dir: &Path, line: &str) -> CheckArgs {
     args
 }
 
-/// Answer, messages and exit code of `remoor check ...`. The directory is replaced with DIR; times
-/// and random names with TIME.
+/// The answer, messages and exit code of `remoor check ...`. `DIR` replaces the directory, and
+/// `TIME` replaces times and random names.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
     run_and_capture(dir, &parse_check(dir, line), check_files::run)
 }
@@ -59,7 +59,7 @@ fn run_and_capture(
     let out = Out::memory(format, false).quietly(args.quiet);
     let (exit, fault) = match run(&out, args) {
         Ok(exit) => (exit, String::new()),
-        // Like `cli::run`.
+        // `cli::run` reports the error in the same way.
         Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
             (check_files::report_unknown(&out, &CommandError::from_error(&error)), String::new())
         }
@@ -74,7 +74,8 @@ fn run_and_capture(
     (same(answer), same(talk + &fault), exit)
 }
 
-/// The table with two blanks between columns, independent of the length of the directory name.
+/// The table with two blanks between columns, so that it does not depend on the length of the
+/// directory's name.
 fn narrow(table: &str) -> String {
     regex::Regex::new(" {2,}").unwrap().replace_all(table, "  ").into_owned()
 }
