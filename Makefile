@@ -15,11 +15,11 @@ THREADS = $(shell expr 2 \* $$(nproc))
 IT = $(CARGO) test --test it --
 SIM = $(CARGO) test --package remoor-engine --test sim --
 
-# The gate of each change. Its goal is 25 minutes on two processors from a fresh clone. Its output
-# names the tests that it omits in capitals; `make test-long` runs them. Everything is compiled
-# first and only once. Then the phases run one after the other, the quick ones first. Fault and host
-# tests mostly wait, so clippy runs at the same time with the lowest priority. A failure of clippy
-# is printed at once and fails the gate. `make lint` runs clippy alone.
+# The gate of each change. Its goal is 25 minutes on two processors from a fresh clone. The output
+# names the omitted tests in capitals; `make test-long` runs them. First, everything is compiled
+# once. Then the phases run one after the other, the quick ones first. Fault and host tests mostly
+# wait, so clippy runs at the same time with the lowest priority. A failure of clippy is printed at
+# once and fails the gate. `make lint` runs clippy alone.
 test: test-tools fmt deny-if-installed
 	$(CARGO) build --quiet --bins --examples --tests
 	$(CARGO) test --lib -- --test-threads $(THREADS)
@@ -31,20 +31,20 @@ test: test-tools fmt deny-if-installed
 	$(IT) faults:: --nocapture && $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture; tests=$$?; \
 	wait $$lint && exit $$tests
 
-# All tests: hours. The pieces can be run alone, in any order. Each leaves its log in
-# target/tmp/long-*.log, which begins with the commit and ends with "passed". `make -k test-long`
-# continues after a piece that failed.
+# All tests; they take hours. Each of the targets can be run alone, in any order. Each target writes
+# a log to target/tmp/long-*.log, which begins with the commit and ends with "passed". `make -k
+# test-long` continues after a failed target.
 LONG = long-lib long-sim long-versions long-faults long-fuzz long-hosts long-durations
 .PHONY: $(LONG)
 test-long: $(LONG)
 
 LOGS = $(or $(CARGO_TARGET_DIR),target)/tmp
-# Runs a command and logs its output, after the commit and the time. On success the last line of the
-# log is `... passed`.
+# Runs a command. The log has the commit and the time first, then the output of the command. After a
+# success, the last line of the log is `... passed`.
 logged = @mkdir -p $(LOGS) && { git describe --always --dirty; date -u +%Y-%m-%dT%H:%M:%SZ; } >$(LOGS)/$@.log && \
 	bash -o pipefail -c '{ $(1); } 2>&1 | tee -a $(LOGS)/$@.log' && echo "$@ passed" | tee -a $(LOGS)/$@.log
 
-# Tests of `make test` that take more cases with REMOOR_LONG=1.
+# The tests of `make test` that run more cases with REMOOR_LONG=1.
 long-lib: test-tools
 	$(call logged,REMOOR_LONG=1 $(CARGO) test --lib && REMOOR_LONG=1 $(IT) fuzzed:: killed::)
 
@@ -56,8 +56,8 @@ long-sim:
 long-versions: previous
 	$(call logged,$(IT) versions:: --nocapture)
 
-# 500 rounds of all faults, instead of 8 rounds of 8 faults. The seed is a new one in each run; the
-# test prints it.
+# 500 rounds of all faults. `make test` runs 8 rounds of 8 faults. Each run has a new seed, which
+# the test prints.
 long-faults: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(call logged,REMOOR_LONG=1 REMOOR_FAULT_SEED=$${REMOOR_FAULT_SEED:-$$(date +%s)} REMOOR_FAULT_ROUNDS=500 $(IT) faults:: --nocapture)
@@ -66,19 +66,19 @@ long-faults: test-tools
 long-fuzz: test-tools
 	$(call logged,REMOOR_FUZZ_SECONDS=600 tests/fuzz/run.sh)
 
-# All stories on real hosts, instead of one for each mechanism.
+# All stories on real hosts. `make test` runs one story for each mechanism.
 long-hosts: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(call logged,REMOOR_STORIES=all $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture)
 
-# All stories on real hosts with the durations of production: hours.
+# All stories on real hosts with the durations of production. They take hours.
 long-durations: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(call logged,REMOOR_LONG=1 REMOOR_STORIES=all $(IT) hosts:: --test-threads 1 --nocapture)
 
-# Runs the host tests ten times in a row with the release build. Nothing is retried: the first
-# failure ends the series, and the next series begins with run 1. Takes more than two hours, as
-# root. An interrupted series is continued if the code is the same.
+# Runs the host tests ten times in a row with the release build. No test is repeated after a
+# failure: the first failure ends the series, and the next series begins with run 1. A series takes
+# more than two hours and needs root. An interrupted series is continued if the code is the same.
 TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
 CODE = Cargo.toml Cargo.lock src crates tests playbooks checks templates
 ten: test-tools
@@ -105,12 +105,12 @@ fmt:
 	$(CARGO) fmt --all --check
 
 # clippy has its own target directory, so that clippy and builds do not wait for each other's lock.
-# They could share only compiled macros.
+# Separate directories cost little, because the two could share only compiled macros.
 CLIPPY = $(CARGO) clippy --quiet --target-dir $(or $(CARGO_TARGET_DIR),target)/clippy --all-targets -- -D warnings
 
 # Checks the dependencies by the rules of deny.toml. Advisories need a database from the network, so
-# run `cargo deny check advisories` by hand. `make deny` installs cargo-deny, which takes minutes.
-# `make test` uses it only if it is installed.
+# `cargo deny check advisories` must be run by hand. `make deny` installs cargo-deny, which takes
+# minutes. `make test` uses cargo-deny only if it is installed.
 DENY = $(CARGO) deny --log-level error check bans licenses sources
 deny:
 	@command -v cargo-deny >/dev/null || { echo "remoor: installing cargo-deny with cargo"; \
@@ -121,13 +121,13 @@ deny-if-installed:
 	@if command -v cargo-deny >/dev/null; then $(DENY); \
 		else echo "SKIPPED: CARGO DENY: it is not installed; next: make deny" >&2; fi
 
-# Runs each fuzz target with libFuzzer for a minute: arbitrary check files, templates, playbooks,
-# inventories, digests and gossip must cause no panic and no hang. REMOOR_FUZZ_SECONDS=3600 runs
-# each for an hour.
+# Runs each fuzz target with libFuzzer for a minute. Arbitrary check files, templates, playbooks,
+# inventories, digests and gossip must cause no panic and no hang. With REMOOR_FUZZ_SECONDS=3600
+# each target runs for an hour.
 fuzz:
 	tests/fuzz/run.sh
 
-# Measures the figures of docs/performance.md on this machine: an hour, as root.
+# Measures the figures of docs/performance.md on this machine. It takes an hour and needs root.
 # REMOOR_BENCH_ROUNDS=3 gives a first result.
 FIGURES = $(or $(CARGO_TARGET_DIR),target)/tmp/figures
 bench: tools
@@ -138,42 +138,43 @@ bench: tools
 	@echo; echo "| what | goal | measured | command |"; echo "|---|---|---|---|"
 	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
 
-# Compares checks and digests with similar tools. Tools that are not installed are named and
-# omitted. Minutes, as root.
+# Compares checks and digests with similar tools. The output names the tools that are not installed;
+# they are omitted. It takes minutes and needs root.
 bench-checks: test-tools
 	$(CARGO) build --quiet --release --bins
 	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
 	$(CARGO) bench --quiet --bench files
 
 # Measures how long a cluster of three managers does not answer after its leader dies or leaves, and
-# how many decisions it takes, compared with Debian's etcd in the same run. Any user;
-# REMOOR_BENCH_ROUNDS=3 gives a first result, and REMOOR_BENCH_ONLY=failover,transfer,writes,joins
-# selects parts.
+# how many decisions it makes. Debian's etcd is measured in the same run. Any user can run this.
+# REMOOR_BENCH_ROUNDS=3 gives a first result. REMOOR_BENCH_ONLY=failover,transfer,writes,joins
+# selects measurements.
 bench-members: test-tools
 	$(CARGO) build --quiet --release --bins
 	$(CARGO) bench --quiet --bench members
 
-# Compares a playbook run with ansible-core, mitogen, pyinfra, cf-agent and puppet. They are
-# installed by pip and apt into target/tmp; the output names those that cannot be. Any user;
-# REMOOR_BENCH_ROUNDS=1 REMOOR_BENCH_HOSTS=1 gives a first result.
+# Compares a playbook run with ansible-core, mitogen, pyinfra, cf-agent and puppet. pip and apt
+# install these tools into target/tmp; the output names each tool that can't be installed. Any user
+# can run this. REMOOR_BENCH_ROUNDS=1 REMOOR_BENCH_HOSTS=1 gives a first result.
 bench-playbooks: test-tools
 	$(CARGO) build --quiet --release --bins
 	$(CARGO) bench --quiet --bench playbooks
 
-# Installs missing tools. Prints their names first, and names those that it cannot install.
+# Installs missing tools. Prints the names of the tools first, and later the names of the tools that
+# it can't install.
 tools:
 	@tests/tools.sh
 
 test-tools:
 	@tests/tools.sh test
 
-# Builds the program of the previous version, which tests/it/versions.rs runs in one cluster with
-# this one. The file of its formats names its commit.
+# Builds the program of the previous version. tests/it/versions.rs runs the previous version and
+# this version in one cluster. The file with the formats of the previous version names its commit.
 PREVIOUS = $(shell sed -n 's/^\# commit //p' tests/fixtures/formats.txt)
 previous:
 	$(CARGO) build --quiet --bins --examples
 	@tests/previous.sh $(PREVIOUS)
 
-# Run this after a publication. It records this commit as the previous version.
+# Records this commit as the previous version. Run this after a publication.
 published:
 	REMOOR_PUBLISHED=$$(git rev-parse --short HEAD) $(IT) --exact formats::types::the_formats_of_the_previous_version_are_known

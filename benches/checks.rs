@@ -1,5 +1,5 @@
-//! The speed of checks, compared with goss and testinfra in the same run, on one real host: 100
-//! checks (60 files with sha256, 20 services, 20 ports), and 1000 files with sha256. `make
+//! The speed of checks on one real host, compared with goss and testinfra in the same run. Cases:
+//! 100 checks (60 files with sha256, 20 services, 20 ports), and 1000 files with sha256. `make
 //! bench-checks`, as root. goss is taken from this machine's PATH, testinfra from the host's image
 //! (`REMOOR_LAB_PACKAGES`). A missing tool is named and left out.
 
@@ -16,7 +16,7 @@ const HOST: &str = "h1";
 const COMMAND: &str = "make bench-checks";
 const SCRIPT: &str = include_str!("checks.py");
 const PEAK: &str = include_str!("peak.py");
-/// A figure is the median of this many runs.
+/// Number of runs; a figure is their median.
 const ROUNDS: &str = "15";
 
 /// The times of one command over all rounds.
@@ -24,7 +24,7 @@ struct Times {
     median: u64,
     least: u64,
     most: u64,
-    /// Largest resident set of the process itself.
+    /// Largest resident set of the process itself, in MB.
     mb: f64,
 }
 

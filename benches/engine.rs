@@ -1,7 +1,7 @@
-//! The speed of the engine's decisions: 1000 nodes lose the network together, and all come back
-//! drifted within one minute, once with a breaker that never trips, once with the default one,
-//! which trips and is resumed by an operator. Time is simulated; the bench measures the time inside
-//! `ManagerEngine::step`, and that of a reader who asks for the views of all nodes.
+//! The speed of the engine's decisions. 1000 nodes lose the network together, and all return
+//! drifted within one minute. One run has a circuit breaker that never opens. The other has the
+//! default breaker, which opens and is closed by an operator. Time is simulated. The bench measures
+//! the real time inside `ManagerEngine::step`, and the real time of making the views of all nodes.
 //! `cargo bench --bench engine`.
 
 mod figures;
@@ -15,13 +15,14 @@ const NODES: u64 = 1_000;
 const GROUPS: u64 = 20;
 const EPOCH: u64 = 1_000_000;
 const SECOND: u64 = 1_000;
-/// When the network fails, when it returns, and when an operator resumes after a breaker tripped.
+/// Times of the scenario, in seconds: the network fails, the network returns, and an operator
+/// closes the circuit breaker.
 const LOST_S: u64 = 30;
 const BACK_S: u64 = LOST_S + 75;
 const RESUMED_S: u64 = BACK_S + 300;
-/// How often somebody reads the views of all nodes.
+/// The interval at which the views of all nodes are made, in seconds.
 const READ_EVERY_S: u64 = 10;
-/// Far more than the default budgets need.
+/// Maximum simulated time until all nodes are repaired. The default budgets need far less.
 const PATIENCE_S: u64 = 3_600;
 const COMMAND: &str = "cargo bench --bench engine";
 
@@ -35,12 +36,12 @@ struct Fleet {
     good: NodeDigest,
     bad: NodeDigest,
     steps: Vec<Duration>,
-    /// The times in which the views of all nodes were made.
+    /// The real time that each reading of the views of all nodes took.
     views: Vec<Duration>,
     busy_max: usize,
-    /// The maximum of one group at once.
+    /// Maximum number of nodes of one group that were set up at the same time.
     group_max: usize,
-    /// Jobs that began while a breaker was tripped.
+    /// Number of jobs that began while a circuit breaker was open.
     broken: usize,
 }
 
@@ -197,7 +198,7 @@ impl Fleet {
                     self.broken += usize::from(breaker);
                     self.count();
                 }
-                // As in the manager's loop: every entry is an event, and the manager's own
+                // The manager's loop does the same: every entry is an event, and the manager's own
                 // proposals are answered.
                 self.step(EngineEvent::Changed);
                 self.step(EngineEvent::Proposed { about, applied: Some(applied) });
@@ -259,7 +260,7 @@ impl Fleet {
     }
 }
 
-/// One run, and its faults.
+/// One run, with the violations of the rules that it found.
 struct Run {
     mean: Duration,
     late: Duration,

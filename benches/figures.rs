@@ -1,8 +1,9 @@
-//! One row of the table of figures, and the files from which `make bench` prints them as one table.
+//! The rows of the table of figures, and the files from which `make bench` prints all rows as one
+//! table.
 
 use std::fmt::Write as _;
 
-/// The target and the result.
+/// A row of the table: a target and its measured result.
 pub struct Figure {
     pub what: &'static str,
     pub wanted: &'static str,
@@ -11,13 +12,13 @@ pub struct Figure {
     pub command: &'static str,
 }
 
-/// Prints the rows and writes them to the build directory's `tmp`, as `figures-NAME.md`.
+/// Prints the rows, and writes them to `figures-NAME.md` in the `tmp` of the build directory.
 pub fn publish(name: &str, figures: &[Figure]) {
     let mut rows = String::new();
     for figure in figures {
         let Figure { what, wanted, found, met, command } = figure;
         let mark = if *met { "" } else { " **missed**" };
-        let _ = writeln!(rows, "| {what} | {wanted} | {found}{mark} | `{command}` |"); // writing to a String never fails
+        let _ = writeln!(rows, "| {what} | {wanted} | {found}{mark} | `{command}` |"); // a write to a String never fails
     }
     print!("{rows}");
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("figures-{name}.md"));

@@ -1,7 +1,8 @@
-//! The speed of file digests: 20,000 files of 2 KiB, read with and without their content in the
-//! page cache, and not read because none changed; and 1 GiB in files of the maximum size that is
-//! hashed. Compared in the same run with similar tools, each with one process for all files. Also
-//! the cost of watching the files. `cargo bench --bench files`.
+//! The speed of file digests, compared in the same run with similar tools. Each tool has one
+//! process for all files. One case is 20,000 files of 2 KiB: read with their content in the page
+//! cache, read without it, and not read because none changed. The other case is 1 GiB in files of
+//! the maximum size that is hashed. The cost of watching the files is measured too. `cargo bench
+//! --bench files`.
 
 mod figures;
 mod watched;
@@ -20,9 +21,10 @@ const SMALL: usize = 20_000;
 const SMALL_BYTES: usize = 2 << 10;
 const FOLDERS: usize = 200;
 const LARGE: usize = 64;
-/// A figure is the median of this many runs.
+/// Number of runs; a figure is their median.
 const ROUNDS: usize = 5;
-/// After a write a file is only trusted as unchanged once its clock has advanced.
+/// A wait after a write. A digest trusts a file as unchanged only after the file system's clock has
+/// advanced.
 const SETTLED: Duration = Duration::from_secs(2);
 const COMMAND: &str = "cargo bench --bench files";
 
@@ -72,7 +74,7 @@ impl Place {
     }
 }
 
-/// A service that contains a folder and all below it.
+/// A manifest with one service that contains a folder and everything below it.
 fn manifest(dir: &str) -> NodeManifest {
     let service = ServiceManifest { name: "bench".into(), files: vec![format!("{dir}/")], ..Default::default() };
     NodeManifest { services: vec![service], ..NodeManifest::default() }
@@ -90,7 +92,7 @@ fn forget(files: &[PathBuf]) {
     }
 }
 
-/// The median of several times, in seconds; `before` is not measured.
+/// The median time of several calls of `what`, in seconds. The calls of `before` are not measured.
 fn median_seconds(mut before: impl FnMut(), mut what: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
@@ -110,15 +112,15 @@ fn assert_complete(digest: &NodeDigest, entries: usize) {
     assert_eq!(service.entries.len(), entries);
 }
 
-/// The seconds that another tool takes, or None with a printed reason. It gets its files on
-/// standard input, or by `arguments` alone.
+/// The seconds that another tool takes. The tool gets its files on standard input, or by
+/// `arguments` alone. None: the tool failed, and the reason was printed.
 fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Option<f64> {
     let list: Vec<u8> = files.iter().flat_map(|f| [f.as_os_str().as_encoded_bytes(), b"\0"].concat()).collect();
     let mut worked = true;
     let took = median_seconds(
         || (),
         || {
-            // One process for as many files as fit into its arguments.
+            // xargs starts one process for as many files as fit into its arguments.
             let mut all = Command::new("xargs");
             let all = all.args(["-0", program]).args(arguments).stdin(Stdio::piped());
             worked &= all.stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok_and(|mut child| {
@@ -134,7 +136,7 @@ fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Opt
     worked.then_some(took)
 }
 
-/// `aide --check` of the small files, for the attributes that a digest has.
+/// Measures `aide --check` of the small files, with the attributes that a digest has.
 fn aide(place: &Place) -> Option<f64> {
     let (dir, small) = (place.dir.path().display().to_string(), place.path("small"));
     let settings = format!(
@@ -195,8 +197,8 @@ fn measure_small(place: &Place) -> Vec<Figure> {
     }]
 }
 
-/// A single file of 1 GiB is reported as too large, so the bench uses 64 files of the maximum size.
-/// One thread each: `openssl` has one.
+/// Measures 64 files of the maximum size, because a single file of 1 GiB is reported as too large.
+/// Each tool has one thread, because `openssl` has one.
 fn measure_large(place: &Place) -> Vec<Figure> {
     let (key, files) = ([7; 32], place.files("large"));
     let one_by_one: Vec<NodeManifest> = (0..LARGE)
@@ -223,7 +225,7 @@ fn measure_large(place: &Place) -> Vec<Figure> {
     }]
 }
 
-/// At rest, over a minute.
+/// Measures the cost of watching unchanged files for a minute.
 fn measure_watching(place: &Place) -> Vec<Figure> {
     let cost = watched::measure(&text(&place.path("small")), SMALL + FOLDERS + 1);
     let found = cost.as_ref().map_or("it could not be measured".to_owned(), |cost| {

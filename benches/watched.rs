@@ -1,5 +1,6 @@
-//! The cost at rest of an agent that watches many files. It runs in its own process, started by
-//! `benches/files.rs`, with only the agent's watcher and digest pass, over one interval.
+//! The cost at rest of an agent that watches many files. `benches/files.rs` starts a separate
+//! process for it, which contains only the agent's watcher and digest pass. The measurement takes
+//! one interval.
 
 use remoor_host::files::trim_memory;
 use remoor_host::files::{Cache, Servers, digest_with_servers, directories, watch};
@@ -14,22 +15,23 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The time after a pass at which the agent returns memory.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The first argument of the watching process; the others are the folder and its number of entries.
+/// The first argument of the watching process. The other arguments are the folder and the number of
+/// its entries.
 const WATCH: &str = "--watched";
 /// The unit of the kernel's times in `/proc`.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// The result as printed by the process.
+/// The result, as the watching process prints it.
 pub struct Cost {
     /// Percent of one core.
     pub percent: f64,
-    /// Resident memory when the interval ends, in MB.
+    /// Resident memory at the end of the interval, in MB.
     pub rest: f64,
-    /// The maximum during the interval, in MB.
+    /// Maximum resident memory during the interval, in MB.
     pub most: f64,
 }
 
-/// Runs this program again as a process that watches `dir` and all below it.
+/// Runs this program again as a process that watches `dir` and everything below it.
 pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
     let this = std::env::current_exe().ok()?;
     let output = Command::new(this).args([WATCH, dir, &entries.to_string()]).output().ok()?;
@@ -38,7 +40,7 @@ pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
     Some(Cost { percent: numbers.next()?, rest: numbers.next()?, most: numbers.next()? })
 }
 
-/// Does the whole work if this process is the watching one; otherwise returns false.
+/// Measures if this process is the watching process; otherwise returns false.
 pub fn is_watcher(manifest: impl Fn(&str) -> NodeManifest) -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, first, dir, entries, ..] = &arguments[..] else { return false };
@@ -54,7 +56,7 @@ pub fn is_watcher(manifest: impl Fn(&str) -> NodeManifest) -> bool {
 fn run_watcher(manifest: &NodeManifest, entries: usize) -> io::Result<()> {
     let mut watcher = watch(directories(manifest, &Servers::now()), drop).map_err(io::Error::other)?;
     let mut cache = Cache::default();
-    // In a thread whose stack is freed with it, as in the agent.
+    // The pass runs in a thread, as in the agent, so that the stack is freed after it.
     let mut pass = || {
         let servers = Servers::now();
         watcher.set(directories(manifest, &servers));

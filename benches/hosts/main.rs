@@ -1,7 +1,7 @@
-//! The figures of five real hosts: how soon a returning node has its verdict and is repaired, what
-//! the daemons cost at rest, and how often managers log in to a node. `cargo bench --bench hosts`,
-//! as root; `REMOOR_BENCH_ROUNDS` (20) is the number of repetitions. The values come from the
-//! program's own journal; the harness adds the moment at which it reconnects a cable.
+//! The figures of five real hosts: the time until a returning node has its verdict and is repaired,
+//! the cost of the daemons at rest, and the number of logins of managers to a node. `cargo bench
+//! --bench hosts`, as root; `REMOOR_BENCH_ROUNDS` (20) is the number of repetitions. The values
+//! come from the program's own journal. The harness adds the moment at which it reconnects a cable.
 
 #[path = "../figures.rs"]
 mod figures;
@@ -19,7 +19,7 @@ use rounds::{Repair, Times};
 use std::time::Duration;
 
 const COMMAND: &str = "cargo bench --bench hosts";
-/// Longer than a new leader waits before it repairs anything.
+/// A wait that is longer than the time in which a new leader repairs nothing.
 const GRACE: Duration = Duration::from_secs(70);
 const AT_REST: Duration = Duration::from_secs(60);
 

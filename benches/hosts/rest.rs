@@ -8,11 +8,11 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// One daemon.
+/// The cost of one daemon.
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     rss_kb: u64,
-    /// Of the process itself, and of its ended children.
+    /// Processor time of the process itself. `children_ms` is that of its ended children.
     own_ms: u64,
     children_ms: u64,
     over: Duration,
@@ -30,7 +30,7 @@ impl Cost {
         self.rss_kb as f64 / 1024.0
     }
 
-    /// Percent of one core, by the process itself.
+    /// Processor time of the process itself, in percent of one core.
     pub fn percent(&self) -> f64 {
         percent(self.own_ms, self.over)
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Rest {
     }
 }
 
-/// Measures all five daemons at once.
+/// Measures all five daemons at the same time.
 pub fn measure(cluster: &Cluster, time: Duration) -> Result<Rest> {
     let pids = five::HOSTS.map(|host| {
         let all = cluster.lab.processes(host);
@@ -100,7 +100,8 @@ fn read(pid: i32) -> Result<Cost> {
     let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let rss_kb = rss.trim().trim_end_matches(" kB").parse()?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // After the name in brackets: state is field 3, utime field 14, then stime, cutime, cstime.
+    // The fields after the name in brackets: state is field 3, utime field 14, then stime, cutime,
+    // cstime.
     let fields = stat.rsplit_once(") ").context("no name in stat")?.1;
     let ticks: Vec<u64> = fields.split(' ').skip(11).take(4).map(str::parse).collect::<Result<_, _>>()?;
     let ms = |at: usize| ticks.get(at).copied().unwrap_or(0) * 1000 / rustix::param::clock_ticks_per_second();

@@ -1,5 +1,5 @@
-//! Absences, and their ends in the journal. Between the return of a host and the end of the
-//! measurement, the journal is queried once a second, so that the queries cost nothing visible.
+//! Makes absences and reads their ends from the journal. After the return of a host, the journal is
+//! queried once a second, so rarely that the queries do not change the result.
 
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::wait_for;
@@ -9,11 +9,11 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const CUT: Duration = Duration::from_secs(75);
-/// How much later the second worker of a round is cut off: the first is repaired before the second
-/// comes back.
+/// Time between the cuts of the two workers of a round. The first worker is repaired before the
+/// second one returns.
 const LATER: Duration = Duration::from_secs(37);
 
-/// Milliseconds, one value for each round.
+/// One value for each round, in milliseconds.
 #[derive(Debug, Default)]
 pub struct Times(Vec<u64>);
 
@@ -48,15 +48,17 @@ impl fmt::Display for Times {
 
 /// One node that came back drifted.
 pub struct Repair {
-    /// From the leader's alive event.
+    /// Time from the leader's alive event to the end of the job.
     pub rejoin_ms: u64,
-    /// From the moment at which the cable was reconnected.
+    /// Time from the reconnection of the cable to the end of the job.
     pub cable_ms: u64,
-    /// Connections that the host's sshd saw between the verdict and the end of the job.
+    /// Number of connections that the host's sshd logged between the verdict and the end of the
+    /// job.
     pub connections: usize,
 }
 
-/// A short cut without drift. Returns the time from the leader's alive event to the verdict.
+/// Makes a short cut without drift. Returns the time from the leader's alive event to the verdict,
+/// in ms.
 pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     let no = next_absence(cluster, host)?;
     cluster.lab.cut(host)?;
@@ -71,8 +73,8 @@ pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     Ok(time_of(journal.conclusion_of(no))? - time_of(journal.return_of(no))?)
 }
 
-/// Cuts off both workers for 75 s each and changes them meanwhile, half a cut apart, so that no
-/// repair waits for the other.
+/// Cuts off both workers for 75 s each and changes a file of each meanwhile. The cuts begin half a
+/// cut apart, so that no repair waits for the other.
 pub fn repairs(cluster: &Cluster, count: usize) -> Result<Vec<Repair>> {
     let mut done = Vec::new();
     while done.len() < count {
@@ -195,7 +197,7 @@ fn wait_until_quiet(cluster: &Cluster, host: &str) -> Result<()> {
     })
 }
 
-/// TCP connections that the host's sshd logged between two moments (ms since 1970).
+/// Number of TCP connections that the host's sshd logged between two moments, in ms since 1970.
 fn connections(cluster: &Cluster, host: &str, from: u64, to: u64) -> Result<usize> {
     let log = wait_for("sshd's log", PATIENCE, || {
         cluster.lab.shell(host, "journalctl --sync; journalctl -u ssh -o short-unix --no-pager").ok()

@@ -24,7 +24,7 @@ impl Etcd {
     }
 
     pub fn start(program: &Path, dir: &Path) -> Result<Self> {
-        // All ports are held at the same time, so that none is given twice.
+        // All ports are held open at the same time, so that no port is chosen twice.
         let held = (0..2 * MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
         let ports = held.iter().map(|l| Ok(l.local_addr()?.port())).collect::<std::io::Result<Vec<u16>>>()?;
         drop(held);
@@ -51,7 +51,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// The leading member, once there is one.
+    /// The leading member. Waits until a member leads.
     pub async fn leader(&self) -> Result<Target> {
         let status = Request::json("POST", "/v3/maintenance/status", "{}");
         let begun = Instant::now();

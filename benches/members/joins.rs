@@ -1,6 +1,6 @@
-//! A thousand nodes join one manager over TLS, each with its own key and certificate and each
-//! dialled back, like `remoor join` does. No agent starts. A manager accepts twenty joins from one
-//! address and then one a second, so each node uses its own address.
+//! A thousand nodes join one manager over TLS. As in `remoor join`, each node has its own key and
+//! certificate, and the manager dials it back. No agent starts. A manager accepts twenty joins from
+//! one address and then one a second, so each node uses its own address.
 
 use crate::COMMAND;
 use crate::figures::Figure;
@@ -26,7 +26,7 @@ pub fn measure_thousandth_join(runtime: &Runtime) -> Result<Figure> {
         let relay = TcpListener::bind("127.0.0.1:0").await?;
         let through = relay.local_addr()?.to_string();
         let relaying = tokio::spawn(relay_from_everywhere(relay, (at, 7947).into()));
-        // The manager is the first node.
+        // The manager itself is the first of the nodes.
         for number in 1..NODES {
             let key = NodeKey::generate()?;
             let request = request(number, &key)?;
@@ -61,7 +61,7 @@ pub fn measure_thousandth_join(runtime: &Runtime) -> Result<Figure> {
 }
 
 fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
-    // Also an address of this machine, because gossip dials missing nodes.
+    // The gossip address is an address of this machine too, because gossip dials missing nodes.
     let address = Ipv4Addr::from(0x7f60_0000 + number);
     Ok(JoinRequest {
         secret: Secret::default(),

@@ -1,6 +1,6 @@
-//! Clients that send the next request as soon as the last one was answered, the same for remoor and
-//! etcd: HTTP/1.1 on one connection each, over a Unix socket or TCP, with no more overhead than
-//! that needs.
+//! Clients that send the next request as soon as the last one was answered. They are the same for
+//! remoor and etcd: HTTP/1.1 on one connection each, over a Unix socket or TCP, without other
+//! overhead.
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A request that hangs is worse than one that fails.
+/// Timeout of a request. A request that hangs counts as a failure.
 const WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ impl Http {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// The body of a successful answer.
+    /// Sends a request and returns the body of a successful answer.
     pub async fn ask(&mut self, what: &Request) -> Result<Vec<u8>> {
         tokio::time::timeout(WITHIN, self.exchange(what)).await.context("no answer in time")?
     }
@@ -101,7 +101,8 @@ impl std::fmt::Display for Load {
     }
 }
 
-/// Lets this many clients send the same request for this long. A rejected request is an error.
+/// Lets `clients` clients send the same request for the time `lasts`. A rejected request is an
+/// error.
 pub async fn run(target: &Target, request: &Request, clients: usize, lasts: Duration) -> Result<Load> {
     let begun = Instant::now();
     let tasks: Vec<_> = (0..clients)

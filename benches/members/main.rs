@@ -1,8 +1,8 @@
-//! The figures of managers: how long no manager answers when the leader dies or leaves, how many
-//! decisions a second they make compared with Debian's etcd in the same run, and how long the
-//! thousandth node waits. Real processes on the loopback of this machine, any user. `make
-//! bench-members`; `REMOOR_BENCH_ROUNDS` (15) is the number of leader failures,
-//! `REMOOR_BENCH_ONLY=failover,writes` selects parts.
+//! The figures of managers: the time without an answer when the leader dies or leaves, the number
+//! of decisions per second compared with Debian's etcd in the same run, and the time in which the
+//! thousandth node joins. The managers are real processes on the loopback of this machine, and any
+//! user can run them. `make bench-members`; `REMOOR_BENCH_ROUNDS` (15) is the number of leader
+//! failures, `REMOOR_BENCH_ONLY=failover,writes` selects measurements.
 
 mod etcd;
 #[path = "../figures.rs"]
@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 
 const COMMAND: &str = "make bench-members";
 const NAMES: [&str; 3] = ["m1", "m2", "m3"];
-/// The difference between two successive values.
+/// The difference between two successive values of a [`Writer`], in ms.
 const UNIT_MS: u64 = 20_000;
 
 fn main() -> Result<()> {
@@ -100,13 +100,13 @@ impl Managers {
     }
 }
 
-/// One client that writes longer and longer announcements, one after the other, to any manager that
-/// accepts them.
+/// A client that announces a longer maintenance with each write. The writes follow each other and
+/// go to any manager that accepts them.
 struct Writer {
     targets: Vec<Target>,
     open: Option<Http>,
     at: usize,
-    /// The last value that was tried, and the last that was acknowledged.
+    /// The last value that was tried. `acked` is the last value that a manager acknowledged.
     tried: u64,
     acked: u64,
 }
@@ -116,7 +116,7 @@ impl Writer {
         Self { targets, open: None, at: 0, tried: 1_000, acked: 0 }
     }
 
-    /// Repeats until one is acknowledged.
+    /// Writes larger values until a manager acknowledges one.
     async fn write(&mut self) {
         loop {
             self.tried += 1;
@@ -142,8 +142,8 @@ impl Writer {
     }
 }
 
-/// The leader is killed while one client writes. Measures the time until another manager
-/// acknowledges its next write.
+/// Kills the leader while one client writes. Measures the time until another manager acknowledges
+/// the client's next write.
 fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     let mut managers = Managers::start()?;
     let (mut took, mut lost) = (Vec::new(), 0);
@@ -160,7 +160,7 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         let acked = writer.acked;
         managers.daemons[leader].kill();
         let killed = Instant::now();
-        // This write may have been acknowledged before the kill or after it.
+        // The managers may have acknowledged the last value before the kill or after it.
         runtime.block_on(writer.write());
         took.push(killed.elapsed());
         let held = wait_until("the new leader answers", || register_value(&managers.status()?));
@@ -188,14 +188,14 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     })
 }
 
-/// The value of the register m1.
+/// The value that the client wrote last: the length of the maintenance of m1.
 fn register_value(status: &Value) -> Option<u64> {
     let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m1")?;
     let (from, until) = (node["maintenance"]["from"].as_u64()?, node["maintenance"]["until"].as_u64()?);
     Some((until - from + UNIT_MS / 2) / UNIT_MS)
 }
 
-/// The leader is demoted while one client writes at a manager that stays. Measures the client's
+/// Demotes the leader while one client writes at a manager that stays. Measures the client's
 /// longest wait for an acknowledgement.
 fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     let managers = Managers::start()?;
@@ -253,7 +253,7 @@ fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     })
 }
 
-/// Decisions at the leader and puts at etcd's leader, alternately on the same disk.
+/// Measures decisions at the leader and puts at the leader of etcd, alternately on the same disk.
 fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
     const TURNS: usize = 3;
     const LASTS: Duration = Duration::from_secs(5);
@@ -281,7 +281,8 @@ fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
         let others: Vec<Load> = others.into_iter().map(middle).collect();
         let load_notes = beside.puts.iter().zip(&others).map(|((name, _), load)| format!("; {name} {load}"));
         let against = if others.is_empty() { "; etcd is NOT INSTALLED HERE".to_owned() } else { load_notes.collect() };
-        // Compared with the better of etcd's two APIs, even if that one is not enabled by default.
+        // The comparison uses the faster of etcd's two APIs, even if that API is not enabled by
+        // default.
         let best = others.into_iter().max_by(|a, b| a.per_second.total_cmp(&b.per_second));
         let met = best.is_some_and(|best| found.per_second >= times * best.per_second && found.p99 <= best.p99);
         figures.push(Figure { what, wanted, found: format!("{found}{against}"), met, command: COMMAND });
@@ -297,7 +298,7 @@ fn middle(mut loads: Vec<Load>) -> Load {
 struct EtcdComparison {
     _etcd: Option<etcd::Etcd>,
     leader: Target,
-    /// The put request in each of its APIs.
+    /// The name of each API of etcd with a put request for it.
     puts: Vec<(&'static str, Request)>,
 }
 
@@ -308,7 +309,8 @@ fn measure_etcd(runtime: &Runtime, dir: &Path) -> Result<EtcdComparison> {
     };
     let etcd = etcd::Etcd::start(&program, dir)?;
     let leader = runtime.block_on(etcd.leader())?;
-    // `{"key": "m1", "value": ..}` of 256 bytes, in base64; the older API takes a form.
+    // The body is `{"key": "m1", "value": ..}` in base64, with a value of 256 bytes. The older API
+    // takes a form.
     let v3 = format!("{{\"key\":\"bTE=\",\"value\":\"{}\"}}", "YWFh".repeat(85));
     let v2 = format!("value={}", "a".repeat(256));
     let puts = vec![

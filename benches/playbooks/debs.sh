@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts a Debian package and all its dependencies into a directory, without installation: debs.sh
+# Puts a Debian package and all its dependencies into a directory without installing them: debs.sh
 # DIRECTORY PACKAGE.
 set -eu
 dir=$1 package=$2
@@ -10,7 +10,8 @@ fi
 rm -rf "$dir.new"
 mkdir -p "$dir.new/debs"
 cd "$dir.new/debs"
-# The dependencies that an installation would add, and the package itself if it is installed.
+# The packages: all dependencies that an installation would add, and the package itself even if it
+# is installed.
 wanted=$(apt-get install --reinstall --print-uris -qq --no-install-recommends "$package" | awk '{print $2}' | sed 's/_.*//')
 apt-get download -qq -o APT::Sandbox::User=root $wanted
 for file in *.deb; do

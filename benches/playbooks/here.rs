@@ -1,6 +1,6 @@
 //! The same 20 tasks on this machine itself, without a login: remoor, CFEngine's cf-agent and
-//! `puppet apply`. Both come as Debian packages into a directory below target and are not installed
-//! in the system. A missing one is named and left out.
+//! `puppet apply`. The packages of CFEngine and Puppet are unpacked into a directory below target
+//! and are not installed in the system. A missing tool is named and left out.
 
 use crate::node::Node;
 use crate::{Cost, Spread, run_tool, tools};
@@ -16,14 +16,14 @@ const DEBS: &str = include_str!("debs.sh");
 const PEAK: &str = include_str!("../peak.py");
 const CFENGINE: &str = "cfengine3";
 const PUPPET: &str = "puppet-agent";
-/// Makes it keep its keys, locks and state outside the system directories.
+/// The variable that makes CFEngine keep its keys, locks and state outside the system directories.
 const CFENGINE_DIR: &str = "CFENGINE_TEST_OVERRIDE_WORKDIR";
 
 /// The cost of a tool here when nothing changes.
 pub struct Local {
     pub name: &'static str,
     pub wall: Spread,
-    /// Memory of its largest process.
+    /// Memory of the tool's largest process, in MB.
     pub mb: Option<f64>,
 }
 
@@ -62,8 +62,8 @@ fn run(node: &Node, name: &'static str, command: fn(&Node) -> Command, rounds: u
     Ok(Local { name, wall, mb })
 }
 
-/// Measured from a small process, because the kernel's value for a process includes the one that
-/// forked it.
+/// The peak memory of a command, in MB. A small process starts the command, because the kernel's
+/// value for a process includes the process that forked it.
 fn peak(node: &Node, command: &Command) -> Result<f64> {
     let mut small = node.command("python3");
     small.args(["-I", "-S", "-c", PEAK, "1"]).arg(command.get_program()).args(command.get_args());
@@ -83,7 +83,7 @@ fn have(package: &str) -> Result<()> {
         return Ok(());
     }
     println!("getting Debian's {package} into {}, installing nothing", dir.display());
-    // With the caller's own settings, as with pip.
+    // The command has the caller's own settings, because they say where packages come from.
     run_tool(Command::new("sh").args(["-c", DEBS, "debs.sh"]).arg(&dir).arg(package)).map(drop)
 }
 
@@ -104,8 +104,8 @@ fn make_cfengine(node: &Node) -> Result<()> {
     let (policy, work) = (node.path("policy.cf"), node.path("cfengine"));
     fs::write(&policy, POLICY.replace("OWN", &target_dir))?;
     fs::set_permissions(&policy, fs::Permissions::from_mode(0o600))?;
-    // It runs a program in this directory to check its policies. No other program is there, so that
-    // no permanent process starts.
+    // cf-agent runs a program in this directory to check its policies. The directory has no other
+    // program, so that no permanent process starts.
     fs::create_dir_all(work.join("bin"))?;
     fs::set_permissions(&work, fs::Permissions::from_mode(0o700))?;
     symlink(root(CFENGINE).join("usr/bin/cf-promises"), work.join("bin/cf-promises"))?;
@@ -115,7 +115,7 @@ fn make_cfengine(node: &Node) -> Result<()> {
 fn cfengine(node: &Node) -> Command {
     let mut command = program_of(node, CFENGINE, "cf-agent");
     command.env(CFENGINE_DIR, node.path("cfengine"));
-    // Also if it has just run.
+    // `--no-lock` makes cf-agent run even if it has just run.
     command.args(["--no-lock", "--file"]).arg(node.path("policy.cf"));
     command
 }
@@ -130,7 +130,7 @@ fn puppet(node: &Node) -> Command {
     let ruby = root(PUPPET).join("usr/lib/ruby");
     let mut command = program_of(node, PUPPET, "ruby");
     let mut paths = vec![ruby.join("vendor_ruby")];
-    // The directories of the version and of the architecture.
+    // Ruby has directories for its version and for the architecture.
     paths.extend(entries(&ruby).filter(|path| is_version(path)));
     for dir in architecture_dirs(&root(PUPPET).join("usr/lib")) {
         paths.extend(
@@ -154,7 +154,7 @@ fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// Such as `x86_64-linux-gnu`.
+/// The directories of architectures, such as `x86_64-linux-gnu`.
 fn architecture_dirs(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries(dir).filter(|path| path.to_string_lossy().contains("-linux-"))
 }

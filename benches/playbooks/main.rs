@@ -1,10 +1,12 @@
-//! The speed of a playbook: 20 tasks on 1, 5, 20 and 50 hosts, for the first time and without
-//! changes, in check mode, over a slow link, and on this machine itself, compared with `ssh host
-//! true` and similar tools in the same run. The hosts are addresses of this machine's loopback with
-//! their own sshds, keys and homes; nothing of the machine is changed. `make bench-playbooks`, as
-//! any user; `REMOOR_BENCH_ROUNDS` (5) is the number of repetitions, `REMOOR_BENCH_HOSTS` (50) the
-//! maximum number of hosts. Other tools come by pip and as Debian packages into directories below
-//! target. A missing one is named and left out.
+//! The speed of a playbook of 20 tasks, compared with `ssh host true` and similar tools in the same
+//! run. Cases: 1, 5, 20 and 50 hosts, for the first time and again without changes; check mode; a
+//! slow link; and this machine itself.
+//!
+//! The hosts are addresses of this machine's loopback with their own sshds, keys and homes. Nothing
+//! of the machine is changed. `make bench-playbooks`, as any user; `REMOOR_BENCH_ROUNDS` (5) is the
+//! number of repetitions, `REMOOR_BENCH_HOSTS` (50) the maximum number of hosts. Other tools are
+//! installed with pip or unpacked from Debian packages into directories below target. A missing
+//! tool is named and left out.
 
 #[path = "../figures.rs"]
 mod figures;
@@ -23,9 +25,9 @@ use tools::{Case, Kind, Tool};
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     pub wall: f64,
-    /// Processor time of the tool here.
+    /// Processor time that the tool takes on this machine, outside of the sshds.
     pub local: f64,
-    /// Processor time of everything that sshd started, for all hosts.
+    /// Processor time of all processes that the sshds started, for all hosts.
     pub node: f64,
 }
 
@@ -56,7 +58,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// A tool in one case. `again` is empty if it was too slow for a second run.
+/// The runs of a tool in one case. `again` is empty if the tool was too slow for a second run.
 pub struct Runs {
     pub name: &'static str,
     pub kind: Kind,
@@ -70,14 +72,14 @@ impl Runs {
     }
 }
 
-/// All results.
+/// The results of all cases.
 pub struct Found {
-    /// By number of hosts.
+    /// The results for each number of hosts.
     pub near: Vec<(usize, Vec<Runs>)>,
     pub far: Vec<Runs>,
     pub check: Vec<Runs>,
     pub local: Vec<here::Local>,
-    /// To a host that lacks the program.
+    /// Time of the first run on a host without the program, which is uploaded.
     pub upload: Spread,
     /// Memory of the executor in MB, for each of several runs.
     pub peaks: Vec<f64>,
@@ -90,7 +92,8 @@ fn main() -> Result<()> {
     println!("{rounds} rounds on sshds of its own at 127.0.0.2 to 127.0.0.51; seconds; CPU of all hosts together");
     let upload = upload(&node, rounds)?;
     let mut tools = tools::available_tools(&node);
-    // The tools' caches of bytecode and the like are filled only once for a host.
+    // A first run fills the tools' caches, such as bytecode, because they are filled only once for
+    // a host.
     tools.retain(|tool| match node.measure(&mut (tool.command)(&node, Case::on_hosts(1))) {
         Err(why) if tool.kind == Kind::Peer => {
             println!("{} DOES NOT RUN HERE, LEFT OUT: {why:#}", tool.name);
@@ -108,13 +111,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A number of at least 1 from the environment.
+/// The value of an environment variable, or `otherwise` if it is not set. The value must be at
+/// least 1.
 fn number_from_env(name: &str, otherwise: usize) -> Result<usize> {
     let Ok(text) = std::env::var(name) else { return Ok(otherwise) };
     text.parse().ok().filter(|n| *n > 0).with_context(|| format!("{name} is a number, at least 1"))
 }
 
-/// The upload to a host that has never seen the program. Afterwards all hosts have it.
+/// Measures the upload to a host that has never had the program. Afterwards all hosts have the
+/// program.
 fn upload(node: &Node, rounds: usize) -> Result<Spread> {
     let mut costs = Vec::new();
     for _ in 0..rounds {
@@ -125,7 +130,7 @@ fn upload(node: &Node, rounds: usize) -> Result<Spread> {
     Ok(Spread::median_of(&costs, |c| c.wall))
 }
 
-/// The number of runs of a tool: some of them take a minute.
+/// The number of runs of a tool. It is smaller for cases in which some tools take a minute.
 fn repetitions(kind: Kind, case: Case, rounds: usize) -> usize {
     match (kind, case.hosts) {
         (Kind::Peer, 20..) => 1,
@@ -134,7 +139,8 @@ fn repetitions(kind: Kind, case: Case, rounds: usize) -> usize {
     }
 }
 
-/// All tools alternate in each round, so that other load on this machine affects all of them.
+/// Runs all tools in a case. The tools alternate in each round, so that other load on this machine
+/// affects all of them.
 fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Runs>> {
     let new = |tool: &Tool| Runs { name: tool.name, kind: tool.kind, first: Vec::new(), again: Vec::new() };
     let mut all: Vec<Runs> = tools.iter().map(new).collect();
@@ -171,7 +177,7 @@ fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Ru
     Ok(all)
 }
 
-/// The first run and the second one.
+/// Runs a tool for the first time, and again without changes.
 fn run_twice(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
     let run = || Ok::<_, anyhow::Error>(node.measure(&mut (tool.command)(node, case))?.0);
     if tool.name == tools::LOGIN {
@@ -182,7 +188,8 @@ fn run_twice(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()
     node.empty()?;
     runs.first.push(run()?);
     node.check_done(case.hosts)?;
-    // More values of tools that are known to be slow would take a third of an hour.
+    // On 50 hosts the other tools are known to be slow: a second run of all of them would take a
+    // third of an hour.
     if tool.kind == Kind::Peer && case.hosts >= 50 {
         return Ok(());
     }
@@ -190,7 +197,7 @@ fn run_twice(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()
     node.check_done(case.hosts)
 }
 
-/// Tools in check mode with differences, where five of twenty tasks would change something.
+/// Runs the tools in check mode with differences. Five of the twenty tasks would change something.
 fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
     let case = Case { check: true, ..Case::on_hosts(1) };
     node.measure(&mut tools::remoor(node, Case::on_hosts(1)))?;

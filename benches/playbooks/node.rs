@@ -1,5 +1,5 @@
-//! The hosts: an sshd on fifty addresses of the loopback, with its own keys, configuration and
-//! home; and the cost of a command here and behind that sshd.
+//! The hosts: sshds on fifty addresses of the loopback, with their own keys, configuration and
+//! homes. Measures the cost of a command on this machine and behind the sshds.
 
 use crate::{Cost, relay, run_tool};
 use anyhow::{Context, Result, bail, ensure};
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 /// The numbers of hosts on which a playbook runs.
 pub const COUNTS: [usize; 4] = [1, 5, 20, 50];
 pub const HOSTS: usize = 50;
-/// One sshd listens on at most 16 addresses.
+/// Number of addresses of one sshd. Its maximum is 16.
 const HOSTS_OF_ONE: usize = 13;
 /// The address of the first host over the slow link.
 pub const FAR: &str = "127.0.1.2";
 pub const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// The time after which a tool counts as hanging.
+/// The time in seconds after which a tool counts as hanging.
 const RUN_MAX: &str = "600";
 const SSHD: &str = "/usr/sbin/sshd";
 /// The kernel's units of processor time, per second.
@@ -104,14 +104,14 @@ impl Node {
             user.trim()
         );
         fs::write(self.path("ssh_config"), format!("{hosts}{all}"))?;
-        // The first value wins.
+        // ssh uses the first value that it reads, so `HostName` comes before the other settings.
         fs::write(self.path("ssh_config_far"), format!("Host n1\n  HostName {FAR}\n{all}"))?;
         fs::write(self.path("known"), known)?;
         crate::tools::write(self, user.trim())
     }
 
-    /// A command with a clean environment: no user settings, and no slow start of a shell. A
-    /// hanging one is ended.
+    /// A command with a clean environment: without user settings, and without a shell that starts
+    /// slowly. A hanging command is ended after `RUN_MAX` seconds.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", RUN_MAX]).arg(program);
@@ -129,8 +129,8 @@ impl Node {
         }
     }
 
-    /// Gives all hosts the program that the first one has. As links, because fifty copies would
-    /// measure the disk.
+    /// Gives all hosts the program that the first host has. The files are hard links, because fifty
+    /// copies would measure the disk.
     pub fn spread(&self) -> Result<()> {
         for host in names(HOSTS).iter().skip(1) {
             let bin = self.path("state").join(host).join("bin");
@@ -143,13 +143,13 @@ impl Node {
         Ok(())
     }
 
-    /// Removes what the tools have made.
+    /// Removes everything that the tools have made.
     pub fn empty(&self) -> Result<()> {
         fs::remove_dir_all(self.path("top"))?;
         Ok(fs::create_dir(self.path("top"))?)
     }
 
-    /// Checks that the tool has done all of its work on these hosts.
+    /// Checks that the tool has completed all tasks on these hosts.
     pub fn check_done(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
@@ -163,7 +163,7 @@ impl Node {
         Ok(())
     }
 
-    /// Changes five files of each host so that they differ from the playbook.
+    /// Changes five files of each host, so that they differ from the playbook.
     pub fn spoil(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
@@ -173,7 +173,7 @@ impl Node {
         Ok(())
     }
 
-    /// Checks that these files are still changed.
+    /// Checks that the changed files of [`Node::spoil`] are still changed.
     pub fn check_spoilt(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
@@ -184,7 +184,8 @@ impl Node {
         Ok(())
     }
 
-    /// Runs a command to its end and to that of its sessions. Returns its cost and its output.
+    /// Runs a command, and waits for its end and the end of its sessions. Returns its cost and its
+    /// output.
     pub fn measure(&self, command: &mut Command) -> Result<(Cost, String)> {
         let (local, node) = (children("self")?, self.cpu()?);
         let begun = Instant::now();
@@ -200,7 +201,7 @@ impl Node {
         for master in fs::read_dir(self.path("masters"))? {
             let control = format!("ControlPath={}", master?.path().display());
             let mut end = self.command("ssh");
-            // A connection that has already ended is fine.
+            // The command fails if the connection has ended already, which is fine.
             let _gone = end.args(["-F", "none", "-O", "exit", "-o", &control, "none"]).output()?;
         }
         let begun = Instant::now();
@@ -214,7 +215,7 @@ impl Node {
         Ok(())
     }
 
-    /// Processor time of sshd and of its ended children.
+    /// Processor time of the sshds and of their ended children, in seconds.
     fn cpu(&self) -> Result<f64> {
         let of = |sshd: &Child| {
             let id = sshd.id().to_string();
@@ -249,10 +250,11 @@ fn sshd(dir: &Path, port: u16, hosts: RangeInclusive<usize>) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context(SSHD)
 }
 
-/// Seconds of a process or of its ended children, from two fields of its state.
+/// Processor time of a process or of its ended children, in seconds: the sum of two fields of
+/// `/proc/ID/stat`.
 fn seconds(id: &str, fields: [usize; 2]) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The name may contain blanks; field 3 follows it.
+    // The name may contain blanks. Field 3 follows after it.
     let (_, rest) = text.rsplit_once(") ").context("no state")?;
     let words: Vec<&str> = rest.split(' ').collect();
     let ticks = |field: usize| -> Result<f64> { Ok(words.get(field - 3).context("no field")?.parse()?) };

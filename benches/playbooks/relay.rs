@@ -1,5 +1,5 @@
-//! A slow link to a host: forwards data after a delay, in both directions. It works in userspace,
-//! because few kernels of virtual machines can delay (netem). It runs as long as the bench.
+//! A slow link to a host: forwards data in both directions after a delay. It works in userspace,
+//! because few kernels of virtual machines support delays (netem). It runs until the bench ends.
 
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The maximum number of pieces on their way; more wait with the sender.
+/// Maximum number of blocks of data on their way. If the queue is full, the sender waits.
 const PIECES: usize = 1024;
 const PIECE: usize = 64 * 1024;
 
@@ -17,7 +17,8 @@ pub fn start(here: SocketAddr, there: SocketAddr, one_way: Duration) -> Result<(
     let listener = TcpListener::bind(here).with_context(|| format!("relay at {here}"))?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // The tool reports a broken connection.
+            // An error of the connection is ignored here, because the tool reports a broken
+            // connection.
             thread::spawn(move || carry(client, there, one_way));
         }
     });
@@ -25,7 +26,7 @@ pub fn start(here: SocketAddr, there: SocketAddr, one_way: Duration) -> Result<(
 }
 
 fn carry(client: TcpStream, there: SocketAddr, one_way: Duration) -> std::io::Result<()> {
-    // The round trip of the handshake, for which the loopback takes no time.
+    // This is the round trip of the TCP handshake, which takes no time on the loopback.
     thread::sleep(2 * one_way);
     let server = TcpStream::connect(there)?;
     client.set_nodelay(true)?;
@@ -41,7 +42,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     thread::spawn(move || {
         for (due, piece) in under_way {
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            // An empty piece is the end.
+            // An empty block marks the end.
             if piece.is_empty() || to.write_all(&piece).is_err() {
                 break;
             }

@@ -21,18 +21,19 @@ fn runs_of<'a>(runs: &'a [Runs], name: &str) -> Option<&'a Runs> {
     runs.iter().find(|runs| runs.name == name)
 }
 
-/// Both medians of a tool. Without a measurement they are NaN, which meets no target.
+/// Both medians of a tool: of the first run and of the second. Without a measurement they are NaN,
+/// which meets no target.
 fn medians(runs: &[Runs], name: &str) -> (f64, f64) {
     runs_of(runs, name).map_or((f64::NAN, f64::NAN), |runs| (runs.wall().0.middle, runs.wall().1.middle))
 }
 
-/// Whether remoor is `times` faster. A tool that was left out counts as slower.
+/// Whether remoor is `times` faster than Ansible. If Ansible was left out, the result is true.
 fn faster(runs: &[Runs], times: f64) -> bool {
     let (ours, theirs) = (medians(runs, REMOOR), medians(runs, ANSIBLE));
     runs_of(runs, ANSIBLE).is_none() || (theirs.0 >= times * ours.0 && theirs.1 >= times * ours.1)
 }
 
-/// Each tool with both times, and their ratio to remoor's times.
+/// Each tool with the times of both runs, and their ratio to remoor's times.
 fn comparison(runs: &[Runs]) -> String {
     let ours = medians(runs, REMOOR);
     let one = |runs: &Runs| {
@@ -72,7 +73,7 @@ fn five_hosts(runs: &[Runs]) -> Figure {
     }
 }
 
-/// The cost of one more host.
+/// The row with the cost of additional hosts.
 fn curve(found: &Found) -> Figure {
     let mut tools: Vec<&'static str> = Vec::new();
     for (_, runs) in &found.near {

@@ -18,11 +18,11 @@ const WORK: &str = include_str!("work.sh");
 /// One measured case.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The number of hosts, from the first.
+    /// The number of hosts, counted from the first host.
     pub hosts: usize,
-    /// Over the slow link, to one host.
+    /// Whether the run is over the slow link, to one host.
     pub far: bool,
-    /// In check mode with differences.
+    /// Whether the run is in check mode with differences.
     pub check: bool,
 }
 
@@ -39,7 +39,7 @@ impl Case {
 pub struct Tool {
     pub name: &'static str,
     pub kind: Kind,
-    /// Supports a check mode with differences.
+    /// Whether the tool supports a check mode with differences.
     pub checks: bool,
     pub command: fn(&Node, Case) -> Command,
 }
@@ -47,13 +47,14 @@ pub struct Tool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Ours,
-    /// ssh alone.
+    /// ssh alone, as the minimum.
     Floor,
-    /// Left out if it can't run, and run less often on many hosts.
+    /// Another tool. It is left out if it can't run, and it runs less often on many hosts.
     Peer,
 }
 
-/// remoor, the plain logins, and the tools that pip could install; the others are named.
+/// remoor, the plain logins, and the tools that pip could install. A tool that could not be
+/// installed is named.
 pub fn available_tools(node: &Node) -> Vec<Tool> {
     let mut tools = vec![
         Tool { name: LOGIN, kind: Kind::Floor, checks: false, command: login },
@@ -75,13 +76,13 @@ pub fn available_tools(node: &Node) -> Vec<Tool> {
     tools
 }
 
-/// A virtual environment for all of them.
+/// The virtual environment that all tools of pip share.
 fn venv() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("playbook-peers")
 }
 
-/// Installs `package` unless it is there. `made` is a file that the package brings or that marks it
-/// as installed.
+/// Installs `package` unless it is installed. `made` is a file that the package contains or that
+/// marks it as installed.
 fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     let made = venv().join(made);
     if made.exists() {
@@ -90,7 +91,7 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     if !venv().join("bin/pip").exists() {
         run_tool(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
     }
-    // With the caller's own settings, which say where packages come from.
+    // pip has the caller's own settings, because they say where packages come from.
     run_tool(Command::new(venv().join("bin/pip")).args([
         "install",
         "--quiet",
@@ -103,7 +104,7 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the playbook and its files for each tool in its own language.
+/// Writes the playbook and its files, for each tool in the language of the tool.
 pub fn write(node: &Node, user: &str) -> Result<()> {
     let top = node.path("top").display().to_string();
     let mut tasks = String::new();
@@ -112,7 +113,8 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
         add(&format!("directory {n}, file: {{path: '{{{{ own }}}}/d{n}', state: directory, mode: \"0755\"}}"));
     }
     for n in 1..=5 {
-        // The task that adds lines comes later; the first file must only exist.
+        // A later task adds lines to the first file, so this task only creates it if it does not
+        // exist.
         add(&format!(
             "copy {n}, copy: {{src: copy, dest: '{{{{ own }}}}/d{n}/copy', mode: \"0644\", force: {}}}",
             n != 1
@@ -134,7 +136,8 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
         "- hosts: all\n  gather_facts: false\n  vars: {{own: '{top}/{{{{ inventory_hostname }}}}'}}\n  tasks:\n"
     );
     fs::write(node.path("site.yml"), format!("{play}{tasks}"))?;
-    // The executor is the parent of the shell, and its peak memory is known by then.
+    // The executor is the parent of the shell. This task is the last one, so the executor has
+    // reached its peak memory.
     let peak = "    - {name: peak, shell: 'grep VmHWM /proc/$PPID/status'}\n";
     fs::write(node.path("peak.yml"), format!("{play}{tasks}{peak}"))?;
     fs::write(node.path("copy"), "a copied line\n")?;
@@ -161,7 +164,8 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a shell command for each host in parallel. A failure shows by the missing results.
+/// Runs a shell command for each host in parallel. A failure is found later, because results are
+/// missing.
 fn for_each_host(node: &Node, case: Case, does: &str) -> Command {
     let list = names(case.hosts).join(" ");
     let mut command = node.command("sh");
@@ -187,7 +191,7 @@ pub fn remoor(node: &Node, case: Case) -> Command {
     command
 }
 
-/// On this machine itself.
+/// The command that runs the playbook on this machine itself.
 pub fn local(node: &Node) -> Command {
     let mut command = play(node, 1, "site.yml");
     command.args(["--connection", "local"]);

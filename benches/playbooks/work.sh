@@ -1,5 +1,5 @@
-# The 20 tasks of benches/playbooks as one script, the minimum that any tool could send. $1: the
-# host's own directory.
+# The 20 tasks of benches/playbooks as one script. No tool can send less. $1 is the host's own
+# directory.
 set -e
 own=$1
 mkdir -p "$own/d1" "$own/d2" "$own/d3" "$own/d4" "$own/d5"

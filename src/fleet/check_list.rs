@@ -1,5 +1,5 @@
-//! Which check files apply to a node, and why the others do not: the output of `remoor check
-//! --list`.
+//! The check files that apply to a node, and the reasons why the others do not: the output of
+//! `remoor check --list`.
 
 use super::manifest::{ApplicableCheckFile, NotApplicable, check_files, one_file};
 use super::{ClusterContext, Expected, NodeVariables, context, expected_files};
@@ -8,8 +8,8 @@ use remoor_config::Fleet;
 use remoor_model::{CheckFile, Fault, ListedCheck, ServiceName};
 use serde_json::{Map, Value};
 
-/// All check files by name, rendered for `host` with the cluster's knowledge of it. `facts` are
-/// those of its last provisioning.
+/// All check files by name, rendered for `host`. `known` is the cluster's knowledge of the host.
+/// `facts` are the facts of the host's last provisioning.
 pub fn list_check_files(
     fleet: &Fleet,
     host: &str,
@@ -18,8 +18,8 @@ pub fn list_check_files(
 ) -> Result<Vec<CheckFile>, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|fault| vec![fault])?;
     let context = context(fleet, host, known).map_err(|fault| vec![fault])?;
-    // Like in an examination: a playbook that can't be compiled has no expected files, but its
-    // checks still run.
+    // An examination does the same: a playbook that can't be compiled has no expected files, but
+    // its checks still run.
     let expected = expected_files(fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
     let mut faults = Vec::new();
@@ -84,7 +84,7 @@ fn reason_to_apply(header: &Header, group: &str) -> String {
     let role = match &header.roles[..] {
         [] => "for all roles".to_owned(),
         roles if roles.iter().any(|role| role == group) => format!("role {group}"),
-        // Only the node's cluster role is left.
+        // The group is not among the roles, so the role that applies is the node's cluster role.
         roles => format!("role {}", roles.iter().find(|r| *r == "manager" || *r == "worker").map_or("", |r| r)),
     };
     match &header.when {

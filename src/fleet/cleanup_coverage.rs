@@ -1,11 +1,14 @@
-//! Checks that a group's cleanup mentions what its provisioning creates: files, unpacked, cloned
-//! and mounted directories, accounts, crontab entries, units, and ports opened in a firewall.
+//! Checks that a group's cleanup mentions everything that its provisioning creates: files;
+//! unpacked, cloned and mounted directories; accounts; crontab entries; units; and ports opened in
+//! a firewall.
 //!
-//! Only tasks that certainly run on a host are checked, not a task under a condition that only the
-//! node can evaluate. Some items are excluded: paths kept on purpose (`state` and `keep` of a
-//! service), and files that do not survive a reboot. Packages are excluded too, because a repair
-//! does not reinstall them. Pure. The names in a cleanup are collected in `mentions`. Whether the
-//! cleanup really removed them is checked on the node by the cleanup verification of an attempt.
+//! Only tasks that certainly run on a host are checked. A task under a condition that only the node
+//! can evaluate is not checked. Some items are excluded: paths that are kept on purpose (`state`
+//! and `keep` of a service), and files that do not survive a reboot. Packages are excluded too,
+//! because a repair does not reinstall them.
+//!
+//! The code is pure. `mentions` collects the names in a cleanup. The cleanup verification of an
+//! attempt checks on the node whether the cleanup really removed them.
 
 use super::mentions::{Mentions, covers, one_of, strings, strip_service_suffix, tokens};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -15,11 +18,11 @@ use remoor_playbook::{Plan, PredictedTask};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Directories that are cleared at the next boot anyway.
+/// Directories that are empty after the next boot anyway.
 const PASSING: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
 
 /// Returns a warning for each item that `provision` creates on `host` and `cleanup` does not
-/// mention. A cleanup without any effect is not checked, because that is intended by its author.
+/// mention. A cleanup without any effect is not checked, because its author intends that.
 pub(super) fn left_behind(
     fleet: &Fleet,
     host: &str,
@@ -82,15 +85,16 @@ pub(super) fn left_behind(
     faults
 }
 
-/// Placeholder values of an attempt's variables, so that texts that contain them can be rendered.
+/// Placeholder values for the variables of an attempt, so that a text with these variables can be
+/// rendered.
 fn of_attempt(phase: Phase) -> Map<String, Value> {
     let text = phase.as_str();
     let values = json!({"remoor_job": 0, "remoor_attempt": 0, "remoor_phase": text, "remoor_services": []});
     values.as_object().cloned().unwrap_or_default()
 }
 
-/// Paths that a cleanup keeps on purpose, with everything below them. An unreadable glob is
-/// reported elsewhere.
+/// Paths that a cleanup keeps on purpose, with everything below them. An invalid glob is ignored,
+/// because it is reported elsewhere.
 fn stays(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for service in fleet.config.services.values() {
@@ -108,8 +112,8 @@ fn stays(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> GlobSet {
     set.build().unwrap_or_else(|_| GlobSet::empty())
 }
 
-/// The file that a task creates completely. An edited file existed before, and a directory is
-/// emptied rather than removed.
+/// The file that a task creates completely. None for an edited file, because it existed before.
+/// None for a directory, because a cleanup empties it and does not remove it.
 fn file(task: &PredictedTask) -> Option<String> {
     let args = task.args.as_ref()?;
     let state = args.get("state").and_then(Value::as_str).unwrap_or_default();
@@ -134,7 +138,7 @@ fn file(task: &PredictedTask) -> Option<String> {
     (path.starts_with('/') && !path.ends_with('/')).then_some(path)
 }
 
-/// The directory that a task fills or mounts, with the verb for the message.
+/// The directory that a task fills or mounts, with the verb for the warning.
 fn tree(task: &PredictedTask) -> Option<(String, &'static str)> {
     let args = task.args.as_ref()?;
     let is = |name: &str, want: bool| args.get(name).and_then(truth) == Some(want);
@@ -153,14 +157,14 @@ fn tree(task: &PredictedTask) -> Option<(String, &'static str)> {
     path.starts_with('/').then(|| (path.to_owned(), how))
 }
 
-/// The account or crontab entry that a task creates: its kind and its name. The superuser's existed
-/// before.
+/// The account or crontab entry that a task creates: its kind and its name. None for the user and
+/// group root, because they existed before.
 fn named_entry(task: &PredictedTask) -> Option<(&'static str, String)> {
     let args = task.args.as_ref()?;
     let kind = match task.module.as_str() {
         "user" => "user",
         "group" => "group",
-        // An entry in its own file disappears with the file.
+        // An entry in its own file disappears together with the file.
         "cron" if !args.contains_key("cron_file") => "cron entry",
         _ => return None,
     };
@@ -181,20 +185,20 @@ fn truth(value: &Value) -> Option<bool> {
     }
 }
 
-/// A path that the provisioning itself removes again.
+/// A path that a task of the provisioning removes again.
 fn removed_path(task: &PredictedTask) -> Option<String> {
     let args = task.args.as_ref()?;
     let absent = args.get("state").and_then(Value::as_str) == Some("absent");
     (task.module == "file" && absent).then(|| one_of(args, &["path", "dest", "name"]))?
 }
 
-/// The units that a task starts or enables, by a module or by `systemctl start` and `systemctl
-/// enable`.
+/// The units that a task starts or enables, either by a module or by `systemctl start` and
+/// `systemctl enable`.
 fn units(task: &PredictedTask) -> Vec<String> {
     let Some(args) = task.args.as_ref() else { return Vec::new() };
     if is_command(task) {
         let mut out = Vec::new();
-        // Text after one of these characters is another command.
+        // Each of these characters begins another command.
         for part in texts(task).split(['\n', ';', '&', '|']) {
             let mut words =
                 tokens(part).skip_while(|word| *word != "systemctl").skip(1).filter(|w| !w.starts_with('-'));
@@ -216,7 +220,7 @@ fn is_command(task: &PredictedTask) -> bool {
     ["command", "shell", "raw"].contains(&task.module.as_str())
 }
 
-/// The text that a command runs: the words of a command on one line, a script unchanged.
+/// The text that a task runs. The words of a command are on one line; a script is unchanged.
 fn texts(task: &PredictedTask) -> String {
     let mut texts = Vec::new();
     task.args.iter().for_each(|args| strings(args, &mut texts));

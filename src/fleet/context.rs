@@ -1,4 +1,4 @@
-//! The variables that the playbooks, templates and checks of one node see.
+//! The variables of one node, which its playbooks, templates and checks can read.
 
 use remoor_config::Fleet;
 use remoor_model::{ClusterContext, ClusterRole, Fault, GroupName};
@@ -13,7 +13,7 @@ const LARGE: [&str; 3] = ["groups", "hostvars", "peers"];
 /// The variables of one node.
 #[derive(Debug, Clone)]
 pub struct NodeVariables {
-    /// All variables in their order. A large one is null here, and its value is in `shared`.
+    /// All variables in their order. A large variable is null here, and its value is in `shared`.
     pub vars: Map<String, Value>,
     /// The values of the large variables, which the nodes of a fleet share.
     pub shared: BTreeMap<String, SharedVar>,
@@ -26,8 +26,7 @@ impl NodeVariables {
     }
 }
 
-/// The large variables of a fleet. They are made once for all nodes, so that a pass over all nodes
-/// does not make them for each.
+/// The large variables of a fleet. They are made once for all nodes and not once for each node.
 #[derive(Debug)]
 pub struct LargeVariables {
     groups: SharedVar,
@@ -36,8 +35,8 @@ pub struct LargeVariables {
 }
 
 impl LargeVariables {
-    /// A fault in a host is returned with the variables that need the host. `known` are the addresses
-    /// that the cluster knows.
+    /// Makes the variables. `known` are the addresses that the cluster knows. If a host has a
+    /// fault, the variables that need the host contain the fault.
     pub fn new(fleet: &Fleet, known: &BTreeMap<String, String>) -> Self {
         let inventory = &fleet.inventory;
         let mut groups: Map<String, Value> =
@@ -81,22 +80,23 @@ impl<'a> FleetVariables<'a> {
         Self::with_large(fleet, known, Arc::new(LargeVariables::new(fleet, &known.addresses)))
     }
 
-    /// `large` was made of the same fleet and addresses.
+    /// Uses `large`, which must be made from the same fleet and addresses.
     pub fn with_large(fleet: &'a Fleet, known: &'a ClusterContext, large: Arc<LargeVariables>) -> Self {
         Self { fleet, known, large }
     }
 
-    /// All inventory variables of `host` at top level, overridden by those of the job, and
+    /// All inventory variables of `host` at top level, overridden by the variables of the job; and
     /// `inventory_hostname`, `group_names`, `groups`, `hostvars`, `node`, `peers`.
     ///
-    /// A known address overrides `ansible_host` in `node.addr`, because a node may return with another
-    /// address (docs/design/scenarios.md, A10). Fails if the host has no group, or two.
+    /// In `node.addr`, a known address overrides `ansible_host`, because a node may return with
+    /// another address (docs/design/scenarios.md, A10). Fails if the host has no group or two
+    /// groups.
     pub fn of_host(&self, host: &str, role: ClusterRole) -> Result<NodeVariables, Fault> {
         let fleet = self.fleet;
         let group = fleet.host_group(host)?;
         let (mut vars, _) = fleet.vars(host)?;
         vars.extend(self.known.vars.clone());
-        // Each host that has a group is among the members of the group.
+        // The index can't fail: a host that has a group is a member of the group.
         let peers = self.large.peers[&group].clone()?;
         let hostvars = self.large.hostvars.clone()?;
         let addr = address(fleet, host, &self.known.addresses)?;
@@ -115,13 +115,13 @@ impl<'a> FleetVariables<'a> {
         Ok(NodeVariables { vars, shared })
     }
 
-    /// The cluster role of a host, as far as the cluster knows it.
+    /// The cluster role of a host, as far as the cluster knows the role.
     pub fn role_of(&self, host: &str) -> ClusterRole {
         if self.known.managers.contains(host) { ClusterRole::Manager } else { ClusterRole::Worker }
     }
 }
 
-/// The variables of one host, for a caller that needs no other.
+/// The variables of one host, for a caller that needs no other host.
 pub fn context(fleet: &Fleet, host: &str, known: &ClusterContext) -> Result<NodeVariables, Fault> {
     let all = FleetVariables::new(fleet, known);
     all.of_host(host, all.role_of(host))

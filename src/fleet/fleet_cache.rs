@@ -1,5 +1,5 @@
-//! Cache of generations as loaded fleets, by blob; the last few stay in memory. So do the last
-//! summary and the last large variables.
+//! A cache of generations as loaded fleets, by the hash of their blob. The last few fleets, the
+//! last summary and the last large variables stay in memory.
 
 use super::{FleetVariables, LargeVariables};
 use remoor_config::Fleet;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 /// Maximum number of loaded generations in memory.
 const LOADED_MAX: usize = 4;
 
-/// Why a generation can't be used on this manager now. Nothing changed. After `Missing` the caller
-/// fetches the blob from another manager and retries.
+/// The reason why this manager can't use a generation now. Nothing was changed. After `Missing`,
+/// the caller fetches the blob from another manager and retries.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetCacheError {
     #[error("the blob {0} of generation {1} is not on this manager")]
@@ -25,10 +25,10 @@ pub enum FleetCacheError {
     Faults(u64, Vec<Fault>),
 }
 
-/// The summary of a fleet, with all that it was made from.
+/// The summary of a fleet, after the values that it was made from.
 type MadeSummary = (Sha256, ClusterContext, Arc<FleetSummary>);
 
-/// The large variables of a fleet, with all that they were made from.
+/// The large variables of a fleet, after the values that they were made from.
 type MadeVariables = (Sha256, BTreeMap<String, String>, Arc<LargeVariables>);
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl FleetCache {
         Self { blobs, loaded: Mutex::default(), summary: Mutex::default(), variables: Mutex::default() }
     }
 
-    /// Returns the fleet of `generation`, from memory or from the blob store. Blocks.
+    /// Returns the fleet of `generation`, from memory or from the blob store. This function blocks.
     pub fn fleet(&self, generation: &Generation) -> Result<Arc<Fleet>, FleetCacheError> {
         let seq = generation.seq.0;
         if let Some(fleet) = self.lock_loaded().get(&generation.blob) {
@@ -56,9 +56,9 @@ impl FleetCache {
         self.load(generation.blob, &files).map_err(|faults| FleetCacheError::Faults(seq, faults))
     }
 
-    /// The fleet of these files, and its summary in this context. `blob` is the hash of the files.
-    /// The last summary is kept, so that a fleet that is applied again unchanged is not compiled for
-    /// all hosts again.
+    /// Returns the fleet of these files, and its summary in this context. `blob` is the hash of the
+    /// files. The last summary is kept, so that an unchanged fleet that is applied again is not
+    /// compiled again for all hosts.
     pub fn summarize(
         &self,
         blob: Sha256,
@@ -76,9 +76,9 @@ impl FleetCache {
         Ok((fleet, summary))
     }
 
-    /// The variables of the nodes of a loaded fleet. The last large ones are kept, because the agents
-    /// of all nodes ask for their manifests one after the other. Nodes that were set up with other
-    /// addresses share nothing.
+    /// The variables of the nodes of a loaded fleet. The last large variables are kept, because the
+    /// agents of all nodes request their manifests one after the other. If the known addresses
+    /// differ from those of the last call, the large variables are made again.
     pub fn variables<'a>(&self, blob: Sha256, fleet: &'a Fleet, known: &'a ClusterContext) -> FleetVariables<'a> {
         let last = || self.variables.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let same = |(of, with, _): &&MadeVariables| (of, with) == (&blob, &known.addresses);

@@ -1,4 +1,4 @@
-//! Small fleets whose cleanup forgets something, names it differently, or can't be checked.
+//! Small fleets with a cleanup that omits something, names it in another way, or can't be checked.
 
 use crate::fleet::lint;
 use remoor_config::Fleet;
@@ -13,7 +13,7 @@ services:
   app: {files: [/etc/own.conf], state: [/var/lib/app, '/srv/{{ site }}/*.db']}
 ";
 
-/// The warnings of a fleet whose playbooks have these tasks, one per line.
+/// The warnings of a fleet, one per line. `up` and `down` are the tasks of its two playbooks.
 fn warnings(up: &str, down: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let play = |tasks: &str| format!("- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}");
@@ -105,7 +105,7 @@ fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
     .assert_eq(&warnings(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
 }
 
-/// Each of these cleanups removes what the provisioning created, or may remove it.
+/// Each of these cleanups removes, or may remove, the item that the provisioning created.
 #[test]
 fn what_a_cleanup_names_in_any_words_is_mentioned() {
     let unit = "    - systemd: {name: app.service, state: started}\n";
@@ -164,7 +164,7 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
     ] {
         let all = warnings(up, down);
         assert!(all.iter().all(|told| !told.contains("does not mention")), "{up}{down}{all:?}");
-        // A cleanup of something else does not count.
+        // A cleanup of another item does not count.
         let all = warnings(up, ANY);
         assert!(all.iter().any(|told| told.contains("does not mention")), "{up}{all:?}");
     }
@@ -188,11 +188,11 @@ fn what_stays_by_intent_and_what_only_the_node_can_tell_is_left_out() {
         let told = warnings(&up, ANY);
         assert!(told.iter().all(|told| !told.contains("does not mention")), "{up}{told:?}");
     }
-    // A cleanup without any effect is intended.
+    // A cleanup without any effect is intended, so it causes no warning.
     assert_eq!(warnings(&created_warning("/etc/t"), "    - debug: {msg: nothing}\n").join(""), "");
 }
 
-/// For each shipped service: its cleanup mentions everything that its provisioning creates.
+/// The cleanup of each shipped service mentions everything that its provisioning creates.
 #[test]
 fn the_shipped_playbooks_forget_nothing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -214,7 +214,7 @@ fn the_shipped_playbooks_forget_nothing() {
     fs::write(dir.path().join("inventory.yml"), inventory).unwrap();
     let linted = || lint(&Fleet::load(dir.path()).unwrap());
     assert_eq!(linted(), Vec::new());
-    // With one task removed from the cleanups, lint warns.
+    // Lint warns if one task is removed from the cleanups.
     for (file, line, said) in [
         ("chrony-cleanup.yml", "        dest: /etc/chrony/chrony.conf\n", "/etc/chrony/chrony.conf is made"),
         ("cleanup.yml", "        path: /etc/nginx/conf.d\n", "/etc/nginx/conf.d/healthz.conf is made"),

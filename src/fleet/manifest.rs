@@ -1,4 +1,4 @@
-//! The manifest of one node: the declared files of its services, and its checks, rendered.
+//! The manifest of one node: the declared files of its services, and its rendered checks.
 
 use super::NodeVariables;
 use remoor_check::{self as check, Check, DigestOptions, Header, Template};
@@ -7,8 +7,8 @@ use remoor_model::{CheckText, Fault, GenerationSeq, NodeManifest, Normalizer, On
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Files whose content the manager can render itself, by absolute path; `expected[path]` in check
-/// files.
+/// Files whose content the manager can render itself, by absolute path. Check files read them as
+/// `expected[path]`.
 pub type Expected = BTreeMap<String, remoor_playbook::RenderedFile>;
 
 /// Returns the manifest of `host`, or every fault of its check files.
@@ -32,8 +32,8 @@ pub fn manifest(
                 continue;
             }
         };
-        // Each pattern was validated at its place; here it is checked that all of them can be
-        // combined.
+        // Each pattern was validated where it was written. This test finds out whether all patterns
+        // can be combined.
         let normalize = merge_unique(&service.normalize, digest.normalize);
         if let Err(error) = Normalizer::new(&normalize) {
             faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));
@@ -79,8 +79,8 @@ fn checks_of(
                 if fleet.config.services.get(service).is_some_and(|s| s.summary.monitor_only) {
                     faults.extend(found.checks.iter().filter_map(|check| resetup_of_monitor_only(file, check)));
                 }
-                // What a check must not reveal of a file, the digest and a diff must not reveal
-                // either.
+                // If a check must not reveal a file's content, neither the digest nor a diff may
+                // reveal it.
                 let secret = found.checks.iter().filter_map(Check::secret_file);
                 digest.secret.extend(secret.map(globset::escape));
                 out.push(CheckText { file: file.to_owned(), text: found.text });
@@ -96,14 +96,14 @@ fn checks_of(
     if faults.is_empty() { Ok((out, digest)) } else { Err(faults) }
 }
 
-/// An error for a check that requests a re-setup of a monitor-only service.
+/// The error for a check that requests a re-setup of a monitor-only service.
 fn resetup_of_monitor_only(file: &str, check: &Check) -> Option<Fault> {
     let message = || format!("`{}` asks for a re-setup of {}, which is not provisioned", check.label(), check.service);
     let fault = (check.meta.on_fail == OnFail::Resetup).then(|| Fault::error(file, check.line, 1, message()))?;
     Some(fault.hint("write `meta: {remoor: {on-fail: alert}}`, or leave `provisioned: false` out of remoor.yml"))
 }
 
-/// The entries of `remoor.yml` and those added by check files, each once.
+/// The entries of `remoor.yml` and the entries that check files add, each once.
 fn merge_unique(own: &[String], more: Vec<String>) -> Vec<String> {
     let mut out = own.to_vec();
     for path in more {
@@ -119,7 +119,7 @@ pub(super) fn check_files(fleet: &Fleet) -> impl Iterator<Item = &str> {
     fleet.files.paths_below("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
 }
 
-/// A check file that applies, for one node.
+/// A check file that applies to one node.
 pub(super) struct ApplicableCheckFile {
     pub text: String,
     pub checks: Vec<Check>,
@@ -129,7 +129,7 @@ pub(super) struct ApplicableCheckFile {
 /// Why a check file does not apply.
 pub(super) enum NotApplicable {
     OtherService,
-    /// The file is for another role; `role` is the node's cluster role.
+    /// The file is for another role. `role` is the cluster role of the node.
     OtherRole {
         role: String,
     },
@@ -161,8 +161,8 @@ pub(super) fn one_file(
 }
 
 /// The variables of check templates: `node`, `peers`, `vars` (of the file, overridden by the
-/// inventory) and `expected`. `text` is the whole file; a large variable that it cannot read is left
-/// out.
+/// inventory) and `expected`. `text` is the whole file. A large variable is omitted if the file
+/// can't read it.
 fn check_context(header: &Header, text: &str, context: &NodeVariables, expected: &Expected) -> Map<String, Value> {
     let mut vars = header.vars.clone();
     let whole = header.template == Template::Go || reads_all_vars(text);
@@ -186,8 +186,8 @@ fn check_context(header: &Header, text: &str, context: &NodeVariables, expected:
     out
 }
 
-/// Whether a Tera template could read variables without their names. When in doubt it could: every
-/// use of `vars` counts, except `vars.NAME` and the key `vars:` of the header.
+/// Whether a Tera template may read variables without their names. In doubt the answer is yes:
+/// every use of `vars` counts, except `vars.NAME` and the key `vars:` of the header.
 fn reads_all_vars(text: &str) -> bool {
     let other_use = |(at, word): (usize, &str)| !text[at + word.len()..].starts_with(['.', ':']);
     text.contains("__tera_context") || text.match_indices("vars").any(other_use)

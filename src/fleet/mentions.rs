@@ -1,13 +1,13 @@
-//! The paths, units, ports and accounts that a cleanup names, and whether it may name more. Reads
-//! plans and renders nothing.
+//! The paths, units, ports and accounts that a cleanup names, and whether it may name more. The
+//! code reads plans and renders nothing.
 //!
-//! A script that could remove an item counts as removing it, because a false warning is worse than
-//! a missing one.
+//! If a script may remove an item, the item counts as removed, because a false warning is worse
+//! than a missing one.
 
 use remoor_playbook::{Plan, PredictedTask};
 use serde_json::{Map, Value};
 
-/// Command words that may remove more than they name.
+/// Words of commands that may remove more than they name.
 const SWEEPING: [&str; 9] =
     ["uninstall", "purge", "remove", "autoremove", "reset", "teardown", "destroy", "prune", "uninstall.sh"];
 const REMOVING: [&str; 7] = ["rm", "unlink", "find", "mv", "delete", "truncate", "rsync"];
@@ -24,7 +24,8 @@ pub(super) struct Mentions {
     units: Vec<String>,
     /// Removed packages. Only the package manager knows which files belong to them.
     packages: Vec<String>,
-    /// The cleanup removes files or units whose names are known only at run time.
+    /// Whether the cleanup removes files whose names are known only at run time. The next two
+    /// fields say the same about units, and about accounts and crontab entries.
     any_file: bool,
     any_unit: bool,
     any_name: bool,
@@ -37,7 +38,7 @@ impl Mentions {
         for blob in plan.blobs.values() {
             match String::from_utf8(blob.0.clone()) {
                 Ok(text) => out.script(text),
-                // A script that is not text is a binary, which may do anything.
+                // A script that is not text is a binary, which may remove anything.
                 Err(_) => (out.any_file, out.any_unit) = (true, true),
             }
         }
@@ -93,7 +94,7 @@ impl Mentions {
         self.scripts.push(script);
     }
 
-    /// Whether the cleanup removes the file, may remove it, or handles it in another way.
+    /// Whether the cleanup removes the file, may remove it, or otherwise names it.
     pub fn file(&self, path: &str) -> bool {
         let part =
             |package: &String| path.split('/').any(|part| !part.is_empty() && part.starts_with(package.as_str()));
@@ -104,14 +105,15 @@ impl Mentions {
             || self.packages.iter().any(part)
     }
 
-    /// The same for a directory's content: the directory itself or anything below it.
+    /// Like [`Mentions::file`], for the content of a directory. A mention of the directory or of a
+    /// path below it is enough.
     pub fn tree(&self, dir: &str) -> bool {
         self.file(dir)
             || self.removed.iter().chain(&self.options).any(|path| covers(dir, path))
             || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| covers(dir, word))
     }
 
-    /// The same for an item with a name but no path: an account or a crontab entry.
+    /// Like [`Mentions::file`], for an item with a name and no path: an account or a crontab entry.
     pub fn name(&self, name: &str) -> bool {
         self.any_name
             || self.any_file
@@ -120,13 +122,13 @@ impl Mentions {
             || self.packages.iter().any(|package| name.starts_with(package.as_str()))
     }
 
-    /// Whether whole crontabs are removed, or may be.
+    /// Whether the cleanup removes whole crontabs, or may remove them.
     pub fn crontabs(&self) -> bool {
         self.removed.iter().any(|dir| covers(dir, "/var/spool/cron") || covers("/var/spool/cron", dir))
             || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| last(word) == "crontab")
     }
 
-    /// The same for a unit, with or without `.service`.
+    /// Like [`Mentions::file`], for a unit. The name may have `.service` or not.
     pub fn unit(&self, unit: &str) -> bool {
         let bare = strip_service_suffix(unit);
         let whole = if bare == unit && !is_unit(unit) { format!("{bare}.service") } else { unit.to_owned() };
@@ -141,7 +143,7 @@ impl Mentions {
             || self.packages.iter().any(|package| bare.starts_with(package.as_str()))
     }
 
-    /// The same for a port opened in a firewall.
+    /// Like [`Mentions::file`], for a port opened in a firewall.
     pub fn port(&self, port: &str) -> bool {
         let number = |word: &str| word.split(|c: char| !c.is_ascii_digit()).any(|part| part == port);
         let flushes = |word: &str| ["-F", "--flush", "flush"].contains(&word);
@@ -175,7 +177,8 @@ fn script_names(script: &str, path: &str) -> bool {
         if let Some((begin, _)) = word.split_once(['*', '?', '[', '$']) {
             return begin.len() > 5 && path.starts_with(begin);
         }
-        // A directory near the root is usually mentioned for other reasons.
+        // A script usually names a directory near the root for another reason, so such a word does
+        // not count.
         let whole = searches || word == path || word.matches('/').count() > 1;
         last(word) == name || word.starts_with('/') && whole && covers(word, path)
     })
@@ -193,7 +196,7 @@ fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// The first of these options that is a text.
+/// The text of the first of these options that exists and is a text.
 pub(super) fn one_of(args: &Map<String, Value>, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| args.get(*name)?.as_str()).map(str::to_owned)
 }

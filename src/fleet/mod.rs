@@ -1,9 +1,9 @@
 //! The meaning of a fleet directory for one node: its variables, manifest, plans, and the hash of
 //! its desired state.
 //!
-//! A layer between `config`, `check`, `playbook` and the drivers: `lint` on a laptop, `apply` on a
-//! manager and every examination use the same functions. Pure, except `FleetCache`, which reads
-//! generations from the blob store.
+//! This layer is between `config`, `check`, `playbook` and the drivers. `lint` on a laptop, `apply`
+//! on a manager and every examination use the same functions. The layer is pure, except
+//! `FleetCache`, which reads generations from the blob store.
 
 mod check_list;
 mod cleanup_coverage;

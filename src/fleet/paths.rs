@@ -1,11 +1,10 @@
-//! Declared paths of one host: `{{ name }}` in them is a variable of the host. No other template
-//! syntax is supported, because paths are examined long before a playbook runs.
+//! The declared paths of one host. `{{ name }}` in a path is a variable of the host. No other
+//! template syntax is supported, because paths are examined long before a playbook runs.
 
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 
-/// Replaces the variables in `declared`. A fault contains the path and what is wrong with it for
-/// `host`.
+/// Replaces the variables in `declared`. A fault contains the path, the host and the reason.
 pub fn paths(host: &str, declared: &[String], context: &Map<String, Value>) -> Result<Vec<String>, Fault> {
     let one = |path: &String| {
         render(path, context).map_err(|why| {

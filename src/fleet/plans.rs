@@ -7,18 +7,18 @@ use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName}
 use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
-/// The part of a group's playbooks that is run.
+/// The scope of a plan: the services to run, and additional variables.
 #[derive(Debug, Clone, Default)]
 pub struct PlanScope {
-    /// The services that are run; empty for all services.
+    /// The services to run. Empty: all services.
     pub services: Vec<ServiceName>,
-    /// Variables with the highest precedence: the job's own, and `remoor_job`, `remoor_attempt`,
-    /// `remoor_phase`, `remoor_services`.
+    /// Variables with the highest precedence: the job's own variables, and `remoor_job`,
+    /// `remoor_attempt`, `remoor_phase`, `remoor_services`.
     pub extra: Map<String, Value>,
 }
 
-/// Compiles the plan of `phase` (cleanup or provision) for `host`, or returns faults with their
-/// places.
+/// Compiles the plan of `phase` (cleanup or provision) for `host`. Errors have their positions in
+/// the files.
 pub fn compile(
     fleet: &Fleet,
     host: &str,
@@ -38,7 +38,7 @@ pub fn compile(
     playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
 }
 
-/// The playbook tags of the services; empty for the whole group.
+/// The playbook tags of the services. Empty: the whole group.
 pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
     let mut tags: Vec<String> = Vec::new();
     for name in services {
@@ -66,9 +66,9 @@ pub enum PhaseWork {
     Ansible { playbook: String, tags: Vec<String> },
 }
 
-/// What `phase` of an attempt on `host` runs. An attempt calls this before it removes anything, and
-/// again when it runs the phase. Fails if the phase can't be run, if it is a provisioning without
-/// any effect, or if a template in it can never be rendered.
+/// The work of `phase` in an attempt on `host`. An attempt calls this before it removes anything,
+/// and again when it runs the phase. Fails if the phase can't be run, if a provisioning has no
+/// effect, or if one of its templates can never be rendered.
 pub fn work(
     fleet: &Fleet,
     host: &str,
@@ -90,15 +90,15 @@ pub fn work(
     }
     let (files, mut faults) = review_plan(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
-    // The cleanup belongs to the generation that is installed now and can't be corrected any more.
-    // So it runs even with faults, and fails at the faulty task.
+    // The cleanup belongs to the generation that is installed now and can't be corrected anymore.
+    // So the cleanup runs in spite of faults, and fails at the faulty task.
     if phase == Phase::Provision && !faults.is_empty() {
         return Err(faults);
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &files)?;
     let mut secret: Vec<String> = manifest.services.into_iter().flat_map(|service| service.secret).collect();
     secret.extend(playbook::no_log_files(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
-    // A path that is invalid for this host belongs to a service of another group.
+    // A path that is invalid for this host belongs to a service of another group, so it is omitted.
     let state = fleet.config.services.values();
     let state = state.filter_map(|service| super::paths(host, &service.state, &context.vars).ok());
     Ok(PhaseWork::Plan { plan, protect: state.flatten().collect(), secret })
@@ -109,7 +109,7 @@ fn no_playbook(fleet: &Fleet, group: &GroupName, phase: Phase) -> Fault {
     fault.hint(format!("groups: {group}: {phase}: playbooks/...yml"))
 }
 
-/// An error: the provisioning has no task for `host`, so after a cleanup the services would stay
+/// The error for a provisioning without a task for `host`. After a cleanup, the services would stay
 /// down.
 fn nothing_provisioned(fleet: &Fleet, group: &GroupName, host: &str, services: &[ServiceName]) -> Fault {
     let playbook = fleet.config.groups.get(group).and_then(|g| g.provision.as_deref()).unwrap_or_default();
@@ -127,8 +127,8 @@ fn nothing_provisioned(fleet: &Fleet, group: &GroupName, host: &str, services: &
     fleet.config.fault(&place, message).hint(hint)
 }
 
-/// What a group's cleanup removes without a provisioning: the whole group, or single services by
-/// their tags. `cleanup` and `provision` are the plans of everything.
+/// Warnings about services that a cleanup removes and no provisioning sets up: of the whole group,
+/// or single services with their tags. `cleanup` and `provision` are the plans of the whole group.
 pub(super) fn left_down(
     fleet: &Fleet,
     host: &str,
@@ -149,10 +149,10 @@ pub(super) fn left_down(
         let scope = PlanScope { services: vec![service], extra: Map::new() };
         let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
         let tags = tags_of(fleet, &scope.services);
-        // Most services are found by their tags in the existing plan; only the others are compiled
-        // separately.
+        // The tags of most services are in the plan of the whole group. Only the other services are
+        // compiled separately.
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
-            // For a whole group this may be intended, so it is only a warning. A scoped attempt is
+            // The author may intend this, so it is only a warning. An attempt for these services is
             // rejected before it begins.
             out.push(Fault { warning: true, ..nothing_provisioned(fleet, &group, host, &scope.services) });
         }
@@ -160,10 +160,10 @@ pub(super) fn left_down(
     out
 }
 
-/// The files that the provisioning of `host` writes with a content known beforehand. `facts` are
-/// those of the node's last provisioning; content that depends on other facts is omitted. `vars`
-/// are those of the job that set up the node. Empty for a group that Ansible provisions, whose
-/// files are only recorded.
+/// The files that the provisioning of `host` writes with a content that is known beforehand.
+/// `facts` are the facts of the node's last provisioning; content that depends on other facts is
+/// omitted. `vars` are the variables of the job that set up the node. The result is empty for a
+/// group that Ansible provisions, because its files are only recorded.
 pub fn expected_files(
     fleet: &Fleet,
     host: &str,

@@ -1,11 +1,11 @@
-//! The file contents that a manager renders, hashed like in the digest of each service.
+//! The file contents that a manager renders, hashed as in the digest of each service.
 
 use super::Expected;
 use remoor_model::{FileEntry, NodeManifest, Normalizer, ServiceName};
 use std::collections::BTreeMap;
 
-/// Compares rendered content with the entries of a digest, without the lines that a service
-/// ignores.
+/// Compares rendered content with the entries of a digest. Lines that a service ignores are left
+/// out on both sides.
 #[derive(Debug)]
 pub struct RenderedContent<'a> {
     rendered: &'a Expected,
@@ -14,15 +14,17 @@ pub struct RenderedContent<'a> {
 
 impl<'a> RenderedContent<'a> {
     /// Uses the `normalize` patterns of each service of `manifest`. Invalid patterns are reported
-    /// before a manifest exists; if one occurs here nevertheless, no lines are ignored.
+    /// before a manifest exists. If one occurs here nevertheless, no lines of the service are
+    /// ignored.
     pub fn new(rendered: &'a Expected, manifest: &'a NodeManifest) -> Self {
         let rule = |patterns: &[String]| Normalizer::new(patterns).ok().flatten();
         let rules = manifest.services.iter().filter_map(|s| Some((&s.name, rule(&s.normalize)?))).collect();
         Self { rendered, rules }
     }
 
-    /// Whether `entry` of `service` has the content rendered for its path; None: nothing is
-    /// rendered for it. The hash of a secret file is keyed and can't be compared: false.
+    /// Whether `entry` of `service` has the content that is rendered for its path. None: nothing is
+    /// rendered for the path. False for a secret file, because its hash is keyed and can't be
+    /// compared.
     pub fn agrees(&self, service: &ServiceName, entry: &FileEntry) -> Option<bool> {
         let rendered = self.rendered.get(&entry.path)?;
         let sha256 = self.rules.get(service).map_or(rendered.sha256, |rule| rule.sha256(&rendered.content));

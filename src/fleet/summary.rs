@@ -1,4 +1,5 @@
-//! The parts of a generation that decisions need, and all faults of a fleet in one pass.
+//! The summary of a generation, which contains all that decisions need; and all faults of a fleet
+//! in one pass.
 
 use super::cleanup_coverage::left_behind;
 use super::manifest::check_files;
@@ -10,7 +11,7 @@ use remoor_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Compiles and renders everything for every host. Returns the faults and warnings, each once, by
+/// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
 /// file and line.
 pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
@@ -32,8 +33,8 @@ fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: Cluste
     }
 }
 
-/// Faults that appear only if a host is a manager. The directory does not tell which hosts are
-/// managers. So a problem on every host is a fault, and a problem on some hosts is a warning.
+/// Faults that occur only if a host is a manager. The fleet directory does not say which hosts are
+/// managers. So a problem of every host is a fault, and a problem of some hosts is a warning.
 fn as_managers(fleet: &Fleet, variables: &FleetVariables, known: &BTreeSet<Fault>) -> Vec<Fault> {
     let mut found: Vec<Fault> = Vec::new();
     let mut hosts = BTreeMap::<_, usize>::new();
@@ -82,7 +83,7 @@ pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Ve
     })
 }
 
-/// Includes the warnings about the host's templates.
+/// The summary of one host, and the warnings about its templates.
 fn summarize_host(
     fleet: &Fleet,
     host: &str,
@@ -132,7 +133,7 @@ fn summarize_host(
     Ok((HostSummary { group, desired: Sha256::digest(&whole) }, faults))
 }
 
-/// The services with the dependencies added by check files. A resulting cycle is a fault.
+/// The services with the dependencies that check files add. A cycle is a fault.
 fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fault>) {
     let mut all: BTreeMap<ServiceName, ServiceSummary> =
         fleet.config.services.iter().map(|(name, service)| (name.clone(), service.summary.clone())).collect();
@@ -167,8 +168,9 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
     (all, faults)
 }
 
-/// Check files for services or roles that `remoor.yml` does not contain: they would silently check
-/// nothing. If a file also has a known role, it may be shared with other fleets.
+/// The faults of check files for services or roles that `remoor.yml` does not contain. Such a file
+/// would silently check nothing. If a file also has a known role, it may be shared with other
+/// fleets.
 fn unknown_services_and_roles(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in check_files(fleet) {

@@ -1,5 +1,5 @@
-//! Small complete fleets: what check files add to the manifest and the summary, and what lint
-//! reports about templates.
+//! Small complete fleets: the parts of the manifest and the summary that come from check files, and
+//! the findings of lint about templates.
 
 use super::{
     ClusterContext, PhaseWork, PlanScope, context, expected_files, lint, list_check_files, manifest, summary, work,
@@ -54,8 +54,8 @@ fn manifest_of(fleet: &Fleet) -> NodeManifest {
     manifest(fleet, "w1", GenerationSeq(1), &context, &expected).unwrap()
 }
 
-/// The job's variables change the rendered files and their comparison; the desired state remains
-/// the fleet's.
+/// The variables of the job change the rendered files and their comparison. The desired state stays
+/// that of the fleet.
 #[test]
 fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
     let fleet = fleet(&[("playbooks/provision.yml", &PROVISION.replace("tasks:", "vars: {port: 81}\n  tasks:"))]);
@@ -134,7 +134,7 @@ port:
         ("checks/db.yml", checks),
         ("checks/ftp.yml", "remoor: {service: ftp}\nport: {tcp:4: {listening: true}}\n"),
     ]));
-    // For a provisioned service the check may request a re-setup.
+    // A check of a provisioned service may request a re-setup.
     assert_eq!(lint_output(&[("checks/db.yml", checks)]), "");
 }
 
@@ -144,8 +144,8 @@ fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() 
     let told = lint_output(&[("checks/app.yml", bogus)]);
     assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
     assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
-    // Which of the two hosts is a manager is unknown. It may be the affected one, so the fault is a
-    // warning.
+    // It is unknown which of the two hosts is a manager. The affected host may not be one, so the
+    // fault is only a warning.
     let of_w1 = "remoor: {service: app, roles: [manager]}\nport: {\"tcp:{{ vars.port }}\": {listening: true}}\n";
     let two = ("inventory.yml", "web: {hosts: {w1: {port: 80}, w2: {}}}\n");
     let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]));
@@ -186,8 +186,8 @@ fn a_check_file_adds_to_what_is_hashed() {
     assert_eq!(manifest.services.iter().find(|s| s.name.as_str() == "db").unwrap().files, ["/etc/db.conf"]);
 }
 
-/// A private key that a check marks as secret has no plain hash in the record, and no diff. Its
-/// name is not a glob.
+/// A private key that a check marks as secret has no plain hash in the record and no diff. The name
+/// of the key is not a glob.
 #[test]
 fn a_file_of_a_secret_check_is_secret_everywhere() {
     let checks = "remoor: {service: app}
@@ -242,7 +242,7 @@ fn a_check_file_adds_to_the_dependencies() {
 fn an_undefined_name_in_a_tera_file_is_a_fault_with_its_place() {
     let template = |text: &str| lint_output(&[("templates/app.conf.tera", text)]);
     assert_eq!(template("port={{ port }} {{ nowhere | default(value=1) }}\n"), "");
-    // A fact is known only on the node.
+    // A fact is known only on the node, so lint does not report it.
     assert_eq!(template("host={{ ansible_hostname }}\n"), "");
     let told = template("port={{ port }}\nhost={{ prt }}\n");
     assert!(told.starts_with("templates/app.conf.tera:2:") && told.contains("Variable `prt` is not defined"), "{told}");
@@ -265,8 +265,8 @@ fn a_template_that_a_later_task_edits_is_recorded_only() {
     .assert_eq(&lint_output(&more));
 }
 
-/// The manager renders with the facts of a run the same content as the run, even if the plan omits
-/// some of it.
+/// With the facts of a run, the manager renders the same content as the run, even if the plan omits
+/// some tasks.
 #[test]
 fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
     let dir = tempfile::tempdir().unwrap();
@@ -296,14 +296,13 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
     for name in ["app.conf", "b.conf"] {
         assert_eq!(rendered[&at(name)].content, fs::read(at(name)).unwrap(), "{name}");
     }
-    // A different host name gives a different content: facts are used, not guessed.
+    // A different host name gives a different content, so the manager really uses the facts.
     let mut other = end.facts.clone();
     other.insert("ansible_hostname".to_owned(), json!("elsewhere"));
     assert_ne!(files(&other)[&at("app.conf")].sha256, rendered[&at("app.conf")].sha256);
 }
 
-/// The phases of an attempt on w1 for these services, checked before it begins: the first one that
-/// can't be run.
+/// The first phase of an attempt on w1 that is rejected before the attempt begins, with the reason.
 fn first_rejected_phase(fleet: &Fleet, services: &[&str]) -> Option<(Phase, String)> {
     let services = services.iter().map(|name| (*name).into()).collect();
     let scope = PlanScope { services, extra: Map::new() };
@@ -358,7 +357,8 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
     let told = lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>();
     assert_eq!(told.replacen("warning: ", "", 1), why, "lint warns of the same");
     assert_eq!(first_rejected_phase(&typo, &[]), None, "the whole group is set up all the same");
-    // Without cleanup and provisioning nothing is lost, but the attempt would have no effect.
+    // For the service db there is neither cleanup nor provisioning. Nothing is lost, but the
+    // attempt would have no effect.
     assert!(first_rejected_phase(&typo, &["db"]).is_some());
     assert!(!lint(&typo).iter().any(|fault| fault.message.contains("tags db")));
     for right in [up("contiv_network"), up("always"), up("[never, contiv_network]")] {
@@ -366,7 +366,7 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
         assert_eq!(first_rejected_phase(&right, &["app"]), None);
         assert!(lint(&right).iter().all(|fault| fault.warning || !fault.message.contains("contiv_network")));
     }
-    // The tag `always` alone does not set anything up.
+    // A task with only the tag `always` does not set anything up.
     let said = up("contiv-network") + "    - debug: {msg: hello}\n      tags: [always]\n";
     assert!(first_rejected_phase(&with(&said), &["app"]).is_some());
 }
@@ -378,7 +378,7 @@ fn a_template_that_can_never_be_rendered_is_refused_before() {
         let more = [("playbooks/provision.yml", provision.as_str()), (name, text)];
         let refused = first_rejected_phase(&fleet(&more), &[]);
         let told = lint_output(&more);
-        // Only what lint reports as a fault is rejected.
+        // A template is rejected only if lint reports a fault, not if lint reports a warning.
         let fault = told.lines().next().is_some_and(|line| !line.contains(" warning: "));
         assert_eq!(refused.is_some(), fault, "{text}: {told} {refused:?}");
         assert!(refused.is_none_or(|(phase, why)| phase == Phase::Provision && told.starts_with(&why)), "{told}");
@@ -395,7 +395,7 @@ fn a_template_that_can_never_be_rendered_is_refused_before() {
         }
         for (bad, at) in [
             ("port={{ port }}\nx={{ prt }}\n", "2:6"),
-            // A fact is unknown here, but the later tasks are still checked.
+            // A fact is unknown here, but the text after it is still checked.
             ("{{ ansible_hostname }}\n {{ prt }}\n", "2:5"),
         ] {
             let told = told(bad);
@@ -456,7 +456,7 @@ fn texts_of_playbooks_that_can_never_be_rendered_are_refused_before() {
     }
 }
 
-/// A template that a run may be able to render causes at most a warning, because a rejection would
+/// A template that a run may be able to render causes only a warning, because a rejection would
 /// leave a node unrepaired.
 #[test]
 fn what_a_run_may_render_is_never_refused() {
@@ -491,7 +491,8 @@ fn what_a_run_may_render_is_never_refused() {
     }
 }
 
-/// A fact that only a run sets makes no file certain, whatever it was before.
+/// If only a run sets a variable, no file that depends on it is certain. An earlier value of the
+/// variable changes nothing.
 #[test]
 fn what_may_be_set_in_a_run_is_not_taken_for_what_it_was() {
     let tasks = "    - {set_fact: {found: false}}\n    - {command: id, register: r}\n    \
@@ -524,8 +525,9 @@ file:
     assert_eq!(hidden, told[..4]);
 }
 
-/// The large variables are shared by the plans of all hosts, and the hash of a plan is that of a plan
-/// with copies: the desired state of a node does not depend on how its plan is kept.
+/// The plans of all hosts share the large variables. The hash of such a plan equals the hash of a
+/// plan with copies, because the desired state of a node must not depend on the storage of its
+/// plan.
 #[test]
 fn a_plan_with_shared_variables_has_the_hash_of_a_plan_with_copies() {
     let tasks = "    - debug: {msg: '{{ peers }} {{ groups.web }} {{ hostvars[inventory_hostname].port }}'}\n";
@@ -565,7 +567,7 @@ fn a_fleet_that_is_applied_again_is_compiled_again_only_in_another_context() {
     assert_eq!(*summarize(&moved), summary(&fleet, &moved).unwrap());
 }
 
-/// A large variable that a check file does not name is not given to it.
+/// A check file receives a large variable only if the file names it.
 #[test]
 fn checks_read_the_large_variables_by_name_or_as_a_whole() {
     let rendered = |text: &str| {

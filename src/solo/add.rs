@@ -1,7 +1,7 @@
 //! Writes checks of this machine's current state into a check file, like `goss add`.
 //!
 //! The file is replaced as a whole, by one command at a time. Its owner, its mode and a symlink to
-//! it are kept. If they can't be kept, nothing is written.
+//! it stay the same. If they can't stay the same, nothing is written.
 
 use super::source;
 use remoor_check::{self as check, Addition, ObserveError};
@@ -22,7 +22,7 @@ const LOCK_MAX: Duration = Duration::from_secs(10);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 const PRINTED: &str = "run the command without --file to print the check, and insert it by hand";
 
-/// Why nothing was added. The file is unchanged.
+/// The reason why nothing was added. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AdditionError {
     /// The type or id does not exist.
@@ -38,7 +38,7 @@ pub enum AdditionError {
     Write(#[source] DiskError),
 }
 
-/// Observes each of `ids`, before anything is written.
+/// Observes the state of each of `ids`. Nothing is written.
 pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<Addition>, AdditionError> {
     let mut out = Vec::new();
     for id in ids {
@@ -53,8 +53,8 @@ pub fn addition_text(more: &[Addition]) -> Result<String, AdditionError> {
     with_additions("the new checks", String::new(), more)
 }
 
-/// Adds all checks to the file, or none; creates the file if it does not exist. Waits for another
-/// command that does the same.
+/// Adds all checks to the file, or none of them. Creates the file if it does not exist. If another
+/// `--add` works in the same directory, this function waits.
 pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
     let shown = path.display().to_string();
     let refused = |why: String| AdditionError::Refused(vec![Fault::error(&shown, 0, 0, why).hint(PRINTED)]);
@@ -90,8 +90,8 @@ pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
     }
 }
 
-/// Locks the directory against another `--add`, because a file that is replaced can't be locked
-/// itself. None: the lock was not free in time.
+/// Locks the directory against another `--add`. A file that is replaced can't be locked itself.
+/// None: the lock was not free in time.
 fn lock(dir: &Path) -> Result<Option<File>, AdditionError> {
     let failed = |action: &'static str| move |e: io::Error| AdditionError::Write(DiskError::io(action, dir)(e));
     let file = File::open(dir).map_err(failed("opening directory"))?;
@@ -106,8 +106,8 @@ fn lock(dir: &Path) -> Result<Option<File>, AdditionError> {
     }
 }
 
-/// Replaces `path` by a file with `text` and with owner, group and mode of `before`. Returns false
-/// if they can't be set.
+/// Replaces `path` by a file with `text` and with the owner, group and mode of `before`. Returns
+/// false if owner and group can't be set.
 fn replace(path: &Path, dir: &Path, text: &str, before: Option<&Metadata>) -> io::Result<bool> {
     let name: PathBuf = path.file_name().unwrap_or_default().into();
     let mut file = tempfile::Builder::new().prefix(&format!(".{}.", name.display())).suffix(".tmp").tempfile_in(dir)?;
@@ -118,7 +118,7 @@ fn replace(path: &Path, dir: &Path, text: &str, before: Option<&Metadata>) -> io
             other => other?,
         }
     }
-    // Set after the owner, because a change of the owner may clear mode bits.
+    // The mode is set after the owner, because a change of the owner may clear mode bits.
     let mode = before.map_or(MODE, |meta| meta.permissions().mode() & 0o7777);
     file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_all()?;

@@ -14,14 +14,14 @@ pub(super) struct Versioned {
 }
 
 impl Versioned {
-    /// Why the file can't be used; None: it has the known version.
+    /// The reason why the file can't be used. None: the file has the version `known`.
     pub fn version_mismatch(&self, known: u32) -> Option<String> {
         let Self { version } = self;
         (*version != known).then(|| format!("it has version {version}, this program knows {known}"))
     }
 }
 
-/// Opens a regular file. Anything else is an error, so that it never blocks.
+/// Opens a regular file. Every other kind of file is an error, so that opening never blocks.
 pub(super) fn regular(path: &Path, more: OFlags) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | more).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -31,7 +31,7 @@ pub(super) fn regular(path: &Path, more: OFlags) -> io::Result<File> {
     }
 }
 
-/// Reads everything; fails if it is more than `max` bytes.
+/// Reads all bytes. Fails if there are more than `max`.
 pub(super) fn read_bounded(from: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(max + 1).read_to_end(&mut bytes)?;

@@ -1,8 +1,8 @@
-//! The digest of paths on this machine: computed, stored as JSON, and compared with the current
-//! state later.
+//! The digest of paths on this machine. It is computed, stored as JSON, and later compared with the
+//! current state.
 //!
-//! Secret files (readable only by their owner) are stored with an HMAC of their content, or without
-//! a hash if there is no key.
+//! A secret file, which only its owner may read, has an HMAC of its content; without a key it has
+//! no hash.
 
 mod compare;
 mod key;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Version of the JSON; other versions are rejected.
+/// Version of the JSON. Other versions are rejected.
 const VERSION: u32 = 1;
 /// Maximum size of the JSON in bytes: about 500,000 entries.
 const FILE_MAX: u64 = 256 << 20;
@@ -27,13 +27,13 @@ const FILE_MAX: u64 = 256 << 20;
 /// The paths and options of a digest.
 #[derive(Debug, Clone, Default)]
 pub struct DigestRequest {
-    /// Each path is included with everything below it; empty: the current directory.
+    /// The paths; each stands for everything below it too. Empty: the current directory.
     pub paths: Vec<PathBuf>,
     /// Globs of excluded paths.
     pub exclude: Vec<String>,
     /// Regular expressions of lines that are ignored.
     pub normalize: Vec<String>,
-    /// File with the key for the HMAC of secret files; it is created if it does not exist.
+    /// File with the key for the HMAC of secret files. The file is created if it does not exist.
     pub key: Option<PathBuf>,
 }
 
@@ -44,23 +44,23 @@ pub struct StoredDigest {
     pub version: u32,
     /// Root hash of all entries.
     pub root: Sha256,
-    /// Absolute paths.
+    /// The absolute paths of the request.
     pub paths: Vec<String>,
     pub exclude: Vec<String>,
     pub normalize: Vec<String>,
-    /// Fingerprint of the key, not the key; None: secret files have no hash.
+    /// Fingerprint of the key. None: there was no key, so secret files have no hash.
     pub key: Option<String>,
     /// The entries, sorted by path.
     pub entries: Vec<FileEntry>,
-    /// Paths that could not be read, and why; see [`ServiceDigest`].
+    /// The paths that could not be read, with the reasons; see [`ServiceDigest`].
     pub unreadable: BTreeMap<String, String>,
     pub unreadable_more: u64,
-    /// Hash of all other fields, to detect accidental changes. It does not stop an attacker, who
-    /// can compute it again.
+    /// Hash of all other fields, to detect accidental changes. The seal does not stop an attacker,
+    /// who can compute it again.
     pub seal: Sha256,
 }
 
-/// Why there is no digest, or none to compare with. Nothing was changed.
+/// The reason why no digest was made, or why no digest could be compared. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestError {
     #[error("{} can't be used: its name is not UTF-8", .0.display())]
@@ -80,7 +80,8 @@ pub enum DigestError {
 }
 
 impl StoredDigest {
-    /// Reads every file of `request`. Blocks. Unreadable files are listed.
+    /// Reads every file of `request`. Unreadable files are listed in the digest. This function
+    /// blocks.
     pub fn compute(request: &DigestRequest) -> Result<Self, DigestError> {
         let here = [PathBuf::from(".")];
         let paths = if request.paths.is_empty() { &here[..] } else { &request.paths };
@@ -98,15 +99,16 @@ impl StoredDigest {
         Ok(taken)
     }
 
-    /// Computes the seal. The root covers the entries, except which of them are secret.
+    /// Computes the seal. It names the secret entries, because the root covers everything else of
+    /// the entries.
     fn compute_seal(&self) -> Sha256 {
         let secret: Vec<&str> = self.entries.iter().filter(|e| e.secret).map(|e| e.path.as_str()).collect();
         let what = (self.version, self.root, &self.paths, &self.exclude, &self.normalize, &self.key);
         Sha256::digest(json!([what, self.unreadable, self.unreadable_more, secret]).to_string().as_bytes())
     }
 
-    /// Reads the digest in `path` (`-`: standard input). Fails if its root does not match its
-    /// entries, or its seal not its content.
+    /// Reads the digest in `path` (`-`: standard input). Fails if the root does not match the
+    /// entries, or if the seal does not match the content.
     pub fn read(path: &Path) -> Result<Self, DigestError> {
         let failed = |error| DigestError::Read(path.to_owned(), error);
         let bytes = if path == Path::new("-") {
@@ -116,7 +118,7 @@ impl StoredDigest {
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
         let bytes = bytes.map_err(failed)?;
-        // The parser's message is not used, because it quotes the text, which may be the key.
+        // The parser's message is not used, because it quotes the text. The text may be the key.
         let strange = |e: serde_json::Error| {
             invalid(format!("line {}, column {} does not match the output of -o json", e.line(), e.column()))
         };
@@ -137,10 +139,11 @@ impl StoredDigest {
         Ok(taken)
     }
 
-    /// The request for a later digest of the same paths, or only of `paths`, which must be among
-    /// them.
+    /// The request for a later digest of the same paths. If `paths` is not empty, the request is
+    /// only for them; each must be inside the paths of the digest.
     pub fn repeat_request(&self, paths: &[PathBuf], key: Option<PathBuf>) -> Result<DigestRequest, DigestError> {
-        // A new key would make the comparison impossible.
+        // A key that does not exist yet would be created, and a new key would make the comparison
+        // impossible.
         if let Some(path) = key.as_ref().filter(|path| !path.exists()) {
             let why = "it does not exist, and only the key of the earlier digest can be used".to_owned();
             return Err(DigestError::Key { path: path.clone(), why });
@@ -163,7 +166,7 @@ impl StoredDigest {
         ServiceDigest { unreadable, unreadable_more, ..ServiceDigest::default() }.describe_unreadable().collect()
     }
 
-    /// Requested paths where nothing exists.
+    /// Requested paths that do not exist.
     pub fn absent(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter(|e| e.kind == FileKind::Absent).map(|e| e.path.as_str())
     }
@@ -174,7 +177,7 @@ impl StoredDigest {
     }
 }
 
-/// Absolute path without `.` and `..`. Symlinks are resolved only if the path contains `..`.
+/// The absolute path, without `.` and `..`. Symlinks are resolved only if the path contains `..`.
 fn absolute(path: &Path) -> Result<String, DigestError> {
     let up = path.components().any(|part| part == Component::ParentDir);
     let whole = match (path.parent(), path.file_name()) {

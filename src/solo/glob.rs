@@ -1,5 +1,6 @@
-//! Expands shell patterns in `gossfile` paths: `*`, `?` and `[a-z]` within one name; the result is
-//! sorted. No `**` and no braces, as in goss, whose patterns are those of Go's `path/filepath`.
+//! Expands shell patterns in `gossfile` paths: `*`, `?` and `[a-z]` within one name. The result is
+//! sorted. `**` and braces are not supported, as in goss, which has the patterns of Go's
+//! `path/filepath`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,7 +8,7 @@ use std::iter::Peekable;
 use std::path::{Component, Path, PathBuf};
 use std::str::Chars;
 
-/// Maximum number of names read per directory, and of paths per pattern.
+/// Maximum number of names that are read per directory.
 const NAMES_MAX: usize = 10_000;
 const PATHS_MAX: usize = 1_000;
 
@@ -49,11 +50,11 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
 enum PatternElement {
     /// The wildcard `*`.
     Any,
-    /// One character in one of the ranges; with `true`, in none of them.
+    /// One character. With false it must be in one of the ranges, with true in none of them.
     One(bool, Vec<(char, char)>),
 }
 
-/// Parses a pattern like Go: `!` is not special, `[^a]` excludes `a`, and `\` escapes the next
+/// Parses a pattern as Go does: `!` is not special, `[^a]` excludes `a`, and `\` escapes the next
 /// character. None: the pattern is invalid.
 fn signs(pattern: &str) -> Option<Vec<PatternElement>> {
     let mut chars = pattern.chars().peekable();
@@ -92,7 +93,8 @@ fn member(chars: &mut Peekable<Chars<'_>>) -> Option<char> {
     }
 }
 
-/// Matches `*` with as few characters as possible, and one more whenever the rest does not match.
+/// Whether a name matches the pattern. A `*` first matches as few characters as possible, and one
+/// more whenever the rest does not match.
 fn fits(signs: &[PatternElement], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let (mut sign, mut at, mut star) = (0, 0, None);

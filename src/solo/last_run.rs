@@ -1,8 +1,8 @@
 //! Stores the results of the last run of a suite in the user's state directory, so that the next
-//! run can report what changed.
+//! run can report the changes.
 //!
-//! The file contains no text of the machine, so no secret: a hash of each assertion and of its
-//! result.
+//! The file contains only hashes: one for the name of each assertion and one for its result. So it
+//! contains no text of the machine, and no secret.
 
 use super::bounded_read::{Versioned, read_bounded, regular};
 use super::run::SuiteRun;
@@ -18,18 +18,18 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Version of the file; other versions are not read.
+/// Version of the file. Other versions are not read.
 const VERSION: u32 = 1;
 /// Maximum file size in bytes: about 180,000 assertions.
 const FILE_MAX: usize = 16 << 20;
-/// Maximum number of stored suites; those with the oldest runs are removed first.
+/// Maximum number of stored suites. The suites with the oldest runs are removed first.
 const SUITES_MAX: usize = 256;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredRun {
     version: u32,
-    /// Hash of an assertion's name, hash of its result.
+    /// The results: the hash of each assertion's name, with the hash of its result.
     results: BTreeMap<String, String>,
 }
 
@@ -37,23 +37,23 @@ struct StoredRun {
 #[derive(Debug)]
 pub struct LastRun {
     path: PathBuf,
-    /// None: no last run is known.
+    /// The stored results. None: no last run is known.
     results: Option<BTreeMap<String, String>>,
-    /// Why the stored run can't be used.
+    /// The reason why the stored run can't be used.
     pub unusable: Option<String>,
 }
 
 /// The changes since the last run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changes {
-    /// Assertions with another result than before, or that are new.
+    /// Number of assertions that are new or have another result than before.
     pub changed: usize,
-    /// Assertions of the last run that are not in this one.
+    /// Number of assertions of the last run that are not in this run.
     pub gone: usize,
 }
 
-/// State directory according to the XDG base directories: `XDG_STATE_HOME`, or `.local/state` in
-/// `HOME`. None: neither is an absolute path.
+/// The state directory by the XDG rules: `XDG_STATE_HOME`, or `.local/state` in `HOME`. None:
+/// neither variable is an absolute path.
 pub fn state_home() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
@@ -70,13 +70,13 @@ impl LastRun {
         }
     }
 
-    /// No earlier run is known.
+    /// Whether no earlier run is known.
     pub fn is_first(&self) -> bool {
         self.results.is_none()
     }
 
-    /// Limits the report of `run` to the changed assertions. None: no last run is known, so
-    /// everything is reported.
+    /// Limits the report of `run` to the changed assertions. None: no last run is known, so the
+    /// whole run is reported.
     pub fn compare(&self, run: &mut SuiteRun) -> Option<Changes> {
         let before = self.results.as_ref()?;
         let now = results(run);
@@ -86,7 +86,7 @@ impl LastRun {
         Some(Changes { changed: run.told.len(), gone })
     }
 
-    /// Stores `run` for the next one, mode 0600.
+    /// Stores `run` for the next run, with mode 0600.
     pub fn keep(&self, run: &SuiteRun) -> Result<(), DiskError> {
         let failed = |action, error| DiskError::io(action, &self.path)(error);
         let kept = StoredRun { version: VERSION, results: results(run).into_iter().collect() };
@@ -103,8 +103,8 @@ impl LastRun {
     }
 }
 
-/// Name and result of each assertion, in order. The found value counts only if the assertion does
-/// not pass: a value that changes within its bounds is not a change.
+/// Name and result of each assertion, in their order. The found value counts only if the assertion
+/// does not pass, because a value that changes within its bounds is not a change.
 fn results(run: &SuiteRun) -> Vec<(String, String)> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut named = |outcome: &AssertionOutcome| {
@@ -130,13 +130,14 @@ fn answer(outcome: &AssertionOutcome) -> String {
     }
 }
 
-/// The hash is shortened, because a collision gives an attacker no advantage.
+/// A shortened hash. A collision gives an attacker no advantage.
 fn hash(parts: &[&str]) -> String {
     let Sha256(whole) = Sha256::digest(serde_json::json!(parts).to_string().as_bytes());
     hex::encode(&whole[..16])
 }
 
-/// Reads the stored results; None: the file does not exist. The error says why it can't be used.
+/// Reads the stored results. None: the file does not exist. The error is the reason why the file
+/// can't be used.
 fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, String> {
     let file = match regular(path, OFlags::NOFOLLOW) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -152,7 +153,8 @@ fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, String> {
     Ok(Some(kept.results))
 }
 
-/// Makes room for one more file. A file that can't be removed stays; it only uses space.
+/// Removes the oldest files, so that one more fits. A file that can't be removed stays; it only
+/// uses space.
 fn forget_oldest(dir: &Path, but: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let ours = |path: &PathBuf| path != but && path.extension().is_some_and(|end| end == "json");

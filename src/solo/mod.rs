@@ -1,6 +1,6 @@
-//! Commands that need no cluster: `digest`, `check --file` and `check --add` on this machine,
-//! `play` on any. The first three write only two files: the target of `--add`, and the results that
-//! `--changed-only` stores. This module does not depend on the manager.
+//! Commands that need no cluster: `digest`, `check --file` and `check --add` on this machine, and
+//! `play` on any machine. The first three write only two files: the target of `--add`, and the
+//! results that `--changed-only` stores. This module does not depend on the manager.
 
 mod add;
 mod bounded_read;

@@ -1,4 +1,4 @@
-//! Runs a suite once, or repeatedly until it passes. Blocks; prints nothing itself.
+//! Runs a suite once, or repeatedly until it passes. The functions block and print nothing.
 
 use super::suite::Suite;
 use remoor_check::{self as check, AssertionOutcome};
@@ -6,27 +6,27 @@ use remoor_model::{CheckState, Severity, Wall};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How a suite is run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct SuiteRunOptions {
     /// Maximum number of parallel checks.
     pub parallelism: usize,
-    /// Time from the first start in which the run is repeated while it does not pass. None: run
-    /// once.
+    /// While the suite does not pass, it is repeated for this time after the first start. None: the
+    /// suite runs once.
     pub retry_for: Option<Duration>,
-    /// Pause between two attempts.
+    /// Pause between two tries.
     pub pause: Duration,
 }
 
-/// The result of the last attempt.
+/// The result of the last try.
 #[derive(Debug)]
 pub struct SuiteRun {
     pub outcomes: Vec<AssertionOutcome>,
     pub started: SystemTime,
     pub took: Duration,
     pub tries: u32,
-    /// Indexes into `outcomes`, in order, of the assertions to report one by one. All of them are
-    /// counted.
+    /// Indexes into `outcomes` of the assertions that are reported one by one, in their order. The
+    /// totals count all assertions.
     pub told: Vec<usize>,
 }
 
@@ -36,12 +36,12 @@ impl SuiteRun {
         self.outcomes.iter().filter(|outcome| outcome.result.state == state).count()
     }
 
-    /// The assertions to report.
+    /// The assertions that are reported one by one.
     pub fn reported_outcomes(&self) -> impl Iterator<Item = &AssertionOutcome> + Clone {
         self.told.iter().filter_map(|at| self.outcomes.get(*at))
     }
 
-    /// Whether nothing failed and nothing is unknown, except assertions of severity `info`.
+    /// Whether no assertion failed and none is unknown. Assertions of severity `info` are ignored.
     pub fn is_as_wanted(&self) -> bool {
         !self.outcomes.iter().any(|outcome| {
             matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
@@ -50,7 +50,7 @@ impl SuiteRun {
     }
 }
 
-/// `tell` receives a line for each attempt that is repeated.
+/// Runs the suite. `tell` receives a line for each try that is repeated.
 pub fn run(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     let deadline = options.retry_for.map(|time| Instant::now() + time);
     let mut tries = 0;

@@ -1,4 +1,5 @@
-//! Reads the texts of check files, of limited length, from paths, directories and standard input.
+//! Reads the texts of check files from paths, directories and standard input. The length of a text
+//! is limited.
 
 use super::bounded_read::{read_bounded, regular};
 use remoor_model::Fault;
@@ -11,20 +12,20 @@ use std::path::{Path, PathBuf};
 const TEXT_MAX: u64 = 4 << 20;
 const ENDINGS: [&str; 3] = ["yml", "yaml", "json"];
 
-/// One text and its origin.
+/// One text and its source.
 #[derive(Debug)]
 pub(super) struct CheckSource {
-    /// The name in messages.
+    /// The name of the source for messages.
     pub name: String,
-    /// Directory to which the file's own `gossfile` entries are relative.
+    /// The directory to which the `gossfile` entries of the text are relative.
     pub dir: PathBuf,
     /// The path of the file. None: standard input.
     pub path: Option<PathBuf>,
     pub text: String,
 }
 
-/// The files that `named` stands for: itself, or the files of a directory that end in `.yml`,
-/// `.yaml` or `.json`, sorted; `-` stays.
+/// The files that `named` stands for. For a directory, these are its files that end in `.yml`,
+/// `.yaml` or `.json`, sorted. Otherwise this is `named` itself, also for `-`.
 pub(super) fn files(named: &Path) -> Result<Vec<PathBuf>, Fault> {
     if named == Path::new("-") || !named.is_dir() {
         return Ok(vec![named.to_owned()]);

@@ -1,10 +1,10 @@
-//! Loads the check files for this machine with everything that they include. Reads files; runs
-//! nothing.
+//! Loads the check files for this machine, with all files that they include. This module reads
+//! files and runs nothing.
 //!
-//! A file with a `remoor:` block is rendered according to it, with `node` as far as it is known
-//! here. Its `roles` are ignored, because the user has selected the file explicitly. A plain file
-//! is a Go template. An included file is rendered like the file that includes it, unless it begins
-//! with its own block.
+//! A file with a `remoor:` block is rendered by the rules of the block; `node` has only the values
+//! that are known without a cluster. The block's `roles` are ignored, because the user has selected
+//! the file explicitly. A file without a block is a Go template. An included file is rendered like
+//! the file that includes it, unless it begins with its own block.
 
 use super::source::{self, CheckSource};
 use super::{glob, machine};
@@ -14,36 +14,36 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of includes, as in goss, and maximum number of files.
+/// Maximum depth of includes, as in goss.
 const DEPTH_MAX: usize = 50;
 const FILES_MAX: usize = 1_000;
 /// Maximum size in bytes of a file that a template reads.
 const READ_MAX: u64 = 1 << 20;
 
-/// The selection of checks.
+/// The options that select checks.
 #[derive(Debug, Clone, Default)]
 pub struct SuiteOptions {
-    /// Files and directories; `-` is standard input.
+    /// Files and directories. `-` is standard input.
     pub files: Vec<PathBuf>,
-    /// Files of variables; the last value of a variable is used.
+    /// Files of variables. The last value of a variable is used.
     pub vars: Vec<PathBuf>,
-    /// YAML or JSON with a higher precedence than all files.
+    /// Variables as YAML or JSON text, with a higher precedence than all files.
     pub vars_inline: Option<String>,
-    /// Only checks with one of these tags in `meta.tags`; empty: all.
+    /// Only checks with one of these tags in `meta.tags` are loaded. Empty: all checks.
     pub only: Vec<String>,
 }
 
-/// Checks that are ready to run; at least one.
+/// At least one check, ready to run.
 #[derive(Debug)]
 pub struct Suite {
     pub checks: Vec<Check>,
     /// Files that do not apply to this machine.
     pub skipped_files: Vec<String>,
-    /// Identifies the same suite again: a hash of the named paths, the tags and the variables.
+    /// An identity of the suite across runs: a hash of the named paths, the tags and the variables.
     pub name: Sha256,
 }
 
-/// Loads everything, or returns all faults.
+/// Loads all check files, or returns all faults.
 pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     let texts = variable_texts(options)?;
     let (vars, go_vars) = (variables(&texts, check::vars)?, variables(&texts, check::go_vars)?);
@@ -100,8 +100,8 @@ fn name(options: &SuiteOptions, vars: &Map<String, Value>) -> Sha256 {
     Sha256::digest(json!([paths, options.only, vars]).to_string().as_bytes())
 }
 
-/// A group member counts only with its group, and a group needs its members. So selecting one of
-/// them selects all.
+/// Keeps the checks with one of the tags. A group member counts only with its group, and a group
+/// needs its members. So if one of them has a tag, all are kept.
 fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     let key = |check: &Check, label: &str| (check.service.clone(), check.file.clone(), label.to_owned());
     let tagged = checks.iter().filter(|check| check.tags().iter().any(|tag| only.iter().any(|only| only == tag)));
@@ -122,7 +122,8 @@ fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     checks.retain(|check| kept.contains(&key(check, &check.label())));
 }
 
-/// Name and text of each; they are read once, because a pipe can't be read twice.
+/// Name and text of each source of variables. They are read once, because a pipe can't be read
+/// twice.
 fn variable_texts(options: &SuiteOptions) -> Result<Vec<(String, String)>, Vec<Fault>> {
     let mut texts = Vec::new();
     for path in &options.vars {
@@ -135,7 +136,7 @@ fn variable_texts(options: &SuiteOptions) -> Result<Vec<(String, String)>, Vec<F
 
 type Read = Result<Map<String, Value>, Vec<Fault>>;
 
-/// All variables, parsed for remoor's templates or for goss's.
+/// All variables, parsed either for remoor's templates or for the templates of goss.
 fn variables(texts: &[(String, String)], read: fn(&str, &str) -> Read) -> Read {
     let mut vars = Map::new();
     for (name, text) in texts {
@@ -146,28 +147,29 @@ fn variables(texts: &[(String, String)], read: fn(&str, &str) -> Read) -> Read {
 
 struct Loader {
     env: BTreeMap<String, String>,
-    /// `node` and `vars`.
+    /// The variables `node` and `vars`.
     context: Map<String, Value>,
-    /// `vars`, for plain goss files.
+    /// The variable `vars` for files without a `remoor:` block.
     go_vars: Map<String, Value>,
     files: usize,
     too_many: bool,
-    /// The places of all checks in the named file and the files it includes, by label.
+    /// File and line of each check in the named file and the files that it includes, by label.
     ids: BTreeMap<String, (String, u32)>,
     checks: Vec<Check>,
     passed_over: Vec<String>,
 }
 
-/// How a file is rendered; included files inherit this.
+/// The rendering of a file. An included file inherits it.
 #[derive(Clone)]
 struct FileRendering {
     service: ServiceName,
-    /// None: a Go template.
+    /// The header of the `remoor:` block. None: the file is a Go template.
     header: Option<Header>,
 }
 
 impl Loader {
-    /// `above` is the rendering of the including file. `stack` contains the files that led here.
+    /// Loads one file and its includes. `above` is the rendering of the including file. `stack`
+    /// contains the files on the way to this file.
     fn file(
         &mut self,
         source: CheckSource,
@@ -207,7 +209,7 @@ impl Loader {
         };
         let loaded = check::load(file, &way.service, &rendered)?;
         let mut faults = Vec::new();
-        // A block that contains checks stays in the text, so that they are loaded.
+        // A block that contains checks stays in the text, so that its checks are loaded.
         if let Some((line, column)) = loaded.header.filter(|_| !own_checks) {
             let fault = Fault::error(file, line, column, "`remoor` is not the first block of the file");
             faults.push(fault.hint("write it as YAML, `remoor:` at the beginning of the first line"));
@@ -242,8 +244,8 @@ impl Loader {
             return Err(fault(format!("included more than {DEPTH_MAX} files deep")));
         }
         if self.files >= FILES_MAX {
-            // Reported once, and then no more includes are followed, because files that include
-            // each other would never end.
+            // The fault is reported once. Then no more includes are followed, because files that
+            // include each other would never end.
             let first = !std::mem::replace(&mut self.too_many, true);
             return if first { Err(fault(format!("more than {FILES_MAX} files are included in all"))) } else { Ok(()) };
         }
@@ -270,12 +272,13 @@ impl Loader {
     }
 }
 
-/// Identifies a file, however its path is written.
+/// The same value for all paths of a file.
 fn identity(source: &CheckSource) -> PathBuf {
     source.path.as_ref().map_or_else(PathBuf::new, |path| path.canonicalize().unwrap_or_else(|_| path.clone()))
 }
 
-/// Adds a hint to faults about undefined variables, which may be defined only in a fleet.
+/// Adds a hint to faults about undefined variables, because a variable may be defined only in a
+/// fleet.
 fn hint_standalone(faults: Vec<Fault>) -> Vec<Fault> {
     let told = |fault: Fault| match fault.message.contains("is not defined") {
         true => fault.hint("without a cluster `node` has name and hostname only; `vars` come from --vars"),

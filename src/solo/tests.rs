@@ -1,4 +1,4 @@
-//! Patterns of included files.
+//! Patterns that name included files.
 
 use super::glob::expand;
 use std::fs;

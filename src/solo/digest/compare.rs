@@ -12,14 +12,14 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DigestComparison {
     pub version: u32,
-    /// Root hash of the compared part of the earlier digest.
+    /// Root hash of the entries of the earlier digest that were compared.
     pub before: Sha256,
     pub root: Sha256,
     /// Number of unchanged paths.
     pub unchanged: usize,
-    /// Sorted by path.
+    /// The changes, sorted by path.
     pub differences: Vec<PathChange>,
-    /// What could not be compared, and why.
+    /// The paths that could not be compared, with the reasons.
     pub unclear: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct DigestComparison {
 pub struct PathChange {
     pub path: String,
     pub change: PathChangeKind,
-    /// The changed attributes; empty unless the path was changed.
+    /// The changed attributes. Empty unless the path was changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
 }
@@ -44,7 +44,7 @@ pub enum PathChangeKind {
 pub struct Attribute {
     /// The name of the attribute: `sha256`, `mode`, `owner`, `group`, `kind` or `target`.
     pub attribute: String,
-    /// For a secret's `sha256`, both values are `(secret)`.
+    /// The earlier value. For the `sha256` of a secret file, both values are `(secret)`.
     pub before: String,
     pub now: String,
 }
@@ -59,9 +59,9 @@ impl Attribute {
     }
 }
 
-/// The differences in the paths that `now` covers. Paths that could not be read at either time are
-/// unclear and never unchanged. The same applies to content that was hashed with another key, or
-/// not at all.
+/// The differences in the paths that `now` covers. A path that one of the two digests could not
+/// read is unclear and never unchanged. The same rule applies to content that was hashed with
+/// another key, or not at all.
 pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     let inside = |path: &str| now.paths.iter().any(|outer| Path::new(path).starts_with(outer));
     let earlier = before.entries.iter().filter(|e| inside(&e.path)).cloned().collect();
@@ -78,7 +78,8 @@ pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     if before.unreadable_more > 0 {
         unclear.push(format!("{} more could not be read at the time of the earlier digest", before.unreadable_more));
     }
-    // A path that the earlier digest does not mention, not even as absent, is probably misspelled.
+    // If the earlier digest does not contain a path, not even as absent, the path is probably
+    // misspelled.
     let told: BTreeSet<&str> = before.entries.iter().map(|e| e.path.as_str()).collect();
     for path in now.absent().filter(|path| !told.contains(*path)) {
         unclear.push(format!("{path}: it does not exist and is not in the earlier digest"));
@@ -88,8 +89,8 @@ pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     }
     let (lines, without) = drop_incomparable(before, now, &mut was, &mut is);
     unclear.extend(lines);
-    // A path that could not be read earlier is not new now, so a difference must exist in both
-    // directions.
+    // A path that could not be read earlier is not new now. So a difference counts only if it
+    // exists in both directions.
     let (was, is) = (as_node_digest(was), as_node_digest(is));
     let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
     let mut changes: BTreeMap<String, PathChange> = BTreeMap::new();
@@ -116,7 +117,8 @@ pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     DigestComparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
 }
 
-/// Removes absent entries: a requested path that does not exist equals one that was not requested.
+/// Removes absent entries, because a requested path that does not exist equals a path that was not
+/// requested.
 fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -> ServiceDigest {
     entries.retain(|e| e.kind != FileKind::Absent);
     ServiceDigest {
@@ -127,8 +129,9 @@ fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -
     }
 }
 
-/// Removes hashes that can't be compared, and returns a line for each file that was secret both
-/// times. A file that changed between secret and not secret shows that in its mode.
+/// Removes hashes that can't be compared. Returns a line for each such file that was secret both
+/// times. No line is needed for a file that changed between secret and not secret, because its mode
+/// differs.
 fn drop_incomparable(
     before: &StoredDigest,
     now: &StoredDigest,

@@ -9,10 +9,10 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Two hex digits per byte, and the newline.
+/// Maximum length of the file in bytes: two hex digits for each byte of the key, and the newline.
 const TEXT_MAX: u64 = 65;
 
-/// Reads the key in `path`; if the file does not exist, creates it with a new key, mode 0600.
+/// Reads the key in `path`. If the file does not exist, creates it with a new key and mode 0600.
 pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
     let unusable = |why: String| DigestError::Key { path: path.to_owned(), why };
     match File::options().write(true).create_new(true).mode(0o600).open(path) {
@@ -38,7 +38,8 @@ pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
     }
 }
 
-/// Fingerprint that shows whether two digests used the same key. It reveals nothing about the key.
+/// A fingerprint of the key, which shows whether two digests used the same key. It reveals nothing
+/// about the key.
 pub(super) fn name(key: &[u8; 32]) -> String {
     Sha256::digest(&[b"remoor digest key".as_slice(), key].concat()).short_hex()
 }

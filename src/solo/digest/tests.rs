@@ -24,7 +24,7 @@ impl Place {
     fn request(&self) -> DigestRequest {
         DigestRequest { paths: vec![self.path("etc")], ..DigestRequest::default() }
     }
-    /// Stored in a file and read again.
+    /// Makes a digest, stores it in a file and reads it again.
     fn store_and_read(&self, request: &DigestRequest) -> StoredDigest {
         let taken = StoredDigest::compute(request).unwrap();
         fs::write(self.path("kept.json"), serde_json::to_vec(&taken).unwrap()).unwrap();
@@ -75,7 +75,8 @@ fn each_path_is_unchanged_added_missing_or_changed() {
     ];
     assert_eq!(place.describe_changes(&after), told);
     assert_eq!((after.unchanged, after.unclear.len()), (3, 0));
-    // A part of the paths, and a path that the digest does not mention.
+    // The comparison is limited to one of the paths, and to a path that the digest does not
+    // mention.
     let part = place.compare_now(&before, &[place.path("etc/open"), place.path("etc/../etc/gone")], None);
     assert_eq!((place.describe_changes(&part), part.unchanged), (vec!["missing etc/gone".into(), told[4].clone()], 0));
     assert!(matches!(before.repeat_request(&[place.path("elsewhere")], None), Err(DigestError::Outside(..))));
@@ -109,7 +110,7 @@ fn a_content_that_only_its_owner_may_read_is_never_hashed_plainly_and_never_call
         place.describe_changes(&place.compare_now(&before, &[], Some(key.clone()))),
         ["changed etc/key content"]
     );
-    // With another key or none, the content is unclear, but the mode is compared.
+    // Without the same key, the content is unclear, but the mode is compared.
     let other = place.path("other");
     assert!(matches!(before.repeat_request(&[], Some(other.clone())), Err(DigestError::Key { .. })) && !other.exists());
     StoredDigest::compute(&DigestRequest { key: Some(other.clone()), ..place.request() }).unwrap();
@@ -208,7 +209,7 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
         })
         .contains("version 2, this program knows 1")
     );
-    // All fields that describe the covered paths and how to examine them again.
+    // The list has all fields that say which paths are covered and how they were examined.
     let changes: [&dyn Fn(&mut serde_json::Value); 9] = [
         &|v| v["paths"] = serde_json::json!([]),
         &|v| v["paths"][0] = "/".into(),

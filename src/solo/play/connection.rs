@@ -1,6 +1,6 @@
-//! Determines the connection to each host: the inventory's `ansible_*` variables override the
+//! Determines the connection to each host. The inventory's `ansible_*` variables override the
 //! command line. A setting that remoor does not support is rejected by name. Passwords are not
-//! used, which is reported as a warning.
+//! used; a warning reports them.
 
 use super::{Connection, Login};
 use remoor_config::{AnsibleInventory, Fleet, FleetConfig};
@@ -15,8 +15,7 @@ use std::time::Duration;
 /// The connection to a host.
 #[derive(Debug, Clone)]
 pub(super) enum HostConnection {
-    /// This machine, in a separate process. Its state is in the usual directory unless one is
-    /// named.
+    /// A process on this machine. `named` is its state directory; None means the usual one.
     Local {
         named: Option<PathBuf>,
     },
@@ -32,7 +31,7 @@ impl HostConnection {
         }
     }
 
-    /// Whether the login is root; None: unknown beforehand.
+    /// Whether the login is root. None: this is unknown before the connection.
     pub fn is_root(&self) -> Option<bool> {
         match self {
             HostConnection::Local { .. } => Some(rustix::process::geteuid().is_root()),
@@ -42,7 +41,8 @@ impl HostConnection {
     }
 }
 
-/// Finds the connections: an inventory, overridden by the variables with the highest precedence.
+/// Finds the connections, from an inventory and from the variables with the highest precedence,
+/// which override it.
 pub(super) struct ConnectionFinder {
     fleet: Fleet,
     login: Login,
@@ -61,7 +61,7 @@ impl ConnectionFinder {
             }
         }
         let mut config = FleetConfig { inventory: "inventory".to_owned(), ..FleetConfig::default() };
-        // Values that are not set here may come from ssh's own configuration.
+        // Values that are not set here may come from the configuration of ssh.
         config.ssh.user = login.user.clone().unwrap_or_default();
         config.ssh.port = 0;
         config.ssh.identity = login.private_key.as_ref().map(|path| path.display().to_string());
@@ -71,8 +71,8 @@ impl ConnectionFinder {
         Self { fleet, login: login.clone() }
     }
 
-    /// The connection to `name`, and warnings about variables that are not used. `sudo`: its plan
-    /// needs root.
+    /// The connection to `name`, and warnings about variables that are not used. `sudo`: the host's
+    /// plan needs root.
     pub fn connection_to(&self, name: &str, sudo: bool) -> Result<(HostConnection, Vec<Fault>), Vec<Fault>> {
         let mut faults = Vec::new();
         let own = HostVars { fleet: &self.fleet, host: name };
@@ -85,7 +85,7 @@ impl ConnectionFinder {
         }
         let local = match own.last_part("ansible_connection") {
             Some(word) => word == "local",
-            // The name means this machine, unless the inventory gives another address.
+            // A local name means this machine, unless the inventory gives it another address.
             None if LOCAL.contains(&name) => {
                 !["ansible_host", "ansible_port"].iter().any(|var| own.value(var).is_some())
             }
@@ -120,8 +120,8 @@ impl ConnectionFinder {
 /// The variable with the state directory of a host's executor.
 const STATE: &str = "remoor_state_dir";
 
-/// The state directory of an executor on this machine, of the user or of root. None: the user has
-/// no directory for it.
+/// The usual state directory of an executor on this machine: that of root, or that of the user.
+/// None: the user has no directory for it.
 pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
     if root || rustix::process::geteuid().is_root() {
         return Some(PathBuf::from(STATE_DIR));
@@ -129,8 +129,8 @@ pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
     Some(crate::solo::state_home()?.join("remoor"))
 }
 
-/// A path of the user, made absolute and with `~` expanded like in a shell, because ssh reads it
-/// from a file in another directory.
+/// A path of the user, made absolute, with `~` expanded as in a shell. ssh reads the path from a
+/// file in another directory, so a relative path would be wrong.
 fn expand_path(path: &str) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let path = match (path.strip_prefix("~/"), home) {
@@ -155,7 +155,7 @@ impl HostVars<'_> {
         self.value(var)?.as_str().filter(|text| !text.is_empty())
     }
 
-    /// The last part of a plugin's name.
+    /// The last component of a plugin's name, such as `ssh` of `ansible.builtin.ssh`.
     fn last_part(&self, var: &str) -> Option<&str> {
         self.text(var)?.rsplit('.').next()
     }

@@ -6,14 +6,14 @@ use remoor_playbook::AttributeChange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of these types.
+/// Version of the types in this file.
 pub const VERSION: u32 = 1;
 
 /// One line of the output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum PlayRunEvent {
-    /// All hosts are compiled; no host was touched so far.
+    /// All hosts are compiled, and no host was changed yet.
     RunStart {
         playbook: String,
         hosts: Vec<String>,
@@ -21,7 +21,7 @@ pub enum PlayRunEvent {
         diff: bool,
         forks: usize,
     },
-    /// The hosts of the play begin with it.
+    /// A play begins on its hosts.
     PlayStart {
         play: u32,
         name: String,
@@ -50,18 +50,18 @@ pub enum PlayRunEvent {
         host: String,
         state: HostState,
         recap: Recap,
-        /// The reason, if it did not end normally.
+        /// The reason, if the run did not end normally.
         message: Option<String>,
         failure: Option<FailureView>,
-        /// Handlers that were notified but did not run; the next run of the playbook runs them.
+        /// Handlers that were notified but did not run. The next run of the playbook runs them.
         owed: Vec<String>,
         took_ms: u64,
     },
     RunEnd(PlaySummary),
 }
 
-/// The result of one item of a task, or of a handler: the executor's event and its host. Statuses
-/// are text here, because an executor may have more of them than this version.
+/// The result of a task, of one of its items, or of a handler: the event of the executor and the
+/// host. A status is text here, because an executor may have more statuses than this version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlayTaskView {
     #[serde(default)]
@@ -76,9 +76,10 @@ pub struct PlayTaskView {
     pub name: String,
     pub module: String,
     pub item: Option<String>,
-    /// `ok`, `changed`, `skipped`, `failed`, `ignored`; in a check also `would-run` and `unknown`.
+    /// `ok`, `changed`, `skipped`, `failed` or `ignored`; in check mode also `would-run` or
+    /// `unknown`.
     pub status: String,
-    /// For an ignored failure: something was changed nevertheless.
+    /// Whether a task whose failure was ignored changed something nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
     pub msg: String,
@@ -89,7 +90,7 @@ pub struct PlayTaskView {
     /// The diff of the file, with `--diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// With `--diff`: other differences of the file.
+    /// The other differences of the file, with `--diff`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<AttributeChange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,12 +120,12 @@ pub enum HostState {
     Failed,
     /// The connection to the host failed, and nothing was run on it.
     Unreachable,
-    /// The host refused: another run holds its lock, or it is a node of a fleet. Nothing was run on
-    /// it.
+    /// The host refused, because another run holds its lock or because it is a node of a fleet.
+    /// Nothing was run on it.
     Refused,
     /// The run was started, and its end is unknown.
     Unknown,
-    /// Stopped early on request of the user or by the end of a play.
+    /// The run was stopped early, by the user or by the end of a play.
     Cancelled,
 }
 
@@ -133,15 +134,15 @@ pub enum HostState {
 pub struct PlaySummary {
     pub recap: BTreeMap<String, Recap>,
     pub states: BTreeMap<String, HostState>,
-    /// Interrupted with Ctrl-C.
+    /// Whether the user interrupted the run, for example with Ctrl-C.
     pub interrupted: bool,
-    /// Why the other hosts and plays were not started.
+    /// The reason why the other hosts and plays were not started.
     pub stopped: Option<String>,
     pub took_ms: u64,
 }
 
 impl PlaySummary {
-    /// Whether any host ended with this state.
+    /// Whether at least one host ended with this state.
     pub fn any_in_state(&self, state: HostState) -> bool {
         self.states.values().any(|s| *s == state)
     }

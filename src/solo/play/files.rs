@@ -1,6 +1,6 @@
-//! Loads the files that a playbook may use: those of a directory, within limits. An unreadable file
-//! counts as missing and is reported where it is used. Files of a checkout itself, such as `.git`,
-//! are omitted.
+//! Loads the files that a playbook may use: the files of a directory, within limits. An unreadable
+//! file counts as missing; the error appears when the playbook uses it. Files of the version
+//! control, such as `.git`, are omitted.
 
 use remoor_model::{Fault, FileSet};
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files, and of bytes in total.
+/// Maximum number of files.
 const FILES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 64 << 20;
-/// Larger files are omitted, because they could not be sent.
+/// Maximum size of a file, in bytes. A larger file is omitted, because it could not be sent.
 const FILE_MAX: u64 = 16 << 20;
-/// Maximum depth of directories; symlinks may form a cycle.
+/// Maximum depth of directories. The limit is needed because symlinks may form a cycle.
 const DEPTH_MAX: usize = 32;
 /// Directories that contain nothing for a playbook.
 const NO_DIRECTORIES: [&str; 2] = ["node_modules", "__pycache__"];
@@ -30,14 +30,15 @@ pub struct Files {
     /// Modes of all files.
     pub modes: BTreeMap<String, u32>,
     pub playbook: String,
-    /// The directory to which names are relative; empty for the current one.
+    /// The directory to which the names are relative. Empty: the current directory.
     pub root: PathBuf,
-    /// Files below `root` that are too large.
+    /// Files below `root` that were omitted because they are too large.
     left_out: Vec<PathBuf>,
 }
 
-/// Reads the files below `root`. If it is None, the project directory of the playbook is used: its
-/// own directory, or one of three above it that contains `ansible.cfg`, `roles` or `remoor.yml`.
+/// Reads the files below `root`. If `root` is None, the project directory of the playbook is used.
+/// This is the nearest directory with `ansible.cfg`, `roles` or `remoor.yml`, at most three above
+/// the playbook's own; otherwise the playbook's own directory.
 pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     let shown = playbook.display().to_string();
     let fault = |message: String| vec![Fault::error(&shown, 0, 0, message)];
@@ -71,13 +72,13 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     Ok(Files { set, modes, playbook: name, root: from_here(&root), left_out })
 }
 
-/// The project directory of a playbook in `own`.
+/// The project directory of a playbook that is in `own`.
 pub fn root_of(own: &Path) -> &Path {
     let signed = |dir: &&Path| SIGNS.iter().any(|sign| dir.join(sign).exists());
     own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(own)
 }
 
-/// `root` for messages: relative if it is the current directory or below it.
+/// `root` for messages. It is relative if it is the current directory or below it.
 fn from_here(root: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(fs::canonicalize).unwrap_or_default();
     root.strip_prefix(&here).unwrap_or(root).to_owned()
@@ -92,7 +93,8 @@ impl Files {
         fault
     }
 
-    /// Warnings about files that were omitted for their size, for a user who misses one.
+    /// Warnings about files that were omitted for their size, for a user whose playbook needs one
+    /// of them.
     pub fn left_out(&self) -> impl Iterator<Item = Fault> {
         let message = format!("is omitted: larger than {} MiB, the maximum of a plan", FILE_MAX >> 20);
         self.left_out.iter().map(move |path| Fault::warn(&path.display().to_string(), 0, 0, message.clone()))
@@ -137,7 +139,7 @@ impl Load<'_> {
         }
     }
 
-    /// Records that the file at this path is too large. A file that several symlinks lead to is
+    /// Records that the file at `path` is too large. If several symlinks lead to the file, it is
     /// recorded once.
     fn leave_out(&mut self, path: &Path) {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -1,5 +1,5 @@
-//! One host: a session, its events as they arrive, and its end. Any error of the session concerns
-//! only this host.
+//! The run on one host: a session, its events as they arrive, and its end. An error of the session
+//! affects only this host.
 
 use super::connection::{HostConnection, usual_state_dir};
 use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// A run has no time limit of its own; the executor needs some number.
+/// The time limit of a run. A run has no limit of its own, but the executor needs a value.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Maximum number of events that were read but not reported yet. More stay in the session and slow
-/// the run down.
+/// Maximum number of events that were read but not reported yet. Further events stay in the session
+/// and slow the run down.
 const EVENTS: usize = 64;
 
 /// The values shared by all hosts of a run.
 #[derive(Clone)]
 pub(super) struct PlayContext {
-    /// The SSH client; None if no host needs one. Err: no host can be reached over SSH.
+    /// The SSH client. None: no host needs one. Err: no host can be reached over SSH.
     pub remote: Result<Option<Arc<Remote>>, SshError>,
     pub order: Arc<PlayOrder>,
     pub diff: bool,
     pub ending: watch::Receiver<PlayStop>,
     pub tell: mpsc::Sender<PlayRunEvent>,
-    /// At most one message for each play of each host.
+    /// The progress of each host, with at most one message for each play of a host.
     pub progress: mpsc::UnboundedSender<(String, Progress)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct HostResult {
     pub message: Option<String>,
     pub failure: Option<FailureView>,
     pub owed: Vec<String>,
-    /// Caused by a task whose failure stops all hosts.
+    /// Whether the cause was a task whose failure stops all hosts.
     pub fatal: bool,
 }
 
@@ -62,7 +62,7 @@ impl HostResult {
     }
 }
 
-/// Runs the host's plan as far as `through` allows, and reports everything.
+/// Runs the host's plan as far as `through` allows, and reports all events and the end.
 pub(super) async fn play(host: Host, mut shared: PlayContext, through: watch::Receiver<Through>) {
     let begun = Instant::now();
     let (name, connection) = (host.name.clone(), host.road.name().to_owned());
@@ -72,7 +72,7 @@ pub(super) async fn play(host: Host, mut shared: PlayContext, through: watch::Re
     let _nobody_waits = shared.progress.send((host.name, Progress::Ended(Box::new(ended))));
 }
 
-/// The end of a host for which no play was started.
+/// Reports the end of a host on which no play was started.
 pub(super) async fn not_begun(host: &Host, shared: &PlayContext) -> HostResult {
     let ended = HostResult::without_run(HostState::Cancelled, "not begun");
     send_host_end(host, &ended, Instant::now(), shared).await;
@@ -93,7 +93,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
     let mut ending = shared.ending.clone();
     let opened = tokio::select! {
         opened = open(host, shared) => opened,
-        // Nothing runs on the host yet, so nothing is lost.
+        // Nothing runs on the host yet, so the host can be cancelled without loss.
         _ = ending.wait_for(|ending| *ending != PlayStop::Not) => return HostResult::without_run(HostState::Cancelled, "not begun"),
     };
     let mut session = match opened {
@@ -112,7 +112,8 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
 async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
     match (&host.road, &shared.remote) {
         (HostConnection::Local { named }, _) => {
-            // Uses the real path, because under sudo `/proc/self/exe` would be another program.
+            // The program is started by its real path, because under sudo `/proc/self/exe` would be
+            // another program.
             let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
             let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
             let state_dir = state_dir
@@ -129,8 +130,8 @@ async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
     }
 }
 
-/// Runs `order` and returns its final reply. Meanwhile it forwards which plays may begin, and
-/// requests to stop early.
+/// Runs `order` and returns its final reply. Meanwhile, it tells the host which plays may begin,
+/// and forwards requests to stop early.
 async fn run_order(
     session: &mut Session,
     order: ExecutorOrder,
@@ -166,7 +167,7 @@ async fn run_order(
     reply
 }
 
-/// The error, with what the user can do about it.
+/// The error, with the action that helps the user.
 fn unreachable(error: &SshError) -> String {
     match error {
         SshError::Auth(said) if said.contains("sudo") => {
@@ -186,8 +187,8 @@ fn unreachable(error: &SshError) -> String {
     }
 }
 
-/// The error that interrupted a run, in the executor or the connection, with what the user can do
-/// about it.
+/// The error of the executor or the connection that interrupted a run, with the action that helps
+/// the user.
 fn interruption_message(error: &SshError) -> String {
     match error {
         SshError::Ended(_) => format!("{error}; check the host's kernel log for the cause, then play again"),
@@ -203,7 +204,7 @@ struct EventReader {
     host: String,
     shared: PlayContext,
     tally: RecapCounter,
-    /// Whether something was started on the host.
+    /// Whether a task was started on the host.
     any: bool,
 }
 
@@ -312,7 +313,8 @@ impl EventReader {
 }
 
 impl PlayContext {
-    /// Reports an event. A slow reader slows this host down; a reader that has gone does not.
+    /// Reports an event. If the reader is slow, this host waits. If the reader has gone, the event
+    /// is dropped.
     pub async fn send(&self, told: PlayRunEvent) {
         let _nobody_listens = self.tell.send(told).await;
     }

@@ -1,5 +1,5 @@
-//! Selects the hosts of a run: those of the inventory that match `--limit`, and of these the hosts
-//! of each play.
+//! Selects the hosts of a run: the hosts of the inventory that match `--limit`, and from these the
+//! hosts of each play.
 
 use super::PlayRequest;
 use super::host_variables::groups;
@@ -13,12 +13,12 @@ use std::io::Read;
 /// Maximum size of a file for `--limit @FILE`, in bytes.
 const LIMIT_FILE_MAX: u64 = 1 << 20;
 
-/// The inventory by names, restricted by `--limit`.
+/// The names of the inventory, restricted by `--limit`.
 pub(super) struct HostSelection {
     pub hosts: InventoryNames,
 }
 
-/// The plays, each with its hosts; and warnings about patterns that match nothing.
+/// The plays, each with its hosts; and the warnings about patterns that match nothing.
 type Plays = (Vec<(PlayKeys, Vec<String>)>, Vec<Fault>);
 
 impl HostSelection {
@@ -49,7 +49,7 @@ impl HostSelection {
         Ok(Self { hosts })
     }
 
-    /// Each play with its hosts here; the list may be empty.
+    /// Each play with its hosts. The list of hosts may be empty.
     pub fn plays(&self, keys: Vec<PlayKeys>) -> Result<Plays, Vec<Fault>> {
         let (mut plays, mut warnings, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for play in keys {
@@ -68,8 +68,8 @@ impl HostSelection {
         if faults.is_empty() { Ok((plays, warnings)) } else { Err(faults) }
     }
 
-    /// All hosts of these plays in the order of the inventory. This machine comes last if the
-    /// inventory does not contain it.
+    /// All hosts of these plays, in the order of the inventory. If the inventory does not contain
+    /// this machine, it comes last.
     pub fn hosts_of_plays(&self, plays: &[(PlayKeys, Vec<String>)]) -> Vec<String> {
         let mut left: BTreeSet<&String> = plays.iter().flat_map(|(_, hosts)| hosts).collect();
         let mut out: Vec<String> = self.hosts.hosts.iter().filter(|host| left.remove(host)).cloned().collect();
@@ -78,7 +78,7 @@ impl HostSelection {
     }
 }
 
-/// One pattern per line.
+/// The patterns of a file, one per line.
 fn lines(file: &str) -> Result<Vec<String>, String> {
     let mut text = String::new();
     let read = File::open(file).and_then(|f| f.take(LIMIT_FILE_MAX + 1).read_to_string(&mut text));

@@ -1,4 +1,4 @@
-//! The variables of each host for a playbook, with Ansible's names.
+//! The variables of each host for a playbook, with the names that Ansible uses.
 
 use super::PlayRequest;
 use super::files::Files;
@@ -7,7 +7,7 @@ use remoor_playbook::{HostContext, SharedVar};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The version of Ansible whose documentation remoor follows; playbooks test it.
+/// The version of Ansible whose documentation remoor follows. Playbooks compare it in conditions.
 const ANSIBLE: (u32, u32, u32) = (2, 19, 0);
 
 /// The values that are the same for all hosts.
@@ -18,8 +18,8 @@ pub(super) struct HostVariables<'a> {
 }
 
 impl<'a> HostVariables<'a> {
-    /// `hostvars` is created only if something reads it, because it contains all variables of all
-    /// hosts.
+    /// Collects the common variables. `hostvars` is created only if something reads it, because it
+    /// contains all variables of all hosts.
     pub fn new(sources: &'a Sources, files: &Files, request: &PlayRequest) -> Self {
         let inventory = &sources.inventory;
         let mut common = Map::new();
@@ -55,13 +55,13 @@ impl<'a> HostVariables<'a> {
         Self { inventory, common, shared }
     }
 
-    /// The large values that are the same for all hosts; they are created once.
+    /// The large variables, which are the same for all hosts and are created once.
     pub fn shared_values(&self) -> &BTreeMap<String, SharedVar> {
         &self.shared
     }
 
-    /// One host with its own variables and the small shared ones. It may be this machine without an
-    /// inventory entry.
+    /// One host with its own variables and the small common variables. The host may be this machine
+    /// without an entry in the inventory.
     pub fn context(&self, name: &str) -> HostContext {
         let mut vars = host_vars(self.inventory, name);
         vars.extend(self.common.clone());

@@ -1,5 +1,5 @@
-//! Lints playbooks in a directory that is not a fleet: each is compiled for its hosts, like `remoor
-//! play` does before it touches a host. Contacts no host.
+//! Lints playbooks in a directory that is not a fleet. As in `remoor play`, each playbook is
+//! compiled for its hosts. No host is contacted.
 
 use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names of an inventory if `ansible.cfg` does not set one; the first existing one is used.
+/// Names of an inventory if `ansible.cfg` does not set one. The first name that exists is used.
 const INVENTORIES: [&str; 8] =
     ["inventory", "inventory.yml", "inventory.yaml", "inventory.ini", "hosts", "hosts.yml", "hosts.yaml", "hosts.ini"];
-/// Directories that contain parts of playbooks, but none that can be run.
+/// Directories with files that playbooks include. They contain no playbook that can be run.
 const PARTS: [&str; 12] = [
     "roles",
     "tasks",
@@ -30,15 +30,15 @@ const PARTS: [&str; 12] = [
 ];
 /// Maximum depth of directories.
 const DEPTH_MAX: usize = 3;
-/// A larger file, in bytes, is not a playbook.
+/// Maximum size of a playbook, in bytes. A larger file is not a playbook.
 const PLAYBOOK_MAX: u64 = 1 << 20;
-/// The host in all groups if there is no inventory.
+/// The host that is in all groups if there is no inventory.
 const ANY_HOST: &str = "any-host";
 
-/// All faults and warnings of the playbooks below `dir`, each once. Its inventory is the one in
-/// `ansible.cfg` or in one of the usual places; an executable one is run. Without an inventory,
-/// each playbook is compiled for one host that is in every group it names. Undefined variables are
-/// then only warnings, because an inventory may define them.
+/// All faults and warnings of the playbooks below `dir`, each once. The inventory is the one that
+/// `ansible.cfg` names, or one with a usual name; an executable inventory is run. Without an
+/// inventory, each playbook is compiled for one host that is in every group that the playbook
+/// names. Then undefined variables are only warnings, because an inventory may define them.
 pub fn lint(dir: &Path) -> Vec<Fault> {
     let mut playbooks = Vec::new();
     find(dir, 0, &mut playbooks);
@@ -88,15 +88,15 @@ fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault
     faults
 }
 
-/// `dir`, unless the playbook's project directory is above it, or a symlink leads elsewhere: then
-/// None.
+/// Returns `dir` as the root of the playbook's files. None: the playbook's project directory is
+/// above `dir`, or a symlink leads out of `dir`.
 fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
     let (dir, playbook) = (fs::canonicalize(dir).ok()?, fs::canonicalize(playbook).ok()?);
     files::root_of(playbook.parent()?).starts_with(&dir).then_some(dir)
 }
 
-/// A temporary directory with an inventory. Its one host is in all groups that the playbook uses,
-/// and in none that it excludes.
+/// A temporary directory with an inventory. The one host of the inventory is in all groups that the
+/// playbook uses, and in no group that the playbook excludes.
 fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, Vec<Fault>> {
     let files = files::read(playbook, root)?;
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
@@ -108,7 +108,7 @@ fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, V
             Some(name) => (true, name),
             None => (false, pattern.trim().trim_start_matches('&')),
         };
-        // A name that matches the wildcard.
+        // A pattern with wildcards is replaced by a name that it matches.
         let name = name.split('[').next().unwrap_or_default().replace(['*', '?'], "x");
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
         if !plain || LOCAL.contains(&name.as_str()) || ["all", "ungrouped", "x"].contains(&name.as_str()) {
@@ -127,8 +127,8 @@ fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, V
     Ok(dir)
 }
 
-/// Collects the files below `dir` that are lists of plays, in order. An unreadable YAML file is
-/// included if it begins like one.
+/// Collects the files below `dir` that are lists of plays, in their order. A file with a YAML error
+/// is included if it begins like a list of plays.
 fn find(dir: &Path, depth: usize, out: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -149,7 +149,8 @@ fn find(dir: &Path, depth: usize, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a text is a list whose entries have a key that only plays have, or import playbooks.
+/// Whether a text is a list of plays: its entries have a key that only plays have, or import
+/// playbooks.
 fn plays(text: &str) -> bool {
     let lines = || text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty());
     let first = lines().find(|line| !line.starts_with("---"));
@@ -162,7 +163,7 @@ fn plays(text: &str) -> bool {
     first.is_some_and(|line| line.trim_start().starts_with("- ")) && lines().any(has_key)
 }
 
-/// The inventory that `ansible.cfg` in `dir` names, or the one in a usual place; empty if there is
+/// The inventory that `ansible.cfg` in `dir` names, or the one with a usual name. Empty: there is
 /// none.
 fn inventory(dir: &Path) -> Vec<String> {
     let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
@@ -211,12 +212,12 @@ mod tests {
         assert!(said.contains("DIR/roles/base/tasks/main.yml:1:") && said.contains("nope"), "{said}");
         assert!(said.contains("unknown play keyword `tusks`") && !said.contains("nonsense"), "{said}");
         let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
-        // Files next to the playbook's own directory are also available.
+        // A playbook may also use files outside of its own directory.
         let beside = "- hosts: all\n  tasks: [{template: {src: ../shared/t.j2, dest: /x}}]\n";
         let said = lint_text(&[("site.yml", &good), ("plays/own.yml", beside), ("shared/t.j2", "x\n")]);
         assert!(said.starts_with("DIR/site.yml:3:") && said.contains("warning: ") && said.contains("`port`"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
-        // A YAML error is reported, and so is a directory without playbooks.
+        // Lint reports a YAML error, and a directory without playbooks.
         assert!(lint_text(&[("site.yml", "- hosts: all\n  tasks: [\n")]).contains("site.yml:"));
         assert!(lint_text(&[("a.yml", "x: 1\n")]).contains("no playbook"));
     }

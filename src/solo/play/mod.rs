@@ -1,11 +1,12 @@
-//! `remoor play`: a playbook on the hosts of an Ansible inventory, without a cluster.
+//! `remoor play`: runs a playbook on the hosts of an Ansible inventory, without a cluster.
 //!
 //! ```text
 //! PlayRequest -> prepare: files, inventory, a plan for each host
 //!             -> PreparedPlay -> run: a session for each host -> PlayRunEvent, PlaySummary
 //! ```
-//! Every host's plan is compiled before any host is touched. On a remote host the plan runs in an
-//! executor, like in an attempt of the managers; on this machine it runs in a separate process.
+//! The plans of all hosts are compiled before any host is changed. On a remote host the plan runs
+//! in an executor, as in an attempt of the managers. On this machine the plan runs in a separate
+//! process.
 
 mod connection;
 mod events;
@@ -33,12 +34,12 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default)]
 pub struct PlayRequest {
     pub playbook: PathBuf,
-    /// Directory that contains all files of the playbook; None: determined from the playbook's
-    /// location.
+    /// Directory that contains all files of the playbook. None: the project directory of the
+    /// playbook.
     pub root: Option<PathBuf>,
-    /// Paths, or comma-separated lists of hosts; empty: only this machine, as `localhost`.
+    /// Paths, or comma-separated lists of hosts. Empty: only this machine, as `localhost`.
     pub inventory: Vec<String>,
-    /// Host patterns.
+    /// The patterns of `--limit`, which select hosts.
     pub limit: Vec<String>,
     pub tags: Vec<String>,
     pub skip_tags: Vec<String>,
@@ -46,23 +47,23 @@ pub struct PlayRequest {
     pub extra: Map<String, Value>,
     pub check: bool,
     pub diff: bool,
-    /// Maximum number of hosts at the same time; at least 1.
+    /// Maximum number of hosts that run at the same time; at least 1.
     pub forks: usize,
-    /// Tasks run as root unless they say otherwise.
+    /// Whether tasks run as root if they do not say otherwise.
     pub elevated: bool,
-    /// Used where a host's variables set nothing.
+    /// The login for hosts whose variables do not set one.
     pub login: Login,
-    /// Run also on nodes of a fleet.
+    /// Whether the playbook also runs on nodes of a fleet.
     pub force: bool,
 }
 
-/// How to connect to a host.
+/// The settings of the connection to a host.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
     pub connection: Connection,
     pub user: Option<String>,
     pub private_key: Option<PathBuf>,
-    /// An ssh_config file instead of the user's own.
+    /// The ssh_config file that is used instead of the user's own.
     pub ssh_config: Option<PathBuf>,
     pub timeout: Duration,
 }

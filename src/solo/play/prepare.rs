@@ -1,5 +1,5 @@
-//! All preparations before any host is touched: the playbook's files, the inventory, and a plan and
-//! connection for each host. All faults of all hosts are reported at once.
+//! All preparations before any host is changed: the playbook's files, the inventory, and a plan and
+//! a connection for each host. All faults of all hosts are reported at once.
 
 use super::PlayRequest;
 use super::connection::{ConnectionFinder, HostConnection};
@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// The name of this machine if no inventory contains it.
 const LOCALHOST: &str = "localhost";
-/// Message for a playbook that has nothing to do.
+/// The message for a playbook that has no hosts.
 pub(super) const NOBODY: &str = "none of its plays matches a host of the inventory";
-/// Maximum size of a plan in bytes; a frame is a little larger.
+/// Maximum size of a plan in bytes. The limit of a frame is a little larger.
 const PLAN_MAX: usize = 30 << 20;
 
 /// A run that is ready to start.
@@ -26,7 +26,7 @@ pub struct PreparedPlay {
     pub(super) request: PlayRequest,
     /// Absolute path of the playbook.
     pub(super) playbook: PathBuf,
-    /// The hosts that have a part in the playbook, in the order of the inventory.
+    /// The hosts of all plays, in the order of the inventory.
     pub(super) hosts: Vec<Host>,
     /// The plays in order, each with its hosts.
     pub(super) plays: Vec<(PlayKeys, Vec<String>)>,
@@ -39,12 +39,12 @@ pub(super) struct Host {
     pub name: String,
     pub road: HostConnection,
     pub plan: Plan,
-    /// The plan needs root, and it is unknown here whether the login is root.
+    /// Whether sudo is needed: the plan needs root, and the login is not known to be root.
     pub sudo: bool,
 }
 
-/// Reads and compiles everything; runs executable inventories. On an error returns all faults and
-/// warnings, and no host was touched.
+/// Reads and compiles everything, and runs executable inventories. An error contains all faults and
+/// warnings; no host was changed.
 pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
     let files = files::read(&request.playbook, request.root.as_deref())?;
     let sources = sources(&request, &files)?;
@@ -120,7 +120,7 @@ pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
     Ok(PreparedPlay { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
 }
 
-/// Loads the inventory; without one it contains only this machine.
+/// Loads the inventory. Without `--inventory`, it contains only this machine.
 fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> {
     let beside = files.root.join(&files.playbook);
     let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
@@ -134,13 +134,13 @@ fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> 
     Ok(sources)
 }
 
-/// Whether the host's variables make its tasks run as root.
+/// Whether the variables of the host make its tasks run as root.
 fn tasks_are_root(inventory: &AnsibleInventory, name: &str) -> bool {
     let host = inventory.hosts.get(name);
     host.and_then(|host| host.vars.get("ansible_become")).and_then(playbook::boolean) == Some(true)
 }
 
-/// The connection to a host. Fails if its plan can't be run over it.
+/// The connection to a host. Fails if the host's plan can't be run over the connection.
 fn connection_for(
     plan: &Plan,
     name: &str,
@@ -164,7 +164,7 @@ fn connection_for(
     }
 }
 
-/// A warning for each tag in `asked`, given with `option`, that no task has.
+/// A warning for each tag in `asked` that no task has. `option` is the option with the tags.
 fn no_such_tag<'r>(
     option: &str,
     asked: &'r [String],
@@ -180,7 +180,7 @@ fn no_such_tag<'r>(
     unknown.map(move |tag| Fault::warn(&option, 0, 0, format!("no task has the tag `{tag}`")).hint(hint.clone()))
 }
 
-/// The fault that no play matches any host.
+/// The fault for a playbook of which no play matches any host.
 fn no_host_fault(request: &PlayRequest, sources: &Sources) -> Fault {
     let shown = request.playbook.display().to_string();
     let fault = Fault::error(&shown, 0, 0, NOBODY);
@@ -193,7 +193,7 @@ fn no_host_fault(request: &PlayRequest, sources: &Sources) -> Fault {
 }
 
 impl PreparedPlay {
-    /// The names of the hosts that have a part in the run.
+    /// The names of the hosts of all plays.
     pub fn hosts(&self) -> Vec<String> {
         self.hosts.iter().map(|host| host.name.clone()).collect()
     }

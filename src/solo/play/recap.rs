@@ -1,5 +1,5 @@
-//! The recap of one host, counted like Ansible: by task, not by item. A changed task also counts as
-//! `ok`, and so does an ignored failure.
+//! The recap of one host. As in Ansible, tasks are counted and not items. A changed task counts as
+//! `ok` too, and so does an ignored failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,30 +13,32 @@ pub struct Recap {
     pub skipped: u32,
     pub rescued: u32,
     pub ignored: u32,
-    /// Tasks whose effect is unknown, or could not be predicted.
+    /// Tasks whose effect is unknown or could not be predicted.
     pub unknown: u32,
 }
 
-/// The result of one item of a task, ordered by precedence.
+/// The result of one item of a task. The highest of all items is the result of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Weight {
     Skipped,
     Ok,
     Changed,
-    /// In a check: not run, so only the end of the run tells whether it would change anything.
+    /// The task was not run in check mode. Only the end of the run says whether it would change
+    /// anything.
     NotRun,
     Unknown,
     Ignored,
     Failed,
 }
 
-/// One result: of a task, or of one of its items.
+/// One result of a task or of one of its items.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted<'a> {
-    /// Number in the plan, turn in the run, and whether it is a handler.
+    /// The number of the task in the plan, its turn in the run, and whether it is a handler.
     pub task: (u32, u32, bool),
     pub item: bool,
-    /// For an include each item is counted, otherwise the task.
+    /// Whether the task is an include. Each item of an include is counted; for other tasks the task
+    /// is counted.
     pub include: bool,
     /// Whether a task whose failure was ignored has changed something nevertheless.
     pub changed: bool,
@@ -56,10 +58,10 @@ struct Open {
 #[derive(Debug, Default)]
 pub struct RecapCounter {
     recap: Recap,
-    /// Failures that may still be rescued.
+    /// Number of failed tasks. A rescue may follow each of them.
     failures: u32,
-    /// Tasks whose result is known only at the end of the run. The two fields below count their
-    /// items whose result is known earlier.
+    /// Number of tasks whose result is known only at the end of the run. The next two fields count
+    /// the items whose result is known earlier.
     not_run: u32,
     changed_items: u32,
     unknown_items: u32,
@@ -112,8 +114,8 @@ impl RecapCounter {
         }
     }
 
-    /// The recap so far. `failed`: the run ended by a failure, so the last one was not rescued.
-    /// `changed` and `unknown` are the numbers of items reported at the run's end.
+    /// The recap so far. With `failed`, a failure ended the run, so the last failure was not
+    /// rescued. `changed` and `unknown` are the numbers of items that the end of the run reports.
     pub fn recap(&mut self, failed: bool, changed: u32, unknown: u32) -> Recap {
         self.close();
         let mut recap = self.recap;
@@ -175,7 +177,7 @@ mod tests {
                 Recap { ok: 1, changed: 1, ..none },
             ),
             (false, &[(1, true, "skipped"), (1, true, "skipped")], Recap { skipped: 1, ..none }),
-            // The same task of a file that is included twice.
+            // A file is included twice, so the same task runs twice.
             (false, &[(1, false, "ok"), (1, false, "ok")], Recap { ok: 2, ..none }),
             (false, &[(1, false, "ignored")], Recap { ok: 1, ignored: 1, ..none }),
             (false, &[(1, false, "failed"), (2, false, "ok")], Recap { ok: 1, rescued: 1, ..none }),

@@ -1,8 +1,9 @@
-//! The loop over plays, batches and hosts. The play's `Schedule` decides what to do after a host's
-//! end; this loop does it.
+//! The loop over plays, batches and hosts. The play's `Schedule` decides what happens after a host
+//! has ended, and the loop performs it.
 //!
-//! A host has one session for all of its plays. Between two plays it waits for the hosts that begin
-//! the next one with it. A problem of one host does not affect the others, unless the play says so.
+//! A host has one session for all of its plays. Between two plays, it waits for the hosts that
+//! begin the next play together with it. A problem of one host does not affect the others unless
+//! the play says so.
 
 use super::events::{HostState, PlayRunEvent, PlaySummary};
 use super::host::{self, HostResult, PlayContext};
@@ -20,20 +21,20 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// How a run stops early.
+/// The ways in which a run stops early, from the least to the most urgent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlayStop {
     #[default]
     Not,
-    /// No more hosts are started; running tasks are finished.
+    /// No more hosts are started. Running tasks are finished.
     AfterTask,
-    /// No more hosts are started, and running tasks are stopped.
+    /// No more hosts are started. Running tasks are stopped.
     Now,
     /// Tasks that do not stop are abandoned.
     GiveUp,
 }
 
-/// Control of a run from outside: how it stops early. All clones share one state.
+/// Lets a caller stop a run early. All clones share one state.
 #[derive(Debug, Clone)]
 pub struct Control {
     ending: Arc<watch::Sender<PlayStop>>,
@@ -53,7 +54,7 @@ impl Control {
         self.ending.send_modify(|ending| {
             *ending = match *ending {
                 PlayStop::Not => PlayStop::AfterTask,
-                // The stop came from a play and not from the user.
+                // A play caused this stop, so the first request of the user is not more urgent.
                 PlayStop::AfterTask if first => PlayStop::AfterTask,
                 PlayStop::AfterTask => PlayStop::Now,
                 PlayStop::Now | PlayStop::GiveUp => PlayStop::GiveUp,
@@ -62,12 +63,12 @@ impl Control {
         *self.ending.borrow()
     }
 
-    /// The user asked for the stop.
+    /// Whether the user requested the stop.
     fn was_urged(&self) -> bool {
         *self.urged.borrow()
     }
 
-    /// A play has ended for all its hosts.
+    /// Stops the run because a play has ended for all its hosts.
     fn stop(&self) {
         self.ending.send_modify(|ending| *ending = PlayStop::AfterTask.max(*ending));
     }
@@ -77,12 +78,12 @@ impl Control {
     }
 }
 
-/// How far a host may go.
+/// The limit up to which a host may run its plan.
 #[derive(Debug, Clone)]
 pub(super) struct Through {
-    /// The last play that it may begin.
+    /// The last play that the host may begin.
     pub play: u32,
-    /// Hosts that failed or were unreachable before it.
+    /// Hosts that failed or were unreachable before this play.
     pub lost: Vec<String>,
 }
 
@@ -94,8 +95,8 @@ pub(super) enum Progress {
     Ended(Box<HostResult>),
 }
 
-/// Runs all hosts to their ends. Sends all events to `tell` as they occur, the summary last; it is
-/// also returned. A slow reader slows the hosts down.
+/// Runs all hosts to their ends. Sends all events to `tell` as they occur. The summary is the last
+/// event and is also returned. If the reader is slow, the hosts wait.
 pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<PlayRunEvent>) -> PlaySummary {
     let begun = Instant::now();
     let request = &prepared.request;
@@ -126,7 +127,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
             forks,
         })
         .await;
-    // A single host does not wait between two plays.
+    // A single host has no other host to wait for between two plays.
     let alone = prepared.hosts.len() == 1;
     let waiting = prepared.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
     let mut hosts = Loop {
@@ -152,7 +153,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
 
 struct RunningHost {
     through: watch::Sender<Through>,
-    /// The last play of its plan.
+    /// The last play in the plan of the host.
     last: u32,
 }
 
@@ -167,7 +168,7 @@ struct Loop {
     running: BTreeMap<String, RunningHost>,
     tasks: JoinSet<()>,
     names: BTreeMap<tokio::task::Id, String>,
-    /// The current play ignores unreachable hosts (`ignore_unreachable`).
+    /// Whether the current play ignores unreachable hosts (`ignore_unreachable`).
     forgiving: bool,
     news: mpsc::UnboundedReceiver<(String, Progress)>,
     summary: PlaySummary,
@@ -177,7 +178,7 @@ impl Loop {
     async fn plays(&mut self, plays: &[(PlayKeys, Vec<String>)]) {
         let mut lost = BTreeSet::new();
         for (keys, hosts) in plays {
-            // A host that has ended in any way takes no part in later plays.
+            // A host that has ended, in any way, does not run the later plays.
             lost.extend(self.summary.states.keys().cloned());
             self.forgiving = keys.ignore_unreachable;
             let mut schedule = Schedule::new(keys, hosts.clone(), &lost);
@@ -223,7 +224,7 @@ impl Loop {
         }
     }
 
-    /// Lets a host begin a play; the first time it starts its session.
+    /// Lets a host begin a play. The first play of a host starts its session.
     fn begin(&mut self, name: &str, play: u32) {
         let ended = self.summary.states.iter();
         let lost = ended.filter(|(_, state)| !matches!(state, HostState::Done | HostState::Cancelled));
@@ -240,7 +241,7 @@ impl Loop {
         }
     }
 
-    /// The next host that has completed `play`, and its result; None: no host runs.
+    /// The next host that has completed `play`, and its result. None: no host runs.
     async fn next(&mut self, play: u32) -> Option<(String, HostEnd)> {
         loop {
             if self.running.is_empty() && self.news.is_empty() {
@@ -262,8 +263,8 @@ impl Loop {
                     }
                 },
                 Some(joined) = self.tasks.join_next_with_id() => {
-                    // An internal error on this side; the run on that host stops after its current
-                    // task.
+                    // This is an internal error of this process. The run on the host stops after
+                    // its current task.
                     if let Err(e) = joined
                         && let Some(name) = self.names.get(&e.id()).cloned()
                     {
@@ -285,9 +286,10 @@ impl Loop {
         self.summary.states.insert(name.to_owned(), state);
     }
 
-    /// Waits for the hosts that still run, and reports those that were never started.
+    /// Waits for the hosts that still run, and reports the hosts that were never started.
     async fn end(mut self) -> PlaySummary {
-        // Their runs end on their own, but one that waits for a play would wait forever.
+        // Running hosts end on their own. A host that waits for its next play would wait forever,
+        // so it is stopped.
         if self.running.values().any(|running| running.last > running.through.borrow().play) {
             self.control.stop();
         }
@@ -300,14 +302,14 @@ impl Loop {
     }
 }
 
-/// The SSH client; None if no host needs one. The directory contains control sockets and is removed
-/// after the run.
+/// The SSH client, or None if no host needs one. The directory contains control sockets and is
+/// removed after the run.
 fn remote(prepared: &PreparedPlay) -> Result<(Option<Arc<Remote>>, Option<ControlSocketDir>), SshError> {
     if prepared.is_local() {
         return Ok((None, None));
     }
     let local = |e: std::io::Error| SshError::Local(e.to_string());
-    // A short path, because the length of a socket path is limited.
+    // The directory has a short path, because the length of a socket path is limited.
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
     let place = runtime.unwrap_or_else(|| PathBuf::from("/tmp"));
@@ -322,7 +324,8 @@ fn remote(prepared: &PreparedPlay) -> Result<(Option<Arc<Remote>>, Option<Contro
     Ok((Some(Arc::new(Remote::new(config)?)), Some(dir)))
 }
 
-/// A unique id of this run, for audit lines and for the lock of a node, which its sessions share.
+/// A unique id of this run, for audit lines and for the lock of a node. All sessions of the run
+/// share the lock.
 fn run_id() -> String {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {

@@ -1,6 +1,5 @@
 //! The directory of a run's control sockets. A killed run can't remove it. So each run holds a file
-//! lock in its directory, and the next run of the same user removes every directory whose lock is
-//! free.
+//! lock in its directory. The next run of the same user removes every directory with a free lock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,21 +8,22 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const PREFIX: &str = "remoor-";
-/// The lock file. It receives this name only once it is locked. A directory without it is just
-/// being created, or does not belong to a run.
+/// The name of the lock file. The file receives this name only after it is locked. A directory
+/// without the file is just being created, or does not belong to a run.
 const LOCK: &str = "in-use";
 
-/// One run's own directory, mode 0700; removed when this value is dropped.
+/// The directory of one run, with mode 0700. It is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct ControlSocketDir {
     dir: TempDir,
-    /// Closed on exec, so that an `ssh` process that outlives the run does not keep the lock.
+    /// The lock file. It is closed on exec, so that an `ssh` process that outlives the run does not
+    /// keep the lock.
     _lock: File,
 }
 
 impl ControlSocketDir {
-    /// Creates a directory in `place`, and removes those of killed runs. A directory that can't be
-    /// removed stays and does no harm.
+    /// Creates a directory in `place`, and removes the directories of killed runs. A directory that
+    /// can't be removed stays and does no harm.
     pub fn new_in(place: &Path) -> io::Result<Self> {
         for left in left_behind(place) {
             let _next_time = fs::remove_dir_all(left);
@@ -43,8 +43,8 @@ impl ControlSocketDir {
     }
 }
 
-/// Directories of this user's runs in `place` that ended without removing them. Symlinks are not
-/// followed, and directories that another user could write to are ignored.
+/// The directories in `place` of this user's runs that ended without removing them. Symlinks are
+/// not followed. A directory that another user could write to is ignored.
 fn left_behind(place: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
     let named = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()));
@@ -56,7 +56,7 @@ fn is_own(dir: &Path) -> bool {
     fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == own && meta.mode() & 0o7777 == 0o700)
 }
 
-/// Whether its lock file exists and is not locked.
+/// Whether the lock file of the directory exists and is not locked.
 fn is_over(dir: &Path) -> bool {
     let flags = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits();
     let lock = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(dir.join(LOCK));

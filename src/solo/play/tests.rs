@@ -1,4 +1,4 @@
-//! Messages about a request before any host is touched.
+//! Messages about a request before any host is changed.
 
 use super::*;
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ fn what_all_hosts_have_alike_is_made_once() {
     let prepared = prepare(request).unwrap_or_else(|faults| panic!("{faults:?}"));
     let shared: Vec<_> = prepared.hosts.iter().map(|host| &host.plan.shared).collect();
     assert!(std::ptr::eq(shared[0]["hostvars"].json(), shared[1]["hostvars"].json()));
-    // Only the variables of the first host contain the name.
+    // Only the variables of the first host read `groups`, so only its plan contains `groups`.
     let names = |at: usize| shared[at].keys().cloned().collect::<Vec<_>>();
     assert_eq!((names(0), names(1)), (vec!["groups".to_owned(), "hostvars".to_owned()], vec!["hostvars".to_owned()]));
     assert!(prepared.hosts.iter().all(|host| !host.plan.vars.contains_key("hostvars")));

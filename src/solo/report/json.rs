@@ -1,4 +1,4 @@
-//! goss's JSON: its structure and its keys, no others.
+//! The JSON of goss: its structure and its keys, and no other keys.
 
 use super::{Counts, describe, describe_compact, is_bad, is_skipped, property, seconds, trouble};
 use crate::solo::run::SuiteRun;

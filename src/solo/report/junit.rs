@@ -1,4 +1,4 @@
-//! JUnit XML. It is well formed for any names and values.
+//! JUnit XML. The result is well formed for all names and values.
 
 use super::json::moment;
 use super::{Counts, describe, describe_compact, is_bad, is_skipped, property};
@@ -41,8 +41,8 @@ pub(super) fn junit(run: &SuiteRun) -> String {
     text + "</testsuite>\n"
 }
 
-/// Escapes text and attributes. Characters that XML does not allow become U+FFFD; line ends become
-/// numeric references.
+/// Escapes text for content and attributes. Characters that XML does not allow become U+FFFD. Line
+/// ends become numeric references.
 fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

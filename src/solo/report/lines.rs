@@ -1,4 +1,4 @@
-//! `tap`, a line for each assertion, and `nagios`, one line in total.
+//! The formats `tap`, with a line for each assertion, and `nagios`, with one line in total.
 
 use super::{Counts, describe_compact, is_bad, is_skipped, seconds};
 use crate::solo::run::SuiteRun;

@@ -41,7 +41,8 @@ fn family(text: &mut String, name: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
 }
 
-/// Label values are constants of this program, never names of the machine.
+/// Writes one sample. Label values are constants of this program, never names of the machine, so
+/// they are not escaped.
 fn row(text: &mut String, name: &str, labels: &[(&str, &str)], value: u128) {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
     let _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));

@@ -1,7 +1,7 @@
-//! The results of a suite in the formats that other programs read. goss's names and keys are kept,
-//! so that programs that read goss can read this. Prints nothing.
+//! The results of a suite in the formats that other programs read. The names and keys are those of
+//! goss, so that programs for goss can read them. This module prints nothing.
 //!
-//! Texts of the machine are written as JSON or with escaped control characters, so none of them can
+//! Texts of the machine are written as JSON or with escaped control characters, so no such text can
 //! begin a line.
 
 mod json;
@@ -29,7 +29,7 @@ pub enum Form {
     Junit,
     Nagios,
     Prometheus,
-    /// The exit code only.
+    /// No output; only the exit code.
     Silent,
 }
 
@@ -68,7 +68,7 @@ pub fn in_form(form: Form, run: &SuiteRun) -> String {
     }
 }
 
-/// Number of assertions: all, failed (or unknown), and skipped (or waived).
+/// Number of assertions. `failed` includes unknown assertions, and `skipped` includes waived ones.
 struct Counts {
     all: usize,
     failed: usize,
@@ -80,7 +80,7 @@ impl Counts {
         Self::count_outcomes(run.outcomes.iter())
     }
 
-    /// Counts only the reported assertions, for formats that write the number of records first.
+    /// Counts only the reported assertions, for formats that begin with the number of records.
     fn for_reported(run: &SuiteRun) -> Self {
         Self::count_outcomes(run.reported_outcomes())
     }
@@ -96,17 +96,17 @@ fn is_bad(outcome: &AssertionOutcome) -> bool {
     matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
 }
 
-/// goss has no waivers, so a waived assertion counts as skipped.
+/// Whether the assertion counts as skipped. A waived assertion does, because goss has no waivers.
 fn is_skipped(outcome: &AssertionOutcome) -> bool {
     matches!(outcome.result.state, CheckState::Skip | CheckState::Waived)
 }
 
-/// goss's name of the property.
+/// The name that goss has for the property.
 fn property(outcome: &AssertionOutcome) -> &str {
     goss_property(&outcome.kind, &outcome.result.property)
 }
 
-/// `File: /etc/x: mode`.
+/// The assertion's type, id and property: `File: /etc/x: mode`.
 fn subject(outcome: &AssertionOutcome) -> String {
     format!("{}: {}: {}", goss_type(&outcome.kind), one_line(&outcome.id), property(outcome))
 }
@@ -152,7 +152,7 @@ fn describe(outcome: &AssertionOutcome) -> String {
     text
 }
 
-/// The same on one line.
+/// The text of one assertion on one line.
 fn describe_compact(outcome: &AssertionOutcome) -> String {
     describe(outcome).lines().map(str::trim_start).collect::<Vec<_>>().join(" ")
 }
@@ -175,7 +175,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-/// `0.002s`.
+/// A duration in seconds: `0.002s`.
 fn seconds(time: std::time::Duration) -> String {
     format!("{:.3}s", time.as_secs_f64())
 }

@@ -1,5 +1,5 @@
-//! Formats for people who know goss: `documentation` with a line for each assertion, `rspecish`
-//! with a letter.
+//! Formats for people who know goss. `documentation` has a line for each assertion, `rspecish` has
+//! a letter.
 
 use super::{Counts, describe, is_bad, is_skipped, one_line, seconds, shorten_json};
 use crate::solo::run::SuiteRun;
@@ -28,7 +28,7 @@ pub(super) fn rspecish(run: &SuiteRun) -> String {
     format!("{letters}\n\n{}", failures_and_totals(run))
 }
 
-/// Title and metadata, if a check has them.
+/// The title and the metadata of a check, as far as they exist.
 fn heading(outcome: &AssertionOutcome) -> String {
     let mut text = String::new();
     if let Some(title) = &outcome.title {
