@@ -1,6 +1,6 @@
-//! Removes the hosts when the demo ends in any way, including Ctrl-C and kill -9. The guard is a
-//! second process of the same program in its own process group. It waits for the end of a pipe that
-//! only the demo holds.
+//! Removes the hosts when the demo ends in any way, also by Ctrl-C or kill -9. The guard is a
+//! second process of the same program, in its own process group. It waits until the demo's end of a
+//! pipe is closed.
 
 use super::lab::Lab;
 use anyhow::{Context, Result};
@@ -20,13 +20,13 @@ impl Guard {
         command.spawn().map(Guard).context("starting the demo's guard")
     }
 
-    /// Leaves the hosts running.
+    /// Ends the guard without removing the hosts.
     pub fn keep(mut self) -> Result<()> {
         self.0.stdin.take().context("the guard's pipe")?.write_all(b"keep").context("writing to the demo's guard")?;
         self.0.wait().map(drop).context("the demo's guard")
     }
 
-    /// Waits until nothing is left.
+    /// Lets the guard remove the hosts, and waits until it has done so.
     pub fn end(mut self) -> Result<()> {
         drop(self.0.stdin.take());
         self.0.wait().map(drop).context("the demo's guard")

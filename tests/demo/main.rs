@@ -1,6 +1,6 @@
-//! The demo: three managers and two workers. With root they are real hosts of the tests' lab,
-//! without root they are ordinary processes of the user. `demo` plays the story and removes
-//! everything; with `--keep` or `KEEP=1` it leaves the hosts running, and `demo down` removes them.
+//! The demo: three managers and two workers. With root they are real hosts of the tests' lab.
+//! Without root they are ordinary processes of the user. `demo` plays the story and removes
+//! everything. With `--keep` or `KEEP=1` it leaves the hosts running, and `demo down` removes them.
 
 mod guard;
 #[path = "../lab/mod.rs"]
@@ -20,7 +20,8 @@ use std::process::{Command, Stdio};
 use story::Story;
 use world::{World, ask, commission, row, status, verdict, wait};
 
-/// The lab name of the hosts. Tests use their own, in order not to disturb a kept demo.
+/// The lab name of the hosts. Tests use other names, so that they do not change hosts of a kept
+/// demo.
 fn name() -> String {
     std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "demo".to_owned())
 }
@@ -58,7 +59,7 @@ fn may_sudo() -> bool {
     !unwanted && asks_nothing()
 }
 
-/// Runs the same command as root; returns only if that fails.
+/// Runs the same command as root. It returns only after a failure.
 fn as_root(words: &[&str]) -> anyhow::Error {
     let program = std::env::current_exe().unwrap_or_default();
     anyhow::Error::from(Command::new("sudo").arg("-n").arg(program).args(words).exec()).context("starting sudo")
@@ -177,11 +178,12 @@ fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
     Ok(())
 }
 
-/// Prints the command as an operator types it, and its output. Exit code 1 is an answer too.
+/// Prints a command as an operator types it, and the output of the command. Exit code 1 is an
+/// answer and not an error.
 fn show(story: &Story, world: &dyn World, host: &str, argv: &[&str]) -> Result<()> {
     story.print(&format!("{host}$ remoor {}", argv.join(" ")));
     let output = ask(world, host, argv)?;
-    // Prose is wrapped as a terminal does; a diff is not.
+    // Prose is wrapped as on a terminal. A diff is not wrapped.
     let text = output.text();
     story.print(&if matches!(argv[0], "history" | "why") { fold(&text, WIDTH) } else { text });
     story.print(String::from_utf8_lossy(&output.stderr).trim_end());

@@ -1,4 +1,4 @@
-//! Real hosts: systemd-nspawn, provided by the tests' lab. Needs root.
+//! Real hosts: systemd-nspawn containers of the tests' lab. They need root.
 
 use super::guard::Guard;
 use super::world::World;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
-/// Running hosts. remoor is on them once `cluster` is set.
+/// Running hosts. If `cluster` is set, remoor runs on them.
 pub struct Real {
     lab: Option<Lab>,
     cluster: Option<Cluster>,
@@ -103,8 +103,8 @@ impl World for Real {
     }
 }
 
-/// The default limits, but a new leader waits only five seconds instead of a minute before it
-/// repairs anything.
+/// The fleet with the default limits, except that a new leader waits only five seconds instead of a
+/// minute before it repairs nodes.
 fn limits(path: &str, text: String) -> String {
     if path == "remoor.yml" { format!("{text}\nlimits: {{leader-grace: 5s}}\n") } else { text }
 }

@@ -1,4 +1,4 @@
-//! The output of the demo: numbered stages with the time that each took. Performs no actions.
+//! Prints the output of the demo: numbered stages, each with its duration. It performs no actions.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ impl Story {
         Story { began: Instant::now(), stage: None, number: 0 }
     }
 
-    /// Ends the previous stage and names the next.
+    /// Ends the previous stage and begins the next one.
     pub fn stage(&mut self, title: &str) {
         self.end_stage();
         self.number += 1;

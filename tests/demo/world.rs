@@ -1,5 +1,5 @@
-//! What the story needs of five hosts with remoor, whatever kind of hosts they are, and the queries
-//! that are the same for all kinds.
+//! The operations on five hosts with remoor that the story needs, for all kinds of hosts; and the
+//! queries that are the same for all kinds.
 
 use crate::lab::tool::{Output, wait_for};
 use anyhow::{Context, Result};
@@ -14,37 +14,38 @@ const ELECTION: Duration = Duration::from_secs(120);
 
 /// Five running hosts: m1, m2, m3, w1, w2.
 pub trait World {
-    /// Installs and starts remoor on all of them; returns when they see each other.
+    /// Installs and starts remoor on all hosts. Returns when all nodes are alive in gossip.
     fn form(&mut self) -> Result<()>;
-    /// Applies the fleet.
+    /// Applies the fleet directory of the demo.
     fn apply(&self) -> Result<()>;
-    /// One line for each host.
+    /// A description of each host in one line.
     fn introduce(&self) -> Result<Vec<String>>;
     /// Runs `remoor` on a host.
     fn remoor(&self, host: &str, argv: &[&str]) -> Result<Output>;
-    /// Runs a script on a host's console, cut off or not. An error unless it ends with 0.
+    /// Runs a script on a host's console, even if the host is cut off. Returns an error unless the
+    /// script ends with 0.
     fn console(&self, host: &str, script: &str) -> Result<()>;
     /// Disconnects the host's network cable.
     fn cut(&self, host: &str) -> Result<()>;
     fn heal(&self, host: &str) -> Result<()>;
     fn wait_isolated(&self, host: &str) -> Result<()>;
-    /// The shell command with which a colleague damages a host, by the number of the occasion.
+    /// The shell command by which a colleague damages a host. `occasion` numbers the damages.
     fn mischief(&self, occasion: usize) -> String;
-    /// Ends the agent like a crash, and nothing else.
+    /// Kills the agent of a host, as in a crash. No other process ends.
     fn kill_agent(&self, host: &str) -> Result<()>;
     fn nginx_pid(&self, host: &str) -> Result<u32>;
-    /// The host's own log of its runs, oldest first.
+    /// The host's own log of its playbook runs, oldest first.
     fn runs(&self, host: &str) -> Result<Vec<String>>;
     /// Copies the logs of the daemons into the build directory, for the analysis of a failure.
     fn save_logs(&self) -> Result<PathBuf>;
-    /// Leaves the hosts running. Returns how to use and remove them.
+    /// Leaves the hosts running. Returns a text about how to use and remove them.
     fn keep(self: Box<Self>) -> Result<String>;
-    /// Removes everything and waits for it.
+    /// Removes all hosts, and waits until they have ended.
     fn end(self: Box<Self>) -> Result<()>;
 }
 
-/// Runs a command and repeats it for a while if no leader is known, for example after a leadership
-/// transfer. Exit code 3 says that nothing was done.
+/// Runs a command. If no leader is known, for example after a leadership transfer, the command is
+/// repeated for at most `ELECTION`. Exit code 3 means that nothing was changed.
 pub fn ask(world: &dyn World, host: &str, argv: &[&str]) -> Result<Output> {
     let asked = std::time::Instant::now();
     loop {
@@ -56,7 +57,7 @@ pub fn ask(world: &dyn World, host: &str, argv: &[&str]) -> Result<Output> {
     }
 }
 
-/// The status according to m1.
+/// The status that m1 reports.
 pub fn status(world: &dyn World) -> Result<Value> {
     let output = world.remoor("m1", &["status", "-o", "json"])?.require_success("remoor status")?;
     serde_json::from_str(&output.text()).context("the output of status")
@@ -83,7 +84,7 @@ pub fn verdict(world: &dyn World, node: &str, no: u64) -> Result<()> {
     .with_context(|| format!("the history: {message}"))
 }
 
-/// Sets all five up, and waits until each is as desired.
+/// Commissions all five nodes, and waits until each is as desired.
 pub fn commission(world: &dyn World) -> Result<()> {
     for host in crate::lab::five::HOSTS {
         ask(world, "m1", &["commission", host, "--detach"])?.require_success("remoor commission")?;

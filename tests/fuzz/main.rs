@@ -1,5 +1,5 @@
-//! Runs the fuzz target that `REMOOR_FUZZ_TARGET` names with libFuzzer (`tests/fuzz/run.sh`). There
-//! is one program for all targets, because each program would be linked with the whole of remoor.
+//! Runs the fuzz target that `REMOOR_FUZZ_TARGET` names, with libFuzzer (`tests/fuzz/run.sh`). All
+//! targets are in one program, because each program would be linked with the whole of remoor.
 #![no_main]
 
 mod targets;

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Runs the goss on PATH for each assertion of matching/*.yaml and prints the answers for
+# Runs the goss on PATH for each assertion of matching/*.yaml, and prints the answers for
 # matching/answers.json:
-# tests/goss/record.sh VERSION > answers.json    (VERSION is the package version; Debian's goss
-# can't print it)
-# Needs jq. The answers contain nothing about the machine or the time.
+# tests/goss/record.sh VERSION > answers.json
+# VERSION is the version of the package, because Debian's goss can't print it. The script needs jq.
+# The answers contain nothing about the machine or the time.
 set -euo pipefail
 version=${1:?usage: record.sh VERSION}
 cd "$(dirname "$0")/matching"
 for file in *.yaml; do
-    # 1: an assertion fails.
+    # Exit code 1 means that an assertion failed.
     goss -g "$file" validate -f json || [ $? -eq 1 ]
 done | jq -rs --arg version "$version" '
     def told: .["matcher-result"] | {

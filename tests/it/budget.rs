@@ -1,6 +1,6 @@
-//! What others may send costs a manager a bounded amount of memory. Real daemons on the loopback of
-//! this machine are attacked by strangers and by one worker, and answer everybody else meanwhile.
-//! Needs neither the lab nor root.
+//! Data that others may send costs a manager a bounded amount of memory. Strangers and one worker
+//! attack real daemons on the loopback of this machine. The daemons answer all other clients
+//! meanwhile. These tests need neither the lab nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -23,16 +23,17 @@ use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Most memory that an attack adds, in MB. At rest the test build uses about 80 MB, of which most is
-/// the program itself.
+/// Maximum memory that an attack may add, in MB. At rest the test build uses about 80 MB, of which
+/// most is the program itself.
 const ADDED_MAX: u64 = 50;
 const CONNECTIONS: usize = 128;
-/// Pieces of one byte that one connection sends.
+/// Number of one-byte chunks that one connection sends.
 const PIECES: usize = 100_000;
 
 /// The managers m1, m2 and so on, and the credentials of the worker w1, which does not run.
 struct Cluster {
-    /// Declared before the folder, because the drop of a daemon may print a log in it.
+    /// The managers are declared before the folder, because dropping a daemon may print a log that
+    /// is in the folder.
     managers: Vec<Daemon>,
     dir: tempfile::TempDir,
     at: Ipv4Addr,
@@ -89,23 +90,24 @@ impl Cluster {
         ClientTls::joiner(Token::parse(token.trim()).expect("a token").ca_digest()).expect("TLS")
     }
 
-    /// Whether an operator elsewhere gets the status.
+    /// Whether an operator on another machine receives the status.
     fn operator_sees_status(&self) -> bool {
         let mut ask = remoor();
         ask.args(["status", "--manager", &self.api(), "--credentials"]).arg(self.folder("m1/operator.json"));
         ask.bounded_output().status.code() == Some(0)
     }
 
-    /// An order to the last manager, which forwards it to the leader; a quorum decides it.
+    /// Sends an order to the last manager, which forwards it to the leader. Returns whether a
+    /// quorum decided it.
     fn decides(&self, round: usize) -> bool {
         let last = &self.managers[self.managers.len() - 1];
         let out = last.ask(&["maintenance", "w1", "--for", &format!("{}m", round + 1)]);
         out.status.code() == Some(0)
     }
 
-    /// Waits until the attackers have ended, and returns what they added to the memory of m1, in MB.
-    /// Asks for status and gives orders meanwhile, which all must succeed. `over` tells the
-    /// attackers to end after `rounds` of these.
+    /// Waits until the attackers have ended, and returns the memory that they added to m1, in MB.
+    /// Meanwhile it requests the status and gives orders, and all of these must succeed. After
+    /// `rounds` requests, `over` makes the attackers end.
     fn attack(&self, attackers: Vec<JoinHandle<()>>, rounds: usize, over: &Arc<AtomicBool>) -> u64 {
         let before = memory_mb(&self.managers[0]);
         let (peak, ended) = (Arc::new(AtomicU64::new(before)), Arc::new(AtomicBool::new(false)));
@@ -152,8 +154,8 @@ fn address(n: usize) -> IpAddr {
     Ipv4Addr::new(127, 99, (n / 250) as u8, (n % 250) as u8 + 1).into()
 }
 
-/// Sends a body in pieces of one byte for as long as the server takes them, then keeps the connection
-/// until the server ends it.
+/// Sends a body in one-byte chunks for as long as the server accepts them. Then keeps the
+/// connection until the server ends it.
 async fn send_pieces(api: String, tls: ClientTls, from: IpAddr, path: &str) {
     let Ok(mut stream) = open(&api, &tls, from).await else { return };
     let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
@@ -167,7 +169,7 @@ async fn send_pieces(api: String, tls: ClientTls, from: IpAddr, path: &str) {
         }
     }
     let rest = tokio::time::timeout(Duration::from_secs(40), stream.read_to_end(&mut Vec::new())).await;
-    drop(rest); // with or without an answer
+    drop(rest); // the request may be answered or not
 }
 
 #[test]
@@ -180,15 +182,16 @@ fn pieces_of_one_byte_cost_a_manager_no_more_than_their_bytes() {
     assert!(added.iter().all(|mb| *mb < ADDED_MAX), "{added:?} MB");
 }
 
-/// Opens a connection again and again until `over`, and says nothing on it. `tls`: after the
-/// handshake; None: before it.
+/// Opens connections one after the other until `over`, and sends nothing on them. With `tls` this
+/// is after the TLS handshake, with None before it.
 async fn be_silent(
     (api, from): (String, IpAddr),
     tls: Option<ClientTls>,
     opened: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
 ) {
-    /// Shorter than the server waits, so that there is always a connection.
+    /// Time after which a connection is replaced. It is shorter than the timeout of the server, so
+    /// that there is always a connection.
     const WAIT: Duration = Duration::from_secs(8);
     while !over.load(Ordering::Relaxed) {
         match &tls {
@@ -234,7 +237,7 @@ fn silent_connections_of_two_addresses_keep_nobody_else_out() {
     assert!(opened >= 512 && added < ADDED_MAX, "{opened} connections, {added} MB");
 }
 
-/// The codes with which strangers are refused, by code of the error or of the refusal.
+/// The codes with which strangers are refused: of the error, or of the refusal in the answer.
 fn ask_to_join(cluster: &Cluster, requests: impl IntoIterator<Item = (IpAddr, JoinRequest)>) -> Vec<String> {
     let mut codes = Vec::new();
     for (from, request) in requests {
@@ -255,7 +258,7 @@ async fn post_from(api: String, tls: ClientTls, from: IpAddr, body: Vec<u8>) -> 
     let head = format!("POST {JOIN_PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(&[head.into_bytes(), body].concat()).await.expect("sent");
     let mut answer = Vec::new();
-    drop(stream.read_to_end(&mut answer).await); // with or without a TLS close notification
+    drop(stream.read_to_end(&mut answer).await); // the connection may end with or without a TLS close notification
     let answer = String::from_utf8_lossy(&answer).into_owned();
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
 }
@@ -274,11 +277,12 @@ fn refused_strangers_leave_no_entry_in_the_log() {
         let state: serde_json::Value = cluster.runtime.block_on(client.get("/v1/raft/state")).expect("a state");
         state["applied"].as_u64().expect("an index")
     };
-    // Eight of one network may wait.
+    // Eight machines of one network may wait at the same time.
     let waiting = (0..8).map(|n| (address(n), machine(&format!("a{n}"))));
     assert_eq!(ask_to_join(&cluster, waiting), ["pending"; 8]);
     let before = entries(&cluster);
-    // 400 others do not: of the same network, with the name of a node, and with long texts.
+    // 400 others may not wait: machines of the same network, machines with the name of a node, and
+    // machines with long texts.
     let long = |n: usize| JoinRequest { ssh_host_keys: vec!["k".repeat(4000); 16], ..machine(&format!("b{n}")) };
     let elsewhere = |n: usize| Ipv4Addr::new(127, 98, n as u8, 1).into();
     let refused = (0..200).map(|n| (address(n), machine(&format!("c{n}"))));
@@ -289,7 +293,7 @@ fn refused_strangers_leave_no_entry_in_the_log() {
     let counts = [count("too-many-pending"), count("identity-conflict"), count("bad-request")];
     assert_eq!((counts, entries(&cluster)), ([200, 100, 100], before));
 
-    // A manager that accepts no requests.
+    // The manager is started again with a configuration that accepts no join requests.
     cluster.managers[0].kill();
     let node = cluster.folder("m1/node.json");
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");

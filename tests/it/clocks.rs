@@ -1,6 +1,6 @@
-//! Daemons whose wall clock is wrong for a while, on the loopback of this machine. Each recovers by
-//! itself once its clock is right again. The clock of the machine is never touched: a library that
-//! is loaded before the others shifts the clock of one process.
+//! Daemons whose wall clock is wrong for a while, on the loopback of this machine. Each daemon
+//! recovers by itself after its clock is right again. The clock of the machine is never changed.
+//! Instead, a preloaded library shifts the clock of one process.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -17,7 +17,7 @@ use std::time::{Instant, SystemTime};
 
 const DAY_S: i64 = 24 * 3_600;
 
-/// The library, built once with the C compiler that links this test.
+/// The library that shifts the clock. It is built once, with the C compiler that links this test.
 fn library() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, library) = BUILT.get_or_init(|| {
@@ -32,7 +32,7 @@ fn library() -> &'static Path {
     library
 }
 
-/// The wall clock of one process.
+/// A file that sets the wall clock of one process.
 struct WrongClock(PathBuf);
 
 impl WrongClock {
@@ -41,7 +41,7 @@ impl WrongClock {
         Self(file)
     }
 
-    /// Sets the clock, also of a process that runs.
+    /// Sets how far the clock is ahead, in seconds. The change also affects a running process.
     fn set(&self, ahead_s: i64) {
         let file = fs::File::options().write(true).open(&self.0).expect("the file");
         file.write_all_at(&ahead_s.to_ne_bytes(), 0).expect("written");
@@ -54,10 +54,11 @@ impl WrongClock {
     }
 }
 
-/// Daemons by name, each in the folder of its name in `dir`.
+/// Daemons by name. Each has the folder of its name in `dir`.
 struct Cluster {
     daemons: Vec<(&'static str, Daemon)>,
-    /// Declared after the daemons, because the drop of a daemon prints its log if the test failed.
+    /// The folder is declared after the daemons, because dropping a daemon prints its log if the
+    /// test failed.
     dir: tempfile::TempDir,
 }
 
@@ -74,7 +75,7 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// The address that this node advertises.
+    /// The address that a node advertises.
     fn address_of(&self, name: &str) -> Ipv4Addr {
         let config = fs::read(self.folder(name).join("node.json")).expect("read");
         let config: Value = serde_json::from_slice(&config).expect("JSON");
@@ -96,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a daemon whose clock is this far ahead.
+    /// Starts a daemon whose clock is `ahead_s` seconds ahead.
     fn start_ahead(&mut self, name: &str, ahead_s: i64) -> WrongClock {
         let clock = WrongClock::new(self.dir.path().join(format!("{name}.clock")), ahead_s);
         let daemon = Daemon::start_command(clock.command(), &self.folder(name));
@@ -104,7 +105,7 @@ impl Cluster {
         clock
     }
 
-    /// When the stored certificate of this node begins.
+    /// The time at which the validity of the node's stored certificate begins.
     fn certificate_begins(&self, name: &str) -> Wall {
         let credentials = Credentials::load(&self.folder(name)).expect("read").expect("credentials");
         certificate_life(&credentials.cert_pem).expect("a certificate").0
@@ -116,8 +117,8 @@ impl Cluster {
         });
     }
 
-    /// Each of these managers knows a leader that a majority answers, and all three are voters that
-    /// are up.
+    /// Waits until each of these managers knows a leader that has a quorum, and until all three
+    /// managers are voters that are up.
     fn wait_until_all_vote(&self, names: &[&str]) {
         for (name, daemon) in self.daemons.iter().filter(|(name, _)| names.contains(name)) {
             wait_until(&format!("all three vote, as {name} sees it"), || {
@@ -140,7 +141,7 @@ fn print_recovery(what: &str, since: Instant) {
     eprintln!("{what} recovered {:.1} s after the clock was right", since.elapsed().as_secs_f64());
 }
 
-/// The manager runs alone while its clock is wrong, so that no other manager can warn it.
+/// m3 runs alone while its clock is wrong, so that no other manager can warn it.
 #[test]
 fn a_manager_whose_clock_was_wrong_once_takes_part_again() {
     let mut cluster = Cluster::of_three();
@@ -155,7 +156,8 @@ fn a_manager_whose_clock_was_wrong_once_takes_part_again() {
     assert!(cluster.certificate_begins("m3") < now());
 }
 
-/// The two agree with each other, so each issues itself a certificate of the future.
+/// The clocks of the two managers agree with each other, so each manager issues itself a
+/// certificate of the future.
 #[test]
 fn two_managers_whose_clocks_were_wrong_once_form_a_quorum_again() {
     let mut cluster = Cluster::of_three();
@@ -170,8 +172,8 @@ fn two_managers_whose_clocks_were_wrong_once_form_a_quorum_again() {
     print_recovery("two managers", since);
 }
 
-/// The only manager has nobody to compare its clock with, so it renews the worker's certificate
-/// too.
+/// The only manager can compare its clock with no other manager, so it renews the worker's
+/// certificate too.
 #[test]
 fn a_worker_whose_certificate_is_of_the_future_gets_a_new_one() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
@@ -196,8 +198,8 @@ fn a_worker_whose_certificate_is_of_the_future_gets_a_new_one() {
     print_recovery("a worker", since);
 }
 
-/// The leader's clock is set 80 days ahead while it runs. By that clock a node that left is overdue
-/// for its removal, and the leader's own certificate for renewal.
+/// The leader's clock is set 80 days ahead while the leader runs. By that clock, the removal of a
+/// node that left is overdue, and so is the renewal of the leader's own certificate.
 #[test]
 fn while_clocks_differ_no_certificate_is_issued_and_no_node_is_forgotten() {
     let mut cluster = Cluster::of_three();
@@ -227,7 +229,7 @@ fn while_clocks_differ_no_certificate_is_issued_and_no_node_is_forgotten() {
     leader.1.set(80 * DAY_S);
     let other = if leader.0 == "m1" { "m2" } else { "m1" };
     let warns = |cluster: &mut Cluster| {
-        // The leader answers, so this is as it sees the others.
+        // The leader answers this request, so the warnings are about the other managers.
         let warnings = cluster.daemon(other).json("status")["warnings"].to_string();
         warnings.contains(&format!("the clock of {other} is 80 d behind that of {}", leader.0))
     };
@@ -239,7 +241,8 @@ fn while_clocks_differ_no_certificate_is_issued_and_no_node_is_forgotten() {
     let refused = join(&cluster, "w2", 12);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(4) && text.contains("until the clocks of the managers agree"), "{text}");
-    // The entry is stamped by the leader. Applying it with its clock would forget w1.
+    // The leader stamps the entry with its time. If the entry were applied with that time, w1 would
+    // be removed.
     let ordered = cluster.daemon(other).ask(&["maintenance", "m1", "--for", "1h"]);
     assert!(ordered.status.success(), "{ordered:?}");
     assert_eq!(left(&mut cluster)[0]["name"], "w1");

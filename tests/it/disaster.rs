@@ -1,6 +1,6 @@
 //! Managers that are lost permanently, as processes on the loopback of this machine. The cluster is
-//! rebuilt from a survivor or restored from a backup. Workers join the new cluster, and former
-//! managers archive their logs. Needs neither the lab nor root.
+//! rebuilt from a survivor or restored from a backup. Workers move to the new cluster, and former
+//! managers archive their logs. These tests need neither the lab nor root.
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -14,13 +14,14 @@ pub struct Cluster {
     pub host: Box<dyn Fn(u8) -> Ipv4Addr>,
     pub managers: Vec<Daemon>,
     pub workers: Vec<Daemon>,
-    /// Declared after the daemons, because the drop of a daemon prints its log if the test failed.
+    /// The folder is declared after the daemons, because dropping a daemon prints its log if the
+    /// test failed.
     dir: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// m1 to m3 are voters. w1 and w2 have contacted a manager. There is one generation, and one
-    /// maintenance in the history.
+    /// Starts the cluster. m1 to m3 are voters. w1 and w2 have contacted a manager. A generation is
+    /// applied, and the history contains a maintenance.
     pub fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
@@ -48,8 +49,8 @@ impl Cluster {
         let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
         for manager in &cluster.managers {
             wait_until("all have the entry", || {
-                // Answered by this manager itself, not by the leader: shows what its own log
-                // contains.
+                // The manager answers this request itself and not the leader, so the answer shows
+                // the content of its own log.
                 let history = manager.json("history").to_string();
                 history.contains("maintenance").then_some(())
             });
@@ -114,7 +115,7 @@ pub fn state_of(status: &Value, name: &str) -> String {
     node["manager_state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// ForceNewCluster: two of three managers are lost permanently.
+/// The scenario ForceNewCluster: two of three managers are lost permanently.
 #[test]
 fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     let mut cluster = Cluster::start();
@@ -169,8 +170,8 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert_eq!([state_of(&status, "m2"), state_of(&status, "m3")], ["lost", "lost"], "docs/design/scenarios.md, E19");
     let history = cluster.managers[0].json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("recovered without a majority"), "{history}");
-    // Another manager that finds no majority learns that a newer epoch exists. No option overrides
-    // this.
+    // Another manager finds no majority either, but learns that a newer epoch exists. No option
+    // overrides this.
     let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
     let lost = identity(&cluster.manager(1));
     assert_rejected(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);
@@ -185,8 +186,8 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     }
     assert_success(&cluster.managers[0].ask(&["pause", "w1"]));
 
-    // Both lost managers come back, a majority of the previous epoch. They learn of the new epoch,
-    // archive their logs and form no quorum.
+    // Both lost managers return, which are a majority of the previous epoch. They learn of the new
+    // epoch, archive their logs and form no quorum.
     for lost in [1, 2] {
         let home = cluster.manager(lost);
         cluster.managers[lost] = Daemon::start(&home);
@@ -216,7 +217,7 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert!(history.contains("maintenance"), "{history}");
 }
 
-/// Only the Raft directory is restored, from an older copy.
+/// Only the Raft directory of a manager is restored, from an older copy.
 #[test]
 fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue() {
     let mut cluster = Cluster::start();
@@ -236,7 +237,7 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
         let high: Value = serde_json::from_slice(&high).ok()?;
         (high["index"].as_u64() >= Some(wanted)).then_some(())
     });
-    // Unchanged, it starts again.
+    // With an unchanged directory, the manager starts again.
     cluster.managers[victim].kill();
     cluster.managers[victim] = Daemon::start(&home);
     cluster.votes(victim, 3);
@@ -248,7 +249,8 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     let text = fs::read_to_string(home.join("log")).expect("a log");
     assert!(!ended.success() && text.contains("was put back from an older copy"), "{text}");
     assert_success(&cluster.managers[leader].ask(&["pause", "w2"]));
-    // The cluster is not rebuilt from it either, unless the operator asks for that explicitly.
+    // The cluster is not rebuilt from this manager either, unless the operator explicitly requires
+    // it.
     let all_but = ["--dry-run", "--even-if-majority-alive", "--even-if-behind"];
     assert_rejected(
         &recover(&home, &all_but),
@@ -261,8 +263,8 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     cluster.votes(victim, 3);
 }
 
-/// The scheduled backup is made without an order. The manager that was asked reports it even if
-/// another one leads.
+/// Checks that a scheduled backup is made without an order. The manager that makes the backups
+/// reports it even if another manager leads.
 fn assert_scheduled_backup_is_made(cluster: &Cluster) {
     let leader = wait_until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
@@ -292,7 +294,7 @@ fn assert_scheduled_backup_is_made(cluster: &Cluster) {
     wait_until("it is reported", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
 }
 
-/// An incomplete backup is rejected, and so is a directory that belongs to a node.
+/// Checks that an incomplete backup is rejected, and that a directory of another node is rejected.
 fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     let bytes = fs::read(path).expect("a backup");
     let mut flipped = bytes.clone();
@@ -320,7 +322,7 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     assert_rejected(&restore.bounded_output(), &["already belongs to node"]);
 }
 
-/// WipedState: all managers are lost, and a backup exists.
+/// The scenario WipedState: all managers are lost, and a backup exists.
 #[test]
 fn a_backup_is_restored_as_the_cluster_at_another_address() {
     let mut cluster = Cluster::start();
@@ -335,7 +337,7 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
 
     assert_scheduled_backup_is_made(&cluster);
 
-    // A node that is in no backup.
+    // w3 joins after the backup, so no backup contains it.
     let (mut join, address) = (remoor(), (cluster.host)(6).to_string());
     join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &address, "--dir"]);
     run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
@@ -374,9 +376,9 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
         let message = text(&later.ask(&["status"]));
         (message.contains("REMOVED") && message.contains("restored from before")).then_some(())
     });
-    // A worker of the backup becomes a manager: keys, CA and log are unchanged.
+    // A worker of the backup becomes a manager, because keys, CA and log are unchanged.
     assert_success(&manager.ask(&["promote", "w2", "--timeout", "4m"]));
-    // A former manager comes back with its complete log and archives it.
+    // A former manager returns with its complete log and archives it.
     let home = cluster.manager(0);
     cluster.managers[0] = Daemon::start(&home);
     wait_until("the log is archived", || {

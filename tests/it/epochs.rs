@@ -1,6 +1,7 @@
 //! Managers of a previous epoch, as processes on the loopback of this machine. A manager that was
-//! not part of the rebuild decides nothing after it meets any node of the newer epoch. If two
-//! daemons run as one node, the older one stops. Needs neither the lab nor root.
+//! not part of the rebuild decides nothing after it has contact with any node of the newer epoch.
+//! If two daemons run as one node, the older daemon stops. These tests need neither the lab nor
+//! root.
 
 use crate::disaster::{
     Cluster, archived_raft_dirs, assert_rejected, assert_success, identity, recover, state_of, text,
@@ -15,8 +16,7 @@ fn log(dir: &Path) -> String {
     fs::read_to_string(dir.join("log")).expect("a log")
 }
 
-/// Waits until the manager has archived its log because it belongs to an epoch before that of
-/// `after`.
+/// Waits until the manager has archived its log, because its epoch is before the epoch of `after`.
 fn wait_until_archived(home: &Path, after: &Value) {
     wait_until("the log is archived", || {
         let (now, kept) = (identity(home), archived_raft_dirs(home));
@@ -32,8 +32,8 @@ fn wait_for_leadership(manager: &Daemon) -> Value {
     })
 }
 
-/// docs/design/scenarios.md, E19: the lost managers come back as a majority while the new manager
-/// is down. A worker is enough to stop them.
+/// docs/design/scenarios.md, E19: the lost managers return as a majority while the new manager is
+/// down. A single worker is enough to stop them.
 #[test]
 fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
     let mut cluster = Cluster::start();
@@ -55,7 +55,7 @@ fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
         let home = cluster.manager(lost);
         cluster.managers[lost] = Daemon::start(&home);
     }
-    // Meanwhile they acknowledge no order, because the result would be lost.
+    // Until then they acknowledge no order, because the result would be lost.
     for lost in [1, 2] {
         let home = cluster.manager(lost);
         wait_until("the log is archived", || {
@@ -72,10 +72,10 @@ fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "voter");
 }
 
-/// There are two recoveries. The workers have no address of the manager of the second one. They
-/// find it by its certificate. When the manager of the first recovery comes back, the workers'
-/// certificates make it stop although the second manager is down. A node that joined later makes it
-/// stop as well.
+/// There are two recoveries. The workers have no address of the manager of the second recovery, and
+/// find it by its certificate. Then the manager of the first recovery returns while the second
+/// manager is down. It stops because of the workers' certificates. A node that joined later makes
+/// it stop as well.
 #[test]
 fn workers_find_the_new_manager_by_its_certificate() {
     let mut cluster = Cluster::start();
@@ -115,13 +115,13 @@ fn workers_find_the_new_manager_by_its_certificate() {
     });
     cluster.managers[1].kill();
     cluster.workers.clear();
-    // Only w3 is up, which the first manager does not know.
+    // Only w3 is up, and the first manager does not know w3.
     cluster.managers[0] = Daemon::start(&first);
     wait_until_archived(&first, &after);
 }
 
-/// Waits until the node has a certificate of this epoch, at least the `nth` one since the epoch
-/// began.
+/// Waits until the node has a certificate of `epoch`. It must be at least the `nth` certificate
+/// since the epoch began.
 fn wait_for_certificate(home: &Path, name: &str, epoch: u64, nth: usize) {
     wait_until("the node has a certificate of the new epoch", || {
         let renewed = log(home).matches(&format!("the certificate of {name} was renewed")).count();
@@ -129,7 +129,7 @@ fn wait_for_certificate(home: &Path, name: &str, epoch: u64, nth: usize) {
     });
 }
 
-/// The survivor starts with another address, which only gossip announces.
+/// The survivor starts with another address. Only gossip announces that address.
 #[test]
 fn a_survivor_at_a_new_address_is_found_by_workers_and_by_lost_managers() {
     let mut cluster = Cluster::start();
@@ -156,7 +156,7 @@ fn a_survivor_at_a_new_address_is_found_by_workers_and_by_lost_managers() {
 }
 
 /// A backup is restored while all managers are alive, which requires an explicit option. The
-/// restored cluster continues because its epoch is newer. The other managers stop deciding, and the
+/// restored cluster continues, because its epoch is newer. The other managers stop deciding. The
 /// daemon whose node was restored elsewhere stops.
 #[test]
 fn a_restore_while_managers_are_alive_leaves_one_cluster() {

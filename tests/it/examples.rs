@@ -1,5 +1,5 @@
-//! The fleets in `examples/` are for users to copy, so each of them must pass `remoor lint` as it
-//! stands, without a warning. Does not apply them.
+//! The fleets in `examples/` are for users to copy, so each must pass `remoor lint` unchanged and
+//! without a warning. These tests do not apply the fleets.
 
 use remoor_config::Fleet;
 use std::fs;
@@ -13,7 +13,7 @@ fn examples() -> Vec<PathBuf> {
     fleets
 }
 
-/// Errors and warnings, with file and line.
+/// The errors and warnings of a fleet directory, with file and line.
 fn lint(dir: &Path) -> Vec<String> {
     let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
     faults.iter().map(ToString::to_string).collect()

@@ -1,5 +1,5 @@
 //! Data directories of other versions of the program. A directory of an earlier version is opened
-//! as it is. A directory of a later format is rejected and left unchanged.
+//! unchanged. A directory of a later format is rejected and left unchanged.
 //! `tests/fixtures/data-format.sh` created the directories of earlier versions.
 
 pub mod types;
@@ -12,8 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Unpacks a directory as the last program of that format left it, and changes the node's address
-/// to `at`.
+/// Unpacks a directory that the last program with `format` wrote, and changes the address of the
+/// node to `at`.
 fn unpack_data_dir(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
     let file = format!("{}/tests/fixtures/data-format-{format}.tar.gz", env!("CARGO_MANIFEST_DIR"));
     run_successfully(Command::new("tar").arg("-C").arg(dir).args(["--no-same-owner", "-xzf", &file]));

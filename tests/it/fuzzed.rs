@@ -1,6 +1,6 @@
 //! Runs the fuzz targets without libFuzzer: with their seeds, with suitable files of the
-//! repository, and with random mutations of these inputs, which are the same in each run. `make
-//! fuzz` runs libFuzzer for minutes.
+//! repository, and with random mutations of these inputs. The mutations are the same in each run.
+//! `make fuzz` runs libFuzzer for minutes.
 
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
@@ -8,9 +8,9 @@ mod targets;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Mutated inputs for each target. `REMOOR_LONG=1` takes ten times as many.
+/// Number of mutated inputs for each target. `REMOOR_LONG=1` takes ten times as many.
 const MUTATIONS: usize = 300;
-/// The limit of libFuzzer in `tests/fuzz/run.sh` (`-max_len`).
+/// Maximum length of an input in bytes, as in `tests/fuzz/run.sh` (`-max_len`).
 const LENGTH_MAX: usize = 8_192;
 
 /// Tokens with a meaning for parsers, which random bytes rarely contain.
@@ -54,7 +54,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number less than `many`, or 0.
+    /// A number less than `many`. The result is 0 if `many` is 0.
     fn up_to(&mut self, many: usize) -> usize {
         (self.next() % many.max(1) as u64) as usize
     }
@@ -66,7 +66,7 @@ impl Rng {
     }
 }
 
-/// One of the inputs, changed in one to four places.
+/// One of the inputs, with one to four random changes.
 fn mutate(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut input = inputs[rng.up_to(inputs.len())].clone();
     for _ in 0..=rng.up_to(4) {
@@ -90,7 +90,7 @@ fn mutate(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
     input
 }
 
-/// Stores an input that makes a target panic, and prints its path.
+/// Stores an input when a target panics on it, and prints the path of the file.
 struct Kept<'a>(&'a str, &'a [u8]);
 
 impl Drop for Kept<'_> {

@@ -1,6 +1,6 @@
-//! What a stranger without the gossip key can do to the gossip port of a real daemon: it costs
-//! neither memory nor descriptors nor log lines. Daemons are processes on the loopback of this
-//! machine. Needs neither the lab nor root.
+//! Attacks of a stranger without the gossip key on the gossip port of a real daemon. They cost the
+//! daemon neither memory nor descriptors nor log lines. Daemons are processes on the loopback of
+//! this machine. These tests need neither the lab nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 const GOSSIP: u16 = 7946;
 
-/// What a daemon uses.
+/// The resources that a daemon uses.
 #[derive(Debug)]
 struct Usage {
-    /// The largest address space so far, in MB.
+    /// Maximum address space so far, in MB.
     peak_mb: u64,
-    /// The largest memory so far, in MB.
+    /// Maximum resident memory so far, in MB.
     memory_mb: u64,
     descriptors: usize,
     log_lines: usize,
@@ -41,7 +41,7 @@ impl Usage {
     }
 }
 
-/// The part of a frame before its length. Strangers know it, because it is not encrypted.
+/// The bytes of a frame before its length. A stranger knows them, because they are not encrypted.
 fn frame_start(home: &Path) -> Vec<u8> {
     let identity: Value = serde_json::from_slice(&fs::read(home.join("identity.json")).expect("read")).expect("JSON");
     let label = format!("remoor-{}", identity["cluster"].as_str().expect("a cluster"));
@@ -51,7 +51,7 @@ fn frame_start(home: &Path) -> Vec<u8> {
 /// Waits until the daemon has closed the connection.
 fn wait_closed(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(crate::local::LONG)).expect("set");
-    // A reset is an end too.
+    // A reset also ends the connection.
     assert!(matches!(stream.read(&mut [0; 64]), Ok(0) | Err(_)), "a stranger gets no answer");
 }
 
@@ -68,11 +68,13 @@ fn a_stranger_costs_neither_memory_nor_descriptors_nor_log_lines() {
     let manager = one_manager(dir.path(), host(1));
     let (start, before) = (frame_start(&home), Usage::measure(&manager, &home));
 
-    // A few bytes announce a frame of 4 GiB. It is refused at once, before any deadline.
+    // A few bytes announce a frame of 4 GiB. The daemon refuses the frame at once and not after a
+    // timeout.
     let mut stream = TcpStream::connect(at).expect("connected");
     stream.write_all(&[&start[..], &[0xff; 4], &[0; 8]].concat()).expect("sent");
     wait_closed(&mut stream);
-    // An allowed length costs what arrives of it, also at the same time.
+    // A frame of an allowed length costs only the memory for the bytes that arrive, even for
+    // several frames at the same time.
     let announce = || {
         let mut stream = TcpStream::connect(at).expect("connected");
         stream.write_all(&[&start[..], &(15_u32 << 20).to_be_bytes(), &[0; 8]].concat()).expect("sent");
@@ -96,13 +98,13 @@ fn a_stranger_costs_neither_memory_nor_descriptors_nor_log_lines() {
     }
     let out = manager.ask(&["status"]);
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
-    // Also after the datagrams that still wait.
+    // The pause lets the daemon process the datagrams that still wait.
     std::thread::sleep(Duration::from_secs(1));
     let after = Usage::measure(&manager, &home);
     assert!(after.log_lines < before.log_lines + 30, "{before:?} {after:?}");
     assert!(after.memory_mb < before.memory_mb + 16, "{before:?} {after:?}");
 
-    // Peers are heard as before.
+    // Peers can still reach the daemon.
     let worker_home = dir.path().join("w1");
     let mut join = remoor();
     join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);

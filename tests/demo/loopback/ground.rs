@@ -1,6 +1,6 @@
-//! The base process of the loopback hosts: it is the network between them and starts each host's
-//! first process. It runs until the demo ends it or the demo is gone for any reason, and ends
-//! everything that it started.
+//! The base process of the loopback hosts. It is the network between the hosts and starts the first
+//! process of each host. It runs until the demo ends it, or until the demo has ended for any
+//! reason. At its end it ends every process that it started.
 
 use super::host;
 use super::place::{self, Place, Programs};
@@ -20,16 +20,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-/// The arguments that make the program a base process, and a host.
+/// The argument that makes the program a base process. `HOST_WORD` makes it a host.
 pub const WORD: &str = "ground";
 pub const HOST_WORD: &str = "host";
-/// The number of networks that are tried, because other users of this machine may have one.
+/// Number of networks that are tried, because another user of this machine may use a network
+/// already.
 const NETS: u8 = 20;
 const END: Duration = Duration::from_secs(120);
-/// An order is one short line.
+/// Maximum length of an order, in bytes. An order is one short line.
 const ORDER_MAX: u64 = 100;
 
-/// The demo's handle of the base process, which ends when the handle is dropped.
+/// The demo's handle of the base process. The base process ends when the handle is dropped.
 pub struct BaseProcess {
     pub place: Place,
     child: Child,
@@ -37,7 +38,7 @@ pub struct BaseProcess {
 }
 
 impl BaseProcess {
-    /// Starts the base process with its hosts, after it removed what an earlier one left.
+    /// Removes the hosts of an earlier base process, then starts a base process with its hosts.
     pub fn begin() -> Result<BaseProcess> {
         remove_hosts()?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -58,7 +59,7 @@ impl BaseProcess {
         order(&format!("{} {host}", if cut { "cut" } else { "heal" }))
     }
 
-    /// Leaves the hosts running.
+    /// Closes the handle and leaves the hosts running.
     pub fn keep(mut self) -> Result<()> {
         self.hand
             .take()
@@ -67,7 +68,7 @@ impl BaseProcess {
             .context("writing to the base process")
     }
 
-    /// Waits until nothing is left.
+    /// Ends the hosts and waits until all of their processes have ended.
     pub fn end(mut self) -> Result<()> {
         self.end_and_wait()
     }
@@ -89,7 +90,7 @@ impl Drop for BaseProcess {
     }
 }
 
-/// Sends one line to this user's running base process and checks the answer.
+/// Sends one line to this user's running base process, and checks the answer.
 pub fn order(line: &str) -> Result<()> {
     let mut stream = UnixStream::connect(Place::ground()).context("no loopback hosts are up")?;
     stream.set_read_timeout(Some(END))?;
@@ -100,8 +101,8 @@ pub fn order(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends the hosts of this user that were kept or left behind; none is fine. Hosts of a running demo
-/// are not touched.
+/// Ends the hosts of this user that were kept or left behind. It is no error if there are none. Hosts
+/// of a running demo are not changed.
 pub fn remove_hosts() -> Result<()> {
     let base = Place::base();
     if UnixStream::connect(Place::ground()).is_ok() {
@@ -125,7 +126,8 @@ pub fn run_base() -> Result<()> {
     built.map(drop).and(cleaned)
 }
 
-/// Waits for the end of the demo's pipe, which ends the hosts unless they are to be kept.
+/// Waits for the end of the demo's pipe. Then the hosts end, unless the demo sent a message to keep
+/// them.
 fn hold(end: &Sender<()>, kept: &AtomicBool) {
     let mut message = Vec::new();
     let _ended_as_well = std::io::stdin().read_to_end(&mut message);
@@ -154,7 +156,7 @@ fn build(end: Sender<()>, kept: Arc<AtomicBool>) -> Result<tokio::runtime::Runti
     Ok(runtime)
 }
 
-/// Finds an unused network.
+/// Finds a network that no other process uses.
 async fn network() -> Result<(Place, Relay)> {
     let first = rustix::process::getuid().as_raw() % 200;
     let mut why = None;
@@ -173,7 +175,7 @@ fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<(
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut line = String::new();
-            // A caller that sends nothing does not keep others waiting.
+            // A caller that sends nothing does not block the other callers.
             let _no_limit = stream.set_read_timeout(Some(END));
             let _short = BufReader::new(&stream).take(ORDER_MAX).read_line(&mut line);
             let text = handle_order(line.trim(), &relay, &end, &kept);
@@ -195,7 +197,7 @@ fn handle_order(line: &str, relay: &Relay, end: &Sender<()>, kept: &AtomicBool) 
     "ok\n"
 }
 
-/// The main function of a host process, by its arguments on the command line.
+/// The main function of a host process. `words` are its arguments on the command line.
 pub fn run_host(words: &[String]) -> Result<()> {
     let [name, net] = words else { bail!("host NAME NET") };
     ensure!(HOSTS.contains(&name.as_str()), "no host {name}");

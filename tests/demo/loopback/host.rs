@@ -1,5 +1,6 @@
-//! The first process of one loopback host: adopts orphaned processes of the host, runs sshd, and
-//! restarts the agent when it ends, as systemd would. It ends with the base process.
+//! The first process of one loopback host. It adopts orphaned processes of the host, runs sshd, and
+//! restarts the agent when the agent ends, as systemd would. It ends together with the base
+//! process.
 
 use super::place::{self, Place, Programs};
 use super::tree;
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(50);
-/// RestartSec of the systemd unit.
+/// Pause before a restart, as RestartSec of the systemd unit.
 const RESTART: Duration = Duration::from_secs(1);
 
 /// Runs until the base process ends.

@@ -1,7 +1,7 @@
-//! Five hosts without root: ordinary processes of this user on one machine. Each has an address, a
-//! directory tree, an SSH server, an agent and real services of its own; the kernel, its boot id
-//! and the user are shared. Nothing outside the base directory is written, and only what the hosts
-//! started is ever ended.
+//! Five hosts without root: ordinary processes of this user on one machine. Each host has its own
+//! address, directory tree, SSH server, agent and real services. All hosts share the kernel, its
+//! boot id and the user. Nothing outside the base directory is written, and only processes that the
+//! hosts started are ever ended.
 //!
 //! ```text
 //!   demo ── ground (relay) ─┬─ host m1 ─┬─ sshd ── executor ── playbook
@@ -30,7 +30,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
-/// The fleet of these hosts, in the program: the source need not be readable for who runs it.
+/// The fleet of these hosts. It is compiled into the program, because the user of the demo may not
+/// be able to read the source.
 const FLEET: &[(&str, &str)] = &[
     ("remoor.yml", include_str!("../../fleets/loopback/remoor.yml")),
     ("playbooks/provision.yml", include_str!("../../fleets/loopback/playbooks/provision.yml")),
@@ -43,7 +44,7 @@ const FLEET: &[(&str, &str)] = &[
 ];
 const INVENTORY: &str = include_str!("../../fleets/loopback/inventory.yml");
 
-/// Hosts that are up. Dropping it ends them.
+/// Running hosts. They end when this value is dropped.
 pub struct Loopback {
     ground: BaseProcess,
     programs: Programs,
@@ -51,12 +52,12 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// For the first line of the demo.
+    /// The text about the hosts in the first line of the demo.
     pub fn describe() -> Result<String> {
         Ok(format!("loopback hosts, ordinary processes of {} with an sshd each", user()?))
     }
 
-    /// Starts the hosts and waits until each one's sshd answers.
+    /// Starts the hosts, and waits until the sshd of each host answers.
     pub fn start() -> Result<Loopback> {
         let (programs, user) = (Programs::find()?, user()?);
         let hosts = Loopback { ground: BaseProcess::begin()?, programs, user };
@@ -246,7 +247,7 @@ impl World for Loopback {
     }
 }
 
-/// The name of this user, with which the hosts accept the login.
+/// The name of this user. The hosts accept logins with this name.
 fn user() -> Result<String> {
     let mut command = Command::new("id");
     command.arg("-un");

@@ -1,9 +1,9 @@
 //! The addresses, ports and directories of the loopback hosts, and the programs of this machine
-//! that they run. Creates the directories, and starts nothing.
+//! that the hosts run. This module creates the directories and starts nothing.
 //!
-//! Each host has two addresses. Its services listen on the back address, and all clients use the
-//! front address, on which the relay listens. So the relay is the only network between the hosts,
-//! and a cut there affects all traffic.
+//! Each host has two addresses. Its services listen on the back address. All clients use the front
+//! address, on which the relay listens. So the relay is the only network between the hosts, and a
+//! cut in the relay affects all traffic.
 
 use crate::lab::five::{HOSTS, built_program};
 use crate::lab::tool::{find_program, run_tool};
@@ -19,16 +19,16 @@ pub const API: u16 = 27947;
 pub const ETCD: u16 = 22379;
 pub const ETCD_PEER: u16 = 22380;
 pub const NGINX: u16 = 28080;
-/// The TCP ports that the relay forwards; gossip also uses UDP.
+/// The TCP ports that the relay forwards. Gossip uses UDP too.
 pub const TCP: [u16; 6] = [SSH, GOSSIP, API, ETCD, ETCD_PEER, NGINX];
 
 const CTL: &str = include_str!("ctl");
 
-/// The hosts of one user; at most one set at a time.
+/// The set of hosts of one user. A user has at most one set at a time.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub base: PathBuf,
-    /// The third number of the addresses.
+    /// The third number of the IP addresses.
     pub net: u8,
 }
 
@@ -42,7 +42,8 @@ pub struct Programs {
 }
 
 impl Place {
-    /// In the directory for temporary files, whose path is short enough for sockets.
+    /// The base directory. It is in the directory for temporary files, because paths of sockets
+    /// must be short.
     pub fn base() -> PathBuf {
         std::env::temp_dir().join(format!("remoor-demo-{}", rustix::process::getuid().as_raw()))
     }
@@ -73,8 +74,8 @@ impl Place {
         Self::base().join("ground.sock")
     }
 
-    /// Creates the base directory, which only this user may enter, and every host's tree with its
-    /// keys.
+    /// Creates the base directory, which only this user may enter, and the directory tree of every
+    /// host with its keys.
     pub fn make(&self, programs: &Programs) -> Result<()> {
         let mut private = fs::DirBuilder::new();
         private.mode(0o700).create(&self.base).with_context(|| format!("creating {}", self.base.display()))?;
@@ -126,7 +127,8 @@ impl Place {
     }
 }
 
-/// Removes what an earlier run left in `base`. An error if it belongs to another user.
+/// Removes the base directory of an earlier run. Returns an error if `base` belongs to another
+/// user.
 pub fn remove(base: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(base) else { return Ok(()) };
     let is_ours = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
@@ -145,7 +147,7 @@ fn key(programs: &Programs, path: &Path) -> Result<()> {
 }
 
 impl Programs {
-    /// Err: the missing packages.
+    /// Finds the programs. The error names the missing packages.
     pub fn find() -> Result<Programs> {
         let mut missing = Vec::new();
         let mut find = |name: &str, package: &'static str| {
@@ -164,8 +166,8 @@ impl Programs {
     }
 }
 
-/// The directory next to the build directory into which `tests/tools.sh` downloads programs without
-/// root.
+/// The directory next to the build directory, into which `tests/tools.sh` downloads programs
+/// without root.
 pub fn tools() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let dir = program.ancestors().nth(3)?.join("tools/bin");
@@ -177,7 +179,7 @@ fn program(name: &str) -> Option<PathBuf> {
     fetched.or_else(|| find_program(name))
 }
 
-/// The search path of the hosts' processes.
+/// The search path of the processes of the hosts.
 pub fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     let fetched = tools().map(|dir| format!("{}:", dir.display())).unwrap_or_default();

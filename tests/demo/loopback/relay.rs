@@ -1,12 +1,13 @@
-//! The network between the loopback hosts: listens on every front address and forwards bytes to the
-//! back address. A host that is cut off neither receives nor sends. Its datagrams are lost. Its
-//! connections stall in both directions, whichever side opened them, and continue after the cut
-//! heals, as TCP does.
+//! The network between the loopback hosts. It listens on every front address and forwards bytes to
+//! the back address. A host that is cut off neither receives nor sends. Datagrams to and from the
+//! host are lost. Its connections stall in both directions, whichever side opened them. After the
+//! cut is healed they continue, as TCP does.
 //!
-//! The kernel identifies the sender. Datagrams come from a back address. For connections, the relay
-//! looks up which connecting ends the processes of a host hold: for open connections when the host
-//! is cut off, for new ones when they arrive during the cut. Traffic that belongs to no host is the
-//! operator's. Delay and loss are not supported.
+//! The kernel identifies the sender. A datagram comes from the back address of its sender. For a
+//! connection, the relay looks up which connecting sockets the processes of a host hold. It does
+//! this for open connections when the host is cut off, and for new connections when they arrive
+//! during the cut. Traffic that belongs to no host belongs to the operator. Delay and loss are not
+//! supported.
 
 use super::place::{GOSSIP, Place, TCP};
 use super::tree;
@@ -20,10 +21,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 
-/// The hosts that are cut off, each with the connecting ends that it holds.
+/// The hosts that are cut off, each with the connecting sockets that its processes hold.
 type Cut = BTreeMap<String, BTreeSet<SocketAddrV4>>;
 
-/// Bound, but not started.
+/// The relay with bound sockets. It forwards nothing before [`Relay::start`].
 pub struct Relay {
     place: Place,
     tcp: Vec<(&'static str, u16, TcpListener)>,
@@ -34,7 +35,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Err: an address is in use.
+    /// Binds all sockets. Returns an error if an address is in use.
     pub async fn bind(place: Place) -> Result<Relay> {
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());
         for host in HOSTS {
@@ -48,7 +49,8 @@ impl Relay {
         Ok(Relay { place, tcp, udp, cut: watch::Sender::default(), roots: BTreeMap::new() })
     }
 
-    /// Forwards until the runtime ends.
+    /// Starts forwarding, which continues until the runtime ends. `roots` has the first process of
+    /// each host.
     pub fn start(mut self, roots: BTreeMap<String, i32>) -> Arc<Relay> {
         self.roots = roots;
         let listeners = std::mem::take(&mut self.tcp);
@@ -62,7 +64,8 @@ impl Relay {
         relay
     }
 
-    /// Cuts a host off, or connects it. Blocking, because it reads the host's processes from /proc.
+    /// Cuts a host off, or connects it again. This function blocks, because it reads the host's
+    /// processes from /proc.
     pub fn change(&self, host: &str, cut: bool) {
         self.cut.send_modify(|cables| {
             cables.remove(host);
@@ -73,7 +76,7 @@ impl Relay {
         self.record_sockets(host);
     }
 
-    /// Records the connecting ends of a host that is cut off. Blocking.
+    /// Records the connecting sockets of a host that is cut off. This function blocks.
     fn record_sockets(&self, host: &str) {
         let Some(root) = self.roots.get(host) else { return };
         let held = tree::sockets(&tree::Tree::read().descendants(*root));
@@ -94,7 +97,8 @@ impl Relay {
             };
             let cut = self.cut.borrow().clone();
             if !cut.contains_key(to) && !cut.contains_key(HOSTS[sender]) {
-                // Sent from the sender's own front address, so that an answer finds its way back.
+                // The datagram is sent from the front address of its sender, so that an answer
+                // reaches the relay.
                 let _lost = self.udp[sender].send_to(&packet[..length], self.place.back_socket(to, GOSSIP)).await;
             }
         }
@@ -106,7 +110,8 @@ impl Relay {
                 Ok((stream, SocketAddr::V4(from))) => {
                     tokio::spawn(self.clone().carry(host, port, stream, from));
                 }
-                // For example no file descriptors are left: the caller tries again.
+                // The listener has an error, for example because no file descriptors are left. The
+                // caller tries again.
                 _ => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             }
         }
@@ -128,17 +133,17 @@ impl Relay {
     }
 }
 
-/// One forwarded connection.
+/// The two hosts of one forwarded connection.
 #[derive(Clone)]
 struct ForwardedConnection {
     to: &'static str,
-    /// The connecting end.
+    /// The address of the connecting socket.
     from: SocketAddrV4,
     cut: watch::Receiver<Cut>,
 }
 
 impl ForwardedConnection {
-    /// Waits until neither end is cut off.
+    /// Waits until neither host of the connection is cut off.
     async fn wait_connected(mut self) {
         let (to, from) = (self.to, self.from);
         let whole = |cut: &Cut| !cut.contains_key(to) && !cut.values().any(|held| held.contains(&from));

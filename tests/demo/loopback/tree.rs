@@ -1,5 +1,5 @@
-//! The processes of this machine as a tree: which host each belongs to, and its sockets. Each host
-//! has a process that adopts orphans, so no process that a host starts leaves its tree.
+//! The processes of this machine as a tree: the host of each process, and its sockets. Each host
+//! has a process that adopts orphans, so no process that a host starts leaves the tree of its host.
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
@@ -20,14 +20,15 @@ impl Tree {
         Tree(pids.filter_map(|pid| Some((pid, parent(pid)?))).collect())
     }
 
-    /// All descendants of `root` without itself.
+    /// All descendants of `root`, without `root` itself.
     pub fn descendants(&self, root: i32) -> Vec<i32> {
         self.0.keys().copied().filter(|pid| *pid != root && self.ancestry(*pid).any(|one| one == root)).collect()
     }
 
-    /// The process, its parent and so on.
+    /// The process, its parent, the parent's parent and so on.
     fn ancestry(&self, pid: i32) -> impl Iterator<Item = i32> {
-        // A pid may be reused while the tree is read, so a cycle is possible.
+        // A process id may be reused while the tree is read. The limit is needed because a cycle is
+        // then possible.
         std::iter::successors(Some(pid), |pid| self.0.get(pid).copied()).take(64)
     }
 }
@@ -38,7 +39,7 @@ fn parent(pid: i32) -> Option<i32> {
     words.nth(1)?.parse().ok()
 }
 
-/// Kills all descendants of the calling process, including new ones, and reaps them.
+/// Kills all descendants of the calling process, including new ones, and waits for their ends.
 pub fn end_all_below_me() -> Result<()> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let limit = Instant::now() + END_LIMIT;
@@ -58,7 +59,7 @@ pub fn end_all_below_me() -> Result<()> {
     }
 }
 
-/// The connecting and accepting ends of TCP that these processes hold.
+/// The addresses of the TCP sockets of these processes, of both connecting and accepting sockets.
 pub fn sockets(pids: &[i32]) -> BTreeSet<SocketAddrV4> {
     let files = pids.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten());
     let links = files.filter_map(|file| fs::read_link(file.path()).ok()?.to_str().map(str::to_owned));
@@ -70,7 +71,7 @@ pub fn sockets(pids: &[i32]) -> BTreeSet<SocketAddrV4> {
     ours.filter_map(|row| address(row.get(1)?)).collect()
 }
 
-/// Parses the form of the kernel: the address is in the machine's byte order.
+/// Parses an address in the form of the kernel. The IP address is in the machine's byte order.
 fn address(hex: &str) -> Option<SocketAddrV4> {
     let (ip, port) = hex.split_once(':')?;
     let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();

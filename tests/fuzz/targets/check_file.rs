@@ -1,6 +1,6 @@
 //! A check file from text to checks, as in lint and `remoor check --file`: header, `when`,
-//! rendering, loading. Of the loaded checks only those of type `matching` are run, because they do
-//! not examine the machine.
+//! rendering, loading. Only checks of type `matching` are run, because they do not examine the
+//! machine.
 
 use remoor_check::{self as check, CheckRunOptions, ResourceKind};
 use remoor_model::{Fault, Wall};
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 const FILE: &str = "checks/x.yml";
 
-/// The context that a manager renders with.
+/// The variables with which the check file is rendered, in the form that a manager uses.
 static CONTEXT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     let facts = json!({"cpus": 2, "os": {"family": "debian"}});
     let node =
@@ -23,12 +23,13 @@ pub fn target(bytes: &[u8]) -> bool {
     if let Err(faults) = load_and_run(text) {
         assert_reasons(&faults);
     }
-    // Load the text also without header and rendering, so that faults of YAML are found sooner.
+    // The text is also loaded without header and rendering, so that faults of YAML are found
+    // sooner.
     match check::load(FILE, &"x".into(), text) {
         Ok(loaded) => run(&loaded.checks),
         Err(faults) => {
             assert_reasons(&faults);
-            // In YAML a carriage return alone ends a line, too.
+            // A carriage return alone also ends a line in YAML.
             let lines = text.matches(['\n', '\r']).count() + 1;
             assert!(faults.iter().all(|fault| fault.line as usize <= lines + 1), "{faults:?}");
         }
@@ -52,7 +53,7 @@ fn run(checks: &[check::Check]) {
     }
 }
 
-/// A rejected file needs a reason.
+/// Checks that a rejected file has a reason.
 fn assert_reasons(faults: &[Fault]) {
     assert!(!faults.is_empty(), "rejected without a reason");
     assert!(faults.iter().all(|fault| fault.file == FILE && !fault.message.is_empty()), "{faults:?}");

@@ -1,6 +1,6 @@
-//! Data from the wire: arbitrary frames, as answers of a node and as orders to it, and a digest
-//! walk whose answers are tampered with. The result of a walk is always consistent. Without
-//! tampering it equals the node's digest.
+//! Data from the network. The first input is arbitrary frames, used as answers of a node and as
+//! orders to it. The second is a digest walk whose answers are changed on the way. The result of a
+//! walk is always consistent. If no answer was changed, it equals the node's digest.
 
 use remoor_exec::wire::{ExecutorOrder, Reply, frame};
 use remoor_model::{
@@ -19,7 +19,7 @@ pub fn target(bytes: &[u8]) -> bool {
     true
 }
 
-/// A stream of a node that may send arbitrary bytes.
+/// Reads a stream of a node that may send arbitrary bytes.
 fn read_frames(mut input: &[u8]) {
     let mut walk: Option<DigestWalk> = None;
     while let Ok(Some(content)) = frame::read(&mut input) {
@@ -50,7 +50,7 @@ fn read_frames(mut input: &[u8]) {
     }
 }
 
-/// An order that an executor accepts is the same after it is encoded and decoded again.
+/// Checks that an order that an executor accepts is the same after it is encoded and decoded again.
 fn check_order_encoding(content: &[u8]) {
     if let Ok(order) = frame::decode::<ExecutorOrder>(content) {
         let again = frame::encode(&order).expect("an order can be encoded");
@@ -58,8 +58,8 @@ fn check_order_encoding(content: &[u8]) {
     }
 }
 
-/// The canonical bytes of an entry cover all its fields: an entry with another path has other
-/// bytes.
+/// Checks that the canonical bytes of an entry cover all its fields: an entry with another path has
+/// other bytes.
 fn check_canonical_bytes(entry: &FileEntry) {
     let other = FileEntry { path: format!("{}x", entry.path), ..entry.clone() };
     let moved = FileEntry { owner: format!("{}{}", entry.owner, entry.group), group: String::new(), ..entry.clone() };
@@ -67,8 +67,8 @@ fn check_canonical_bytes(entry: &FileEntry) {
     assert_eq!(entry.group.is_empty(), entry.canonical() == moved.canonical());
 }
 
-/// The first bytes of the input define two digests. The bytes after them define how the answers are
-/// tampered with.
+/// Walks a digest. The first bytes of the input define two digests. The bytes after them define how
+/// the answers are changed.
 fn walk(input: &[u8]) {
     let mut input = Input(input);
     let (known, is) = (node(&mut input), node(&mut input));
@@ -111,8 +111,7 @@ fn walk(input: &[u8]) {
     panic!("the walk does not end");
 }
 
-/// Encodes a message, changes some of its bytes, and decodes it. None: the result cannot be
-/// decoded.
+/// Encodes a message, changes some of its bytes, and decodes it. None: the result can't be decoded.
 fn transmit<T: serde::Serialize + serde::de::DeserializeOwned>(
     what: &T,
     input: &mut Input,
@@ -135,7 +134,8 @@ fn check_roots(found: &NodeDigest) {
     }
 }
 
-/// Up to two services with up to a thousand files, most of them equal in all digests.
+/// A digest with at most two services, each with at most a thousand files. Most of the files are
+/// equal in all digests.
 fn node(input: &mut Input) -> NodeDigest {
     let mut services = BTreeMap::new();
     for name in ["a", "b"].iter().take(usize::from(input.byte() % 3)) {

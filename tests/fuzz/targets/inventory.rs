@@ -1,12 +1,12 @@
-//! An Ansible inventory, in a file whose name does not tell whether it is YAML or INI, and in one
-//! that is INI by its name.
+//! An Ansible inventory in two files. The name of the first file does not say whether the file is
+//! YAML or INI. The name of the second file says that it is INI.
 
 use remoor_config::load_inventory;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// A directory of this process. It exists only during one input, because a target does not learn
+/// A directory of this process. It exists only during one input, because a target does not know
 /// which input is the last.
 static DIR: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id())));

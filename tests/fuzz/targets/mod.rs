@@ -1,5 +1,5 @@
 //! The fuzz targets: functions that take arbitrary bytes and panic if the program handles them
-//! incorrectly. `tests/it/fuzzed.rs` calls them with the seeds; libFuzzer calls them by
+//! incorrectly. `tests/it/fuzzed.rs` calls them with the seeds. libFuzzer calls them through
 //! `tests/fuzz/main.rs`.
 
 mod check_file;

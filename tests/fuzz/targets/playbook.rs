@@ -1,12 +1,12 @@
-//! A playbook, compiled for one host. The result is faults with their places, or a plan. The plan
-//! is the same each time, and after it is encoded and decoded.
+//! A playbook, compiled for one host. The result is either faults with their file and line, or a
+//! plan. The plan is the same each time, and it is still the same after it was encoded and decoded.
 
 use remoor_model::FileSet;
 use remoor_playbook::{CompileOptions, HostContext, Plan, compile};
 use serde_json::{Value, json};
 
-/// Other files that the playbook may name. The tested playbook is added to them, so it may include
-/// itself.
+/// Other files that the playbook may include. The tested playbook is added to them, so it may
+/// include itself.
 const OTHERS: [(&str, &str); 6] = [
     ("tasks.yml", "- debug: {msg: \"{{ item | default('x') }}\"}\n- import_tasks: more.yml\n"),
     ("more.yml", "- include_tasks: tasks.yml\n  when: false\n"),

@@ -11,8 +11,8 @@ const PLAYBOOK: &str = "- hosts: all\n  vars: {list: [b, a, 3], deep: {port: 80,
 
 pub fn target(bytes: &[u8]) -> bool {
     let text = super::text(bytes);
-    // The template engine does not limit repeated doubling of a text, which needs a loop or many
-    // concatenations.
+    // The template engine does not limit a text that is doubled repeatedly. Doubling needs a loop
+    // or many concatenations, so such inputs are skipped.
     if text.contains("for") && text.contains(['~', '*', '+']) || text.matches(['~', '*']).count() > 4 {
         return false;
     }

@@ -1,5 +1,5 @@
-//! The cases of swarm's own manager tests, with their names, and some of our own for which a round
-//! has no time.
+//! The cases of swarm's own manager tests, under their names; and some cases of remoor that take
+//! too long for a round of faults.
 
 use super::cluster::{Cluster, name};
 use super::{Rng, namespaces_missing, one_at_a_time};
@@ -30,7 +30,7 @@ impl Cluster {
         self.voters().into_iter().find(|at| *at != leader).expect("a follower")
     }
 
-    /// Records an entry that must survive.
+    /// Records an entry that must not be lost.
     fn note(&self, of: usize) {
         self.order_successfully(&["maintenance", &name(of), "--for", "1h"]);
     }
@@ -42,8 +42,8 @@ impl Cluster {
     }
 }
 
-/// A node that joins again is the same node. While it runs the join is rejected, and the members
-/// stay as they are.
+/// A node that joins again is the same node. While the node runs, its join is rejected and the
+/// members do not change.
 #[test]
 fn join_twice() {
     if namespaces_missing() {
@@ -58,7 +58,7 @@ fn join_twice() {
     let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&again).bounded_output();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && text.contains("it is not joined a second time"), "{text}");
-    // Another machine of that name with another key.
+    // Another machine with another key tries to join with that name.
     let other = again.with_file_name("other");
     let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&other).bounded_output();
     assert!(!out.status.success(), "{out:?}");
@@ -68,8 +68,8 @@ fn join_twice() {
     cluster.wait_until_settled();
 }
 
-/// The leader stops in order. The others continue with a new leader, and it is one of them again
-/// when it is back.
+/// The leader stops in an orderly way. The other managers continue with a new leader. When the
+/// former leader returns, it is a voter again.
 #[test]
 fn leader_leave() {
     if namespaces_missing() {
@@ -94,8 +94,8 @@ fn leader_leave() {
     assert!(cluster.has_note(next));
 }
 
-/// A follower without its log never gets its old vote again. After a demotion the machine comes
-/// back with another name and id.
+/// A follower that lost its log never gets its old vote again. After a demotion, the machine
+/// returns with another name and id.
 #[test]
 fn wiped_state() {
     if namespaces_missing() {
@@ -119,13 +119,13 @@ fn wiped_state() {
     cluster.wait_until_voters(&others);
     assert!(cluster.members().expect("members").members.iter().all(|m| m.id != id));
 
-    // The same node, with another id.
+    // The node is promoted again, with another Raft id.
     cluster.order_successfully(&["promote", &name(wiped)]);
     cluster.wait_until_voters(&[0, 1, 2]);
     let id = raft_id(&cluster.home(wiped)).filter(|new| *new > id).expect("another id");
     assert!(cluster.has_note(wiped));
 
-    // Its whole directory is lost: the same machine joins as m4.
+    // The whole directory of the node is lost, and the same machine joins as m4.
     cluster.note(wiped);
     cluster.kill(wiped);
     cluster.order_successfully(&["demote", &name(wiped), "--no-wait"]);
@@ -139,8 +139,8 @@ fn wiped_state() {
     assert!(cluster.has_note(wiped));
 }
 
-/// All stop, and start again one after the other. With the second there is a leader, and nothing is
-/// lost.
+/// All managers stop, and start again one after the other. With the second manager there is a
+/// leader, and no entry is lost.
 #[test]
 fn restart_cluster_staggered() {
     if namespaces_missing() {
@@ -218,8 +218,8 @@ fn demote_to_single_manager() {
     cluster.wait_until_settled();
 }
 
-/// Alternating orders, faster than they can be performed: no vote is left over, and the last order
-/// takes effect. `REMOOR_LONG`: a hundred rounds; otherwise thirty.
+/// Promotions and demotions alternate faster than they can be completed. At the end no vote is left
+/// over, and the last order takes effect. There are thirty rounds, with `REMOOR_LONG` a hundred.
 #[test]
 fn hundred_promote_demote_rounds() {
     if namespaces_missing() {
@@ -231,7 +231,8 @@ fn hundred_promote_demote_rounds() {
     for round in 0..if crate::lab::tool::has_production_durations() { 100 } else { 30 } {
         for verb in ["promote", "demote"] {
             cluster.order_successfully(&[verb, "m2", "--no-wait"]);
-            // Mostly interrupted while it is a learner, sometimes after it became a voter.
+            // Most orders interrupt the node while it is a learner, and some after it has become a
+            // voter.
             let voted = round % 15 == 14 && verb == "promote";
             if voted {
                 cluster.wait_until_voters(&[0, 1]);
@@ -248,7 +249,7 @@ fn hundred_promote_demote_rounds() {
     cluster.wait_until_settled();
 }
 
-/// Half of a change of voters is done when the leader dies: another leader completes it.
+/// The leader dies when a change of voters is half done. Another leader completes the change.
 #[test]
 fn leader_dies_in_joint() {
     if namespaces_missing() {
@@ -266,10 +267,10 @@ fn leader_dies_in_joint() {
     }
 }
 
-/// In kilobytes a second: the snapshot takes some seconds.
+/// Rate of the network in kilobytes per second. With it, the snapshot takes some seconds.
 const RATE: u64 = 100;
 
-/// A follower is killed repeatedly while it receives a snapshot, and has everything in the end.
+/// A follower is killed repeatedly while it receives a snapshot. At the end it has all entries.
 #[test]
 fn snapshot_interrupted() {
     if namespaces_missing() {
@@ -279,7 +280,7 @@ fn snapshot_interrupted() {
     let mut cluster = Cluster::create(3, 3);
     let late = cluster.follower();
     let before = cluster.state(late).expect("a state").applied;
-    // The number of bytes that it receives at a start without a snapshot.
+    // The number of bytes that the follower receives at a start without a snapshot.
     assert!(cluster.kill(late));
     cluster.limit(late, RATE);
     cluster.start(late);
@@ -290,7 +291,7 @@ fn snapshot_interrupted() {
     assert!(cluster.kill(late));
     let leader = cluster.wait_for_leader();
     cluster.fill(leader, 64, 6_500);
-    // The old log is purged, so only a snapshot can bring the missing entries.
+    // The old log is purged, so the follower can receive the missing entries only with a snapshot.
     let snapshot = |c: &Cluster, of: usize| fs::metadata(c.home(of).join("raft/snapshot")).map(|file| file.len());
     assert!(snapshot(&cluster, late).is_err());
     let whole = snapshot(&cluster, leader).expect("a snapshot");
@@ -311,9 +312,10 @@ fn snapshot_interrupted() {
     cluster.wait_until_settled();
 }
 
-/// A follower gets an older copy of its directory back, which lacks entries that it confirmed. No
-/// acknowledged write is lost, and the others accept orders throughout. Runs in `make long-faults`
-/// only: in the gate, `Fault::PutBack` does the same among clients.
+/// An older copy replaces the directory of a follower. The copy lacks entries that the follower has
+/// confirmed. No acknowledged write is lost, and the other managers always accept orders. Only
+/// `make long-faults` runs this test; in `make test`, `Fault::PutBack` does the same while clients
+/// write.
 #[test]
 fn rolled_back_directory() {
     if namespaces_missing() {

@@ -1,6 +1,6 @@
-//! Clients that announce maintenance at any manager and read it. Each node is a register, and each
-//! announcement has a unique length by which it is recognized. Requests and answers are kept for
-//! the checker.
+//! Clients that announce maintenance at any manager and read it. Each node is used as a register.
+//! Each announcement has a unique length, by which it is recognized. Requests and answers are
+//! recorded for the checker.
 
 use super::Rng;
 use super::cluster::{Cluster, NODES, name};
@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Registers are the first nodes: few, so that clients conflict.
+/// Number of registers, which are the first nodes. It is small, so that clients conflict.
 const KEYS: usize = 3;
 const CLIENTS: usize = 6;
-/// The difference between two values: more than two clocks that are read one after the other can
-/// differ.
+/// The difference between two values, in ms. It is larger than the difference between two clocks
+/// that are read one after the other.
 const UNIT_MS: u64 = 20_000;
-/// The first value; 0 means no maintenance. Long enough not to expire during the test.
+/// The first value; 0 means no maintenance. A maintenance of this length does not expire during the
+/// test.
 const FIRST: u64 = 1_000;
 const WITHIN: Duration = Duration::from_secs(4);
 /// The pause between two requests of a client.
@@ -50,12 +51,12 @@ struct Work {
 /// The registers and the writes that may still take effect.
 pub struct Registers {
     work: Arc<Work>,
-    /// The value of each register when it was last read without concurrent clients.
+    /// The value of each register at the last read without concurrent clients.
     held: [u64; KEYS],
     /// Unanswered writes of earlier rounds that no read has returned.
     loose: Vec<(usize, Op)>,
     running: Vec<JoinHandle<()>>,
-    /// Log index at the start of the round.
+    /// The log index at the start of the round.
     since: u64,
 }
 
@@ -65,7 +66,7 @@ pub struct RoundResult {
     pub writes: usize,
     pub reads: usize,
     pub unknown: usize,
-    /// The longest time without an acknowledged write.
+    /// The longest time without an acknowledged write, in ms.
     pub gap_ms: u64,
 }
 
@@ -107,14 +108,15 @@ impl Registers {
         }
     }
 
-    /// Reads the registers after the clients have stopped, and judges all that they saw.
+    /// Reads the registers after the clients have stopped, and checks all answers that the clients
+    /// received.
     pub fn judge(&mut self, cluster: &Cluster) -> RoundResult {
         let found = self.read_registers(cluster);
         let recorded = std::mem::take(&mut *self.work.recorded.lock().expect("no holder panics"));
         check_journal(cluster, self.since, &recorded.acked);
         let mut ops = std::mem::take(&mut self.loose);
         ops.extend(recorded.ops);
-        // This last read of each register happens after all other operations.
+        // The last read of each register happens after all other operations.
         let (asked, answered) = (now(&self.work), Some(now(&self.work)));
         ops.extend((0..KEYS).map(|key| (key, Op { client: CLIENTS, act: Act::Read(found[key]), asked, answered })));
         let tally = tally(&ops);
@@ -197,7 +199,7 @@ fn is_rejected(error: &ApiError) -> bool {
     }
 }
 
-/// Reads all registers at once. A stale answer promises nothing.
+/// Reads all registers at once. A stale answer is ignored, because it promises nothing.
 async fn read(client: usize, manager: &Client, work: &Work) {
     let asked = now(work);
     let status = manager.get::<StatusView>("/v1/status").await;
@@ -219,13 +221,13 @@ fn values(status: &StatusView) -> [u64; KEYS] {
 
 /// Checks that every acknowledged write has its own item in the journal.
 fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
-    /// The maximum difference between the time in the answer and that of the entry, on one
-    /// machine's clock.
+    /// Maximum difference between the time in the answer and the time of the entry, by the clock of
+    /// one machine.
     const LATER_MS: u64 = 5_000;
     for key in 0..KEYS {
         let path = format!("/v1/history?node={}&limit=1000", name(key));
         let history = cluster.wait_until("a journal", |c| c.get::<HistoryView>(c.leader()?, &path).ok());
-        // After a long round the answer contains only the newest thousand items.
+        // After a long round, the answer contains only the thousand newest items.
         let oldest_kept =
             history.items.first().filter(|_| history.items.len() >= 1_000).map_or(0, |oldest| oldest.at.0);
         let items = history.items.iter().filter(|item| item.index > since);

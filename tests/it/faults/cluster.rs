@@ -1,5 +1,5 @@
-//! Five nodes, each a process in its own network namespace on one bridge; the fifth has a small
-//! disk. Clients use the nodes' sockets, which no network fault affects.
+//! Five nodes on one bridge. Each is a process in its own network namespace, and the fifth has a
+//! small disk. Clients use the nodes' sockets, which no network fault affects.
 
 use crate::lab::net::Net;
 use crate::lab::tool::{attempt, run_tool, run_tool_with};
@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const NODES: usize = 5;
-/// Longer than any step takes on a busy machine.
+/// Timeout of a step. No step takes longer, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(240);
 const ASK: Duration = Duration::from_secs(3);
-/// Space for the program that a node keeps, and for its log.
+/// Size of the small disk. It has space for a node's copy of the program and for its log.
 const DISK: &str = "size=600m,mode=0700";
 const PREFIX: &str = "remoor-faults-";
 
@@ -33,20 +33,22 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub runtime: tokio::runtime::Runtime,
     places: Vec<Place>,
-    /// The state after each entry that was queried, and the node that reported it first.
+    /// The state after each entry that was queried, with the node that reported it first.
     seen: Mutex<BTreeMap<u64, (Sha256, usize)>>,
 }
 
 struct Place {
-    /// The position at which it is plugged in; nodes may exchange positions.
+    /// The position at which the node is connected to the bridge. Nodes may exchange their
+    /// positions.
     end: usize,
     child: Option<Child>,
-    /// It was started at least once.
+    /// Whether the node was started at least once.
     there: bool,
 }
 
 impl Cluster {
-    /// m1 and further nodes, at most [`NODES`] in all. The first `voters` of them are voters.
+    /// Creates m1 and further nodes, at most [`NODES`] in all. The first `voters` of them are
+    /// voters.
     pub fn create(nodes: usize, voters: usize) -> Self {
         static NEXT: AtomicU8 = AtomicU8::new(0);
         clear_leftovers();
@@ -80,7 +82,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The setup: `init` of m1, which writes the tokens, and `join` of the others.
+    /// Sets up a node: `init` for m1, which also writes the tokens, and `join` for the others.
     fn join(&self, at: usize, manager: bool) {
         let (name, address) = (name(at), self.address(at).to_string());
         if at == 0 {
@@ -97,7 +99,8 @@ impl Cluster {
         run_successfully(join.arg("--dir").arg(self.home(at)));
     }
 
-    /// The command `join` with that name, from the position of node `at`, without the directory.
+    /// The command `join` for the name `name`, at the position of node `at`. The caller adds the
+    /// directory.
     pub fn join_command(&self, at: usize, name: &str, manager: bool) -> Command {
         let (mut join, to) = (self.command(at), format!("{}:7947", self.address(if at == 0 { 1 } else { 0 })));
         join.args(["join", &to, "--name", name, "--advertise", &self.address(at).to_string()]);
@@ -109,7 +112,7 @@ impl Cluster {
         join
     }
 
-    /// `remoor` in the network of that node.
+    /// The command `remoor` in the network of node `at`.
     fn command(&self, at: usize) -> Command {
         let mut command = Command::new("nsenter");
         let place = self.net.namespace(&port(self.places[at].end));
@@ -141,14 +144,14 @@ impl Cluster {
         self.places[at].there = true;
     }
 
-    /// Moves one node to the machine of the other, which did not exist before.
+    /// Moves node `one` to the machine of node `other`. Node `other` must not exist yet.
     pub fn move_node(&mut self, one: usize, other: usize) {
         let (a, b) = (self.places[one].end, self.places[other].end);
         (self.places[one].end, self.places[other].end) = (b, a);
         self.places[one].there = false;
     }
 
-    /// Writes this many entries with this many concurrent clients through that manager.
+    /// Writes `entries` entries with `clients` concurrent clients through manager `at`.
     pub fn fill(&self, at: usize, clients: usize, entries: usize) {
         let (path, left) = (self.socket(at), Arc::new(AtomicUsize::new(entries)));
         let clients = (0..clients).map(|_| {
@@ -191,7 +194,7 @@ impl Cluster {
         self.places[at].child.as_mut().is_some_and(|child| child.try_wait().expect("a status").is_none())
     }
 
-    /// Starts the nodes that do not run.
+    /// Starts the nodes that were started before and do not run now.
     pub fn revive(&mut self) {
         for at in 0..NODES {
             if self.places[at].there && !self.runs(at) {
@@ -200,7 +203,8 @@ impl Cluster {
         }
     }
 
-    /// Both nodes stop, and each starts again at the position and with the address of the other.
+    /// Stops both nodes, and starts each at the position and with the address of the other. Returns
+    /// whether both were running.
     pub fn swap(&mut self, one: usize, two: usize) -> bool {
         let ran = self.kill(one) & self.kill(two);
         let (a, b) = (self.places[one].end, self.places[two].end);
@@ -217,7 +221,7 @@ impl Cluster {
 
     // ---- the network ----
 
-    /// Applies exactly these rules. Each matches frames on the bridge that are lost from then on.
+    /// Replaces the rules of the bridge. Frames that match a rule are lost from then on.
     pub fn cut(&self, rules: &[String]) {
         let rules: String = rules.iter().map(|rule| format!("  {rule} counter drop\n")).collect();
         let text = format!(
@@ -227,7 +231,7 @@ impl Cluster {
         self.nft(&["-f", "-"], &text).expect("the rules are taken");
     }
 
-    /// The number of frames lost by the current rules.
+    /// Number of frames that were lost by the current rules.
     pub fn lost_frames(&self) -> u64 {
         let text = self.nft(&["list", "table", "bridge", "faults"], "").unwrap_or_default();
         let counts =
@@ -235,21 +239,21 @@ impl Cluster {
         counts.sum()
     }
 
-    /// Limits the traffic to that node to these kilobytes a second, and restarts the count of its
-    /// bytes.
+    /// Limits the traffic to node `to`, in kilobytes per second. The count of its bytes begins at 0
+    /// again.
     pub fn limit(&self, to: usize, kilobytes: u64) {
         let (port, rate) = (format!("p-{}", port(self.places[to].end)), format!("{kilobytes}kbps"));
         let limit = ["root", "tbf", "rate", &rate, "burst", "16kb", "latency", "1s"];
         self.tc(&[&["qdisc", "add", "dev", &port][..], &limit].concat()).expect("the limit is taken");
     }
 
-    /// Ends the limit.
+    /// Ends the limit of the traffic to node `to`.
     pub fn unlimit(&self, to: usize) {
         let port = format!("p-{}", port(self.places[to].end));
         self.tc(&["qdisc", "del", "dev", &port, "root"]).expect("there was a limit");
     }
 
-    /// Bytes that were sent to the node since the limit was set.
+    /// Number of bytes that were sent to the node since the limit was set.
     pub fn sent_bytes(&self, to: usize) -> u64 {
         let port = format!("p-{}", port(self.places[to].end));
         let text = self.tc(&["-s", "qdisc", "show", "dev", &port]).expect("counts");
@@ -268,25 +272,25 @@ impl Cluster {
         run_tool_with(&argv, Some(input.as_bytes()), Duration::from_secs(30))
     }
 
-    /// Frames from one node to the other.
+    /// A rule for the frames from one node to the other.
     pub fn frames_from(&self, from: usize, to: usize) -> String {
         let ends = [from, to].map(|at| port(self.places[at].end));
         format!("iifname \"p-{}\" oifname \"p-{}\"", ends[0], ends[1])
     }
 
-    /// Both directions between each of the first and each of the second.
+    /// Rules for both directions between each node of `some` and each node of `others`.
     pub fn frames_between(&self, some: &[usize], others: &[usize]) -> Vec<String> {
         let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
         pairs.flat_map(|(a, b)| [self.frames_from(a, b), self.frames_from(b, a)]).collect()
     }
 
-    // ---- questions ----
+    // ---- queries ----
 
     pub fn ask(&self, at: usize, args: &[&str]) -> Output {
         remoor().args(args).arg("--socket").arg(self.socket(at)).bounded_output()
     }
 
-    /// An order that must be accepted by the current leader.
+    /// Sends an order to the current leader, until the leader accepts it.
     pub fn order_successfully(&self, args: &[&str]) {
         self.wait_until(&format!("{args:?}"), |c| {
             let out = c.ask(c.leader()?, args);
@@ -298,8 +302,8 @@ impl Cluster {
         self.runtime.block_on(Client::unix(self.socket(at)).with_timeout(ASK).get(path))
     }
 
-    /// What this manager has applied. None: it is not a manager, or does not answer. Two different
-    /// states after the same entry end the test.
+    /// The state that this manager has applied. None: it is not a manager, or does not answer. The
+    /// test fails if two managers report different states after the same entry.
     pub fn state(&self, at: usize) -> Option<RaftStateView> {
         let state: RaftStateView = self.get(at, "/v1/raft/state").ok()?;
         let mut seen = self.seen.lock().expect("no holder panics");
@@ -309,7 +313,7 @@ impl Cluster {
         Some(state)
     }
 
-    /// Whether this manager shows a half-done change of voters within that time.
+    /// Whether this manager reports a half-done change of voters within the time `within`.
     pub fn sees_joint(&self, at: usize, within: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < within {
@@ -321,7 +325,7 @@ impl Cluster {
         false
     }
 
-    /// The leader, as it says itself.
+    /// The node that reports itself as the leader.
     pub fn leader(&self) -> Option<usize> {
         (0..NODES).find(|at| self.places[*at].child.is_some() && self.state(*at).is_some_and(|s| !s.as_of.stale))
     }
@@ -352,7 +356,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until there is a leader, no change of voters is half done, and all members hold the
+    /// Waits until there is a leader, no change of voters is half done, and all members have the
     /// same state. Returns the members.
     pub fn wait_until_settled(&mut self) -> Vec<usize> {
         for at in 0..NODES {
@@ -390,7 +394,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a member belongs to a node and stays.
+/// Whether a member belongs to a node and is not leaving.
 fn is_settled_member(member: &RaftMemberView) -> bool {
     member.node.is_some() && !member.orphan && !member.leaving
 }
@@ -407,7 +411,7 @@ fn port(end: usize) -> String {
     format!("n{end}")
 }
 
-/// Checks that a namespace can be created here, and frames of a bridge dropped.
+/// Checks that this machine can create a namespace and can drop frames of a bridge.
 pub fn probe() -> Result<()> {
     let net = Net::new(&format!("f{}p", std::process::id()));
     let made = net.create();
@@ -415,9 +419,9 @@ pub fn probe() -> Result<()> {
     made
 }
 
-/// Removes what a killed run left: its processes, namespaces, disk and folder.
+/// Removes the processes, namespaces, disk and folder of a killed run.
 fn clear_leftovers() {
-    /// The process id in a name of this form.
+    /// The process id in a name such as `f123x0`.
     fn owner(name: &str) -> Option<u32> {
         let digits: String = name.strip_prefix('f')?.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()

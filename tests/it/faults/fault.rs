@@ -1,4 +1,4 @@
-//! The faults of a round. Each returns a proof that it took effect.
+//! The faults of a round. Each fault returns a proof that it took effect.
 
 use super::cases::raft_id;
 use super::cluster::{Cluster, NODES, name};
@@ -51,8 +51,8 @@ pub const ALL: [Fault; 17] = [
 
 /// The faults of the eight rounds of `make test`, one of each kind: a killed process, all processes
 /// killed, a stopped process, a leader without a network, a partition with one node that reaches
-/// both sides, lost frames, a full disk, an older directory. The leader that dies in a change of
-/// voters has its own case (`cases.rs`). `make long-faults` takes all faults of [`ALL`].
+/// both sides, lost frames, a full disk, an older directory. A leader that dies during a change of
+/// voters has its own test (`cases.rs`). `make long-faults` runs all faults of [`ALL`].
 pub const GATE: [Fault; 8] = [
     Fault::KillFollower,
     Fault::KillAll,
@@ -71,7 +71,7 @@ const HOLD: Duration = Duration::from_millis(5_000);
 /// take effect this time.
 pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
     let leader = cluster.wait_for_leader();
-    // Waits, because no manager reports the voters while the leader changes.
+    // This query waits, because no manager reports the voters while the leader changes.
     let voters = cluster.wait_until("a list of voters", |c| Some(c.voters()).filter(|voters| voters.len() > 1));
     let mut followers: Vec<usize> = voters.into_iter().filter(|at| *at != leader).collect();
     rng.shuffle(&mut followers);
@@ -99,8 +99,8 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             cut(cluster, &others.iter().map(|at| cluster.frames_from(leader, *at)).collect::<Vec<_>>())
         }
         Fault::Bridge => {
-            // The leader and half of the others are cut off from the rest. One node reaches both
-            // sides.
+            // The leader and half of the other nodes can't reach the rest. Only one node reaches
+            // both sides.
             let (between, side) = (follower, &followers[1..]);
             let far: Vec<usize> = side[..side.len().div_ceil(2)].to_vec();
             let near: Vec<usize> = (0..NODES).filter(|at| *at != between && !far.contains(at)).collect();
@@ -126,7 +126,7 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             ran.then(|| format!("{} and {} have swapped places", name(one), name(two)))
         }
         Fault::PutBack => {
-            // Not the fifth: its directory is a mount and cannot be renamed.
+            // The fifth node is not used, because its directory is a mount and can't be renamed.
             let who = followers.iter().copied().find(|at| *at != NODES - 1)?;
             put_back(cluster, who)
         }
@@ -177,7 +177,7 @@ fn flap_link(cluster: &Cluster, rules: &[String]) -> Option<String> {
     (times > 1).then(|| format!("{lost} frames lost in {times} cuts"))
 }
 
-/// Fills the disk of m5, which has a small one. A daemon that cannot write its log ends.
+/// Fills the disk of m5, which is small. A daemon that can't write its log ends.
 fn fill_disk(cluster: &mut Cluster) -> Option<String> {
     let ballast = cluster.home(NODES - 1).join("ballast");
     let filled = std::fs::File::create(&ballast).map(|mut file| {
@@ -195,11 +195,12 @@ fn fill_disk(cluster: &mut Cluster) -> Option<String> {
     is_full.then(|| format!("no space left; m5 {}", if ran { "went on" } else { "had ended" }))
 }
 
-/// Replaces the whole directory of a manager with an older copy between two starts. The cluster
-/// must reject the older directory, and the node must vote again after it was demoted and promoted.
+/// Replaces the whole directory of a manager with an older copy, between two starts. The cluster
+/// must reject the older directory. After a demotion and a promotion, the node must vote again.
 /// None: the node was demoted meanwhile.
 fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
-    // How often it has stopped its manager service, and how often because of an old directory.
+    // How many times the node has stopped its manager service, and how many times because of an old
+    // directory.
     let stops = |c: &Cluster| {
         let log = std::fs::read_to_string(c.log(who)).unwrap_or_default();
         ["this node is no longer a manager", "stale-directory"].map(|text| log.matches(text).count())
@@ -224,7 +225,7 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     }
     cluster.order_successfully(&["demote", &name(who)]);
     cluster.order_successfully(&["promote", &name(who), "--no-wait"]);
-    // Later faults need enough voters that a minority can be removed.
+    // Later faults need all voters, so that a minority can fail.
     cluster.wait_until("it votes again", |c| c.voters().contains(&who).then_some(()));
     Some(format!("the older directory of {} was rejected", name(who)))
 }

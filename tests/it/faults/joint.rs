@@ -1,9 +1,9 @@
-//! A leader that dies in the middle of a change of voters, when its first half is done and the
-//! second can't follow.
+//! A leader that dies in the middle of a change of voters: the first half is done, and the second
+//! half can't follow.
 //!
-//! A change begins only after enough managers have answered a query. A stopped manager keeps this
-//! query open for a second, and a manager that is stopped within this second has already answered.
-//! So the change begins, but too few of the future voters run.
+//! A change begins only after enough managers have answered a query. A stopped manager keeps the
+//! query open for a second. A manager that is stopped within this second has answered already. So
+//! the change begins, but too few of the future voters run.
 
 use super::Rng;
 use super::cluster::{Cluster, NODES, name};
@@ -11,14 +11,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Less than a second, and longer than running managers take to answer.
+/// Time in which the running managers answer the query. It is less than a second.
 const ANSWERED: Duration = Duration::from_millis(500);
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
-/// Longer than an election takes.
+/// Time without the leader. It is longer than an election.
 const HOLD: Duration = Duration::from_secs(5);
 
-/// All five are voters before. Returns the manager that is to be demoted, and the evidence that the
-/// leader died in the middle. None: the change did not begin, or was completed before.
+/// Makes all five nodes voters, and kills the leader in the middle of a demotion. Returns the
+/// manager that is to be demoted, and the proof that the leader died in the middle. None: the
+/// change did not begin, or was completed before.
 pub fn kill_in_joint(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
     cluster.wait_until("all five are voters", |c| {
         let status: Value = c.get(c.leader()?, "/v1/status").ok()?;
@@ -40,10 +41,10 @@ pub fn kill_in_joint(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, Str
     let ordered = cluster.ask(leader, &["demote", &name(demoted), "--no-wait"]).status.success();
     std::thread::sleep(ANSWERED);
     stopped &= cluster.signal(second, Signal::STOP) == Some('T');
-    // Of the future voters only the leader and this one run.
+    // Only two of the future voters run: the leader and `other`.
     let seen = ordered && stopped && cluster.sees_joint(other, SEEN_WITHIN);
     let died = seen && cluster.kill(leader);
-    // No manager can have completed it since.
+    // No manager can have completed the change since then.
     let half = died && cluster.sees_joint(other, SEEN_WITHIN);
     for at in [first, second] {
         cluster.signal(at, Signal::CONT);

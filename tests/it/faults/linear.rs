@@ -1,9 +1,10 @@
-//! Whether a history of writes and reads of one register is linearizable: Wing and Gong's search
-//! with Lowe's memory of tried states. Each write has a unique value, which keeps the search short.
+//! Checks whether a history of writes and reads of one register is linearizable, by the search of
+//! Wing and Gong with Lowe's memory of tried states. Each write has a unique value, which keeps the
+//! search short.
 
 use std::collections::HashSet;
 
-/// The maximum number of states tried. A history of a round takes some hundreds.
+/// Maximum number of states that are tried. The history of a round needs some hundreds.
 const TRIED_MAX: usize = 2_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,13 +13,13 @@ pub enum Act {
     Read(u64),
 }
 
-/// One operation of a client, between two moments of one clock.
+/// One operation of a client. `asked` and `answered` are times of the same clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Op {
     pub client: usize,
     pub act: Act,
     pub asked: u64,
-    /// None: not answered, or by an answer that leaves the result open. The operation may have
+    /// None: there was no answer, or the answer leaves the result open. The operation may have
     /// happened at any later time, or never.
     pub answered: Option<u64>,
 }
@@ -29,14 +30,14 @@ impl Op {
     }
 }
 
-/// Finds an order of `ops` that keeps the real-time order and in which each read returns the last
-/// written value; `first` is the initial value. Err: there is none, or it was not found in time. It
-/// contains the part that did not fit.
+/// Searches an order of `ops` that keeps the real-time order and in which each read returns the
+/// last written value. `first` is the initial value. Returns an error if there is no such order, or
+/// if none was found in time. The error contains the operations that did not fit.
 pub fn check(first: u64, ops: &[Op]) -> Result<(), String> {
     let read: HashSet<u64> =
         ops.iter().filter_map(|op| if let Act::Read(v) = op.act { Some(v) } else { None }).collect();
-    // A read without an answer says nothing. An unanswered write whose value no read returned need
-    // not have happened.
+    // A read without an answer proves nothing. A write without an answer may never have happened if
+    // no read returned its value.
     let counts = |op: &&Op| op.answered.is_some() || matches!(op.act, Act::Write(v) if read.contains(&v));
     let mut ops: Vec<Op> = ops.iter().filter(counts).copied().collect();
     ops.sort_by_key(|op| (op.asked, op.ends()));
@@ -51,13 +52,13 @@ struct Search<'a> {
     deepest: Vec<usize>,
 }
 
-/// A partial order: which operations are done, in which order, and the resulting value of the
+/// A partial order: the completed operations in their order, and the resulting value of the
 /// register.
 struct Place {
     done: Vec<u64>,
     order: Vec<usize>,
     value: u64,
-    /// All operations before this one are done.
+    /// Index of the first operation that is not completed.
     from: usize,
 }
 
@@ -85,7 +86,8 @@ impl Search<'_> {
             if left.clone().all(|at| self.ops[at].answered.is_none()) {
                 return Ok(());
             }
-            // An overwritten value never returns, so its remaining reads can't happen any more.
+            // An overwritten value never returns. If reads of the value remain, this order is not
+            // possible.
             let next: Vec<usize> = self.next(&place).filter(|at| matches!(self.ops[*at].act, Act::Write(_))).collect();
             if left.clone().any(|at| self.ops[at].act == Act::Read(place.value)) {
                 continue;
@@ -105,7 +107,8 @@ impl Search<'_> {
         Err(self.stuck(first))
     }
 
-    /// Takes the reads of the current value: doing them as early as possible loses nothing.
+    /// Adds the reads of the current value to the order. No order is lost by adding a read as early
+    /// as possible.
     fn read_on(&self, place: &mut Place) {
         loop {
             while place.from < self.ops.len() && place.is_done(place.from) {
@@ -119,7 +122,7 @@ impl Search<'_> {
         }
     }
 
-    /// The operations that may be next: those that began before any other remaining one was
+    /// The operations that may be next: they began before any other remaining operation was
     /// answered.
     fn next<'b>(&'b self, place: &'b Place) -> impl Iterator<Item = usize> + 'b {
         let left = move || (place.from..self.ops.len()).filter(|at| !place.is_done(*at));
@@ -162,10 +165,11 @@ fn linearizable_histories_are_accepted() {
     let good: [&[Op]; 7] = [
         &[],
         &[op(0, Read(0), 1, 2), op(0, Write(1), 3, 4), op(1, Read(1), 5, 6)],
-        // Two concurrent writes may have either order, and a concurrent reader sees any.
+        // Two concurrent writes may have either order, and a concurrent read may return either
+        // value.
         &[op(0, Write(1), 1, 9), op(1, Write(2), 2, 8), op(2, Read(2), 3, 4), op(2, Read(1), 5, 6)],
         &[op(0, Write(1), 1, 9), op(1, Write(2), 2, 8), op(2, Read(1), 3, 4), op(2, Read(2), 10, 11)],
-        // Without an answer: never, or much later.
+        // An operation without an answer happens never, or much later.
         &[open(0, Write(1), 1), op(1, Read(0), 5, 6), op(1, Write(2), 7, 8), op(1, Read(2), 9, 10)],
         &[open(0, Write(1), 1), op(1, Write(2), 7, 8), op(1, Read(2), 9, 10), op(1, Read(1), 11, 12)],
         &[open(0, Read(7), 1), op(1, Read(0), 5, 6)],
@@ -206,8 +210,8 @@ fn other_histories_are_rejected() {
     }
 }
 
-/// Random clients of a correct register; then the same history with one answer changed to an
-/// overwritten value.
+/// Makes histories of random clients of a correct register. Then one answer of each history is
+/// changed to an overwritten value.
 #[test]
 fn random_correct_histories_pass_and_a_changed_answer_fails() {
     for seed in 1..=20 {
@@ -227,7 +231,7 @@ fn random_correct_histories_pass_and_a_changed_answer_fails() {
                 }
                 None => Some((clock, Act::Read(0), false)),
                 Some((asked, Act::Write(wrote), false)) => {
-                    // One in twenty is never answered; half of these happen.
+                    // One of twenty writes is never answered, and half of these writes happen.
                     let lost = rng.up_to(20) == 0;
                     if !lost || rng.up_to(2) == 0 {
                         value = wrote;
@@ -244,7 +248,7 @@ fn random_correct_histories_pass_and_a_changed_answer_fails() {
                 }
             };
         }
-        // Operations that happened and were not answered yet.
+        // The remaining operations were not answered yet.
         for (client, (asked, act, _)) in busy.into_iter().enumerate().filter_map(|(at, busy)| Some((at, busy?))) {
             ops.push(open(client, act, asked));
         }

@@ -1,12 +1,12 @@
 //! Managers under faults, as real processes in separate network namespaces. They are killed,
 //! stopped, cut off or have a full disk, while clients write and read at all of them. After each
-//! round every manager has the same state and no change of voters is half done. The answers that
+//! round, every manager has the same state, and no change of voters is half done. The answers that
 //! the clients received are linearizable, and no acknowledged write is lost.
 //!
-//! Needs root. By default there are eight rounds of eight faults (`fault::GATE`).
-//! `REMOOR_FAULT_ROUNDS=n` runs n rounds of all faults. `REMOOR_FAULT_SEED` sets their order. Its
-//! default is 1, because `make test` must not depend on a clock. `make long-faults` sets both. If
-//! `REMOOR_LAB_REQUIRED` is set, these tests fail where they would be skipped.
+//! These tests need root. By default there are eight rounds of eight faults (`fault::GATE`).
+//! `REMOOR_FAULT_ROUNDS=n` runs n rounds of all faults. `REMOOR_FAULT_SEED` sets the order of the
+//! faults; its default is 1, because `make test` must not depend on a clock. `make long-faults`
+//! sets both. If `REMOOR_LAB_REQUIRED` is set, the tests fail instead of being skipped.
 
 mod cases;
 mod clients;
@@ -44,16 +44,16 @@ impl Rng {
     }
 }
 
-/// The lock of the test whose cluster is running. A small machine cannot run two clusters of five
+/// The lock of the test whose cluster is running. A small machine can't run two clusters of five
 /// managers at the same time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this machine cannot create network namespaces. The reason is printed in capitals, or is
-/// a failure if they are required. This is tried only once, because parallel tests would use the
-/// same name for it.
+/// Whether this machine can't create network namespaces. If they are required, this is a failure;
+/// otherwise the reason is printed in capitals. The result is determined only once, because
+/// parallel tests would use the same name for a namespace.
 fn namespaces_missing() -> bool {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
     let lacks = || -> Option<String> {

@@ -8,10 +8,10 @@ use super::{Rng, namespaces_missing, one_at_a_time};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The seed without `REMOOR_FAULT_SEED`, the same in each run.
+/// The seed without `REMOOR_FAULT_SEED`. It is the same in each run.
 const SEED: u64 = 1;
-/// Attempts to cause a fault. Other events, such as a change of roles, may prevent it, but not that
-/// many times in a row.
+/// Maximum number of attempts to cause a fault. Other events, such as a change of roles, may
+/// prevent a fault, but not that many times in a row.
 const TRIES: usize = 3;
 
 #[test]
@@ -67,7 +67,7 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         assert!(tally.writes > 0, "round {round}: nothing was written");
     }
     eprintln!("faults that took effect: {fired:?}");
-    // Without faults the cluster reaches the desired state.
+    // After the end of the faults, the cluster reaches the desired state.
     for at in 0..NODES {
         cluster.ask(cluster.wait_for_leader(), &["promote", &name(at), "--no-wait"]);
     }
@@ -75,8 +75,8 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     cluster.wait_until_settled();
 }
 
-/// Promotes or demotes one node; there are three to five managers. The change may be unfinished
-/// when the fault happens.
+/// Promotes or demotes one node, so that there are three to five managers. The change may be
+/// unfinished when the fault happens.
 fn churn(cluster: &Cluster, rng: &mut Rng) -> String {
     let status: serde_json::Value = cluster.wait_until("a status", |c| c.get(c.leader()?, "/v1/status").ok());
     let wanted = |at: &usize| {

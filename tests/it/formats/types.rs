@@ -1,11 +1,11 @@
 //! Compares the formats of two versions: the source text of all types that serde writes or reads,
-//! and the format numbers. Comments, visibility, paths and the place of a type are ignored, so that
-//! code can be moved and documented freely.
+//! and the numbers of the formats. Comments, visibility, paths and the file of a type are ignored,
+//! so that code can be moved and documented freely.
 //!
 //! `tests/fixtures/formats.txt` contains the formats of the previous version. If they are equal,
-//! `make test` does not need the program of that version (`versions.rs`). This comparison cannot
-//! see rules that are written by hand, or the effect of an applied entry. `make long-versions`
-//! therefore runs both programs even if the source is equal.
+//! `make test` does not need the program of that version (`versions.rs`). This comparison does not
+//! cover rules that are written by hand, or the effect of an applied entry. So `make long-versions`
+//! runs both programs even if the source is equal.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ pub fn previous() -> (String, BTreeSet<String>) {
     (commit.to_owned(), text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// Name and digest of each type and number in this source.
+/// Name and digest of each type and each format number in the present source.
 fn present() -> BTreeSet<String> {
     let mut files = Vec::new();
     ["src", "crates"].into_iter().for_each(|dir| sources(&root().join(dir), &mut files));
@@ -39,7 +39,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Collects all source files that contain more than tests.
+/// Collects all source files, except files that contain only tests.
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.map(|entry| entry.expect("an entry").path()) {
@@ -54,7 +54,8 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Relies on rustfmt: an item ends at a closing line with the same indentation as its first line.
+/// The items of a source text. This function relies on rustfmt: an item ends at a closing line with
+/// the same indentation as its first line.
 fn items(source: &str) -> Vec<String> {
     let (mut found, mut attributes) = (Vec::new(), Vec::new());
     let mut lines = source.lines().peekable();
@@ -142,7 +143,7 @@ fn normalize(item: &str) -> String {
     out.join(" ")
 }
 
-/// The name of the item, for messages.
+/// The name of the item, used in messages.
 fn name(item: &str) -> &str {
     let all: Vec<&str> = split_words(item).collect();
     let after = |key: &str| all.iter().position(|word| *word == key).and_then(|at| all.get(at + 1)).copied();
@@ -174,8 +175,8 @@ fn a_type_is_compared_by_its_fields_and_attributes_and_not_by_its_place() {
     assert_eq!(items("impl<'de> Deserialize<'de> for Point {\n    fn f() {\n    }\n}\nfn g() {}\n").len(), 1);
 }
 
-/// `REMOOR_PUBLISHED=COMMIT` writes the file again, because this source is published as that
-/// commit.
+/// With `REMOOR_PUBLISHED=COMMIT` this test writes the file again, because the present source is
+/// published as that commit.
 #[test]
 fn the_formats_of_the_previous_version_are_known() {
     if let Ok(commit) = std::env::var("REMOOR_PUBLISHED") {

@@ -1,6 +1,6 @@
-//! `node add` on real hosts, and real Ansible on them: a group that the user's own Ansible sets up
-//! (docs/design/scenarios.md, X: provisioner kind `ansible`), and remoor's inventory as Ansible
-//! reads it.
+//! `node add` on real hosts, and real Ansible on them. A group is set up by the user's own Ansible
+//! (docs/design/scenarios.md, X: provisioner kind `ansible`), and Ansible reads the inventory of
+//! remoor.
 
 use crate::lab::cluster::{PATIENCE, row};
 use crate::lab::{Lab, five, wait_for};
@@ -69,7 +69,8 @@ fn check_addition(lab: &Lab) -> Result<()> {
     let listed = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
     let print = listed.split(' ').nth(1).context("a fingerprint")?;
     let add = ["node", "add", &ip, "--name", "w1"];
-    // The host key is not confirmed, or another key is: nothing may change on the machine.
+    // The host key is not confirmed, or another key is confirmed. In both cases nothing may change
+    // on the machine.
     for more in [&[][..], &["--fingerprint", "SHA256:other"]] {
         let refused = lab.exec("m1", &[&[REMOOR], &add[..], more].concat())?;
         let message = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -90,7 +91,7 @@ fn check_addition(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// From here on no other key opens w1: the managers use the key that was made at `init`.
+/// Checks that from now on the managers log in to w1 only with the key that was made at `init`.
 fn only_the_clusters_key(lab: &Lab) -> Result<()> {
     let line = status(lab)?["ssh_key"].as_str().context("the cluster's key in the status")?.to_owned();
     let allowed = String::from_utf8_lossy(&lab.read("w1", "/root/.ssh/authorized_keys")?).into_owned();
@@ -138,8 +139,8 @@ fn set_up(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// The hosts that are not nodes yet, all at once: rejected as a whole if a host key is not
-/// confirmed, and added if a file confirms the keys.
+/// Adds all hosts that are not nodes yet in one command. The command is rejected as a whole if a
+/// host key is not confirmed, and succeeds if a file confirms the keys.
 fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
     let add = |more: &[&str]| lab.exec("m1", &[&[REMOOR, "node", "add"], more].concat());
     let stderr_of = |output: &crate::lab::Output| String::from_utf8_lossy(&output.stderr).into_owned();
@@ -172,8 +173,8 @@ fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// `remoor inventory` as a dynamic inventory: Ansible accepts it and reaches the hosts that it
-/// names.
+/// Uses `remoor inventory` as a dynamic inventory. Ansible accepts the inventory and reaches its
+/// hosts.
 fn read_by_ansible(lab: &Lab) -> Result<()> {
     lab.push("m1", format!("#!/bin/sh\nexec {REMOOR} inventory \"$@\"\n").as_bytes(), "/root/hosts", 0o755)?;
     let ask = |argv: &[&str]| -> Result<String> {
@@ -187,8 +188,8 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
         ensure!(of_w1["colour"] == "blue" && of_w1["ansible_host"] == lab.host("w1").ip.to_string(), "{of_w1:#}");
         ensure!(of_w1["remoor_lifecycle"] == "commissioned", "{of_w1:#}");
     }
-    // The answer of the script for one host is what Ansible reads. A verdict may arrive between the
-    // two queries.
+    // Ansible reads the same variables for one host as the script prints. A verdict may arrive
+    // between the two queries, so they are repeated.
     let host = |text: String| serde_json::from_str::<Value>(&text).context("a host's variables");
     let mut both = (one, Value::Null);
     let same = wait_for("remoor and Ansible to say the same", PATIENCE, || {
@@ -198,7 +199,7 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
     });
     same.with_context(|| format!("remoor says {:#}, and Ansible {:#}", both.1, both.0))?;
     let ping = ["ansible", "web", "-m", "ping", "--private-key", "/var/lib/remoor/ssh.key"];
-    // As remoor does: the host key is the one that was recorded when the host was added.
+    // As in remoor, the trusted host key is the one that was recorded when the host was added.
     let key = lab.read("w1", "/etc/ssh/ssh_host_ed25519_key.pub")?;
     let known = format!("{} {}", lab.host("w1").ip, String::from_utf8_lossy(&key));
     lab.push("m1", known.as_bytes(), "/root/.ssh/known_hosts", 0o600)?;

@@ -18,8 +18,8 @@ pub const ALL: &[Story] = &[
     ("A02 a paused node", drift_of_a_paused_node),
 ];
 
-/// The absence is planned by its maintenance. The repair follows after the maintenance ends, not
-/// before.
+/// The maintenance makes the absence a planned one. The repair follows after the end of the
+/// maintenance and not before.
 fn drift_after_announced_maintenance(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     run_expecting(c, "m1", 0, &["maintenance", "w2", "--for", "1h"])?;
@@ -41,7 +41,7 @@ fn drift_after_announced_maintenance(c: &Cluster) -> Result<()> {
     wait_quiet(c)
 }
 
-/// Nothing drifted; the group's policy asks for the re-setup (docs/design/scenarios.md, R11).
+/// Nothing drifted, but the group's policy requires the re-setup (docs/design/scenarios.md, R11).
 fn reboot_with_resetup_policy(c: &Cluster) -> Result<()> {
     const GROUP: &str = "  service-worker:\n";
     let policy = format!("{GROUP}    policy: {{reboot: resetup}}\n");
@@ -63,7 +63,8 @@ fn reboot_with_resetup_policy(c: &Cluster) -> Result<()> {
     })
 }
 
-/// The node is examined and reported, and left unchanged until an operator resumes it.
+/// The node is examined and its drift is reported. The node stays unchanged until an operator
+/// resumes it.
 fn drift_of_a_paused_node(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     run_expecting(c, "m1", 0, &["pause", "w2"])?;

@@ -14,7 +14,7 @@ const ETCD: &str = "/etc/etcd-contiv.env";
 fn drain_a_manager(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let result = drain_and_check(c);
-    // A failed story may have left it in any of these states.
+    // If the story failed, m3 may be drained or decommissioned; these commands end both.
     c.run_with_retry("m1", &["resume", "m3"])?;
     c.run_with_retry("m1", &["commission", "m3"])?;
     result?;
@@ -34,7 +34,7 @@ fn drain_and_check(c: &Cluster) -> Result<()> {
         serde_json::from_str(&c.run_successfully("m1", &["raft-members", "-o", "json"])?).context("raft-members")?;
     let voters = raft["members"].as_array().into_iter().flatten().filter(|m| m["is"] != "learner").count();
     ensure!(voters == 3, "{raft:#}");
-    // Two of three etcd members are left, and each of them is needed.
+    // Two of three etcd members are left, and etcd needs both.
     let text = run_expecting(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
     ensure!(text.contains("m2 is needed"), "{text}");
     let runs = five::runs(&c.lab, "m3")?.len();

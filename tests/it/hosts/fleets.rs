@@ -1,11 +1,11 @@
-//! Runs the stories on several fleets of five hosts in parallel. After a failed story its fleet is
-//! discarded and the next story begins on a new one, so that one fault is one failure. The report
-//! of a failure is enough for a reader without access to the machine, and its first line is
+//! Runs the stories on several fleets of five hosts in parallel. After a failed story, its fleet is
+//! discarded and the next story begins on a new fleet, so that one fault causes one failure. The
+//! report of a failure is enough for a reader without access to the machine, and its first line is
 //! repeated at the end. This module knows no story.
 //!
-//! These hosts share a machine with other work, so a failed story is retried, alone and on its own
-//! fleet (the rules are in `retry_policy.rs`). A story that passes on retry is listed in capitals
-//! at the end.
+//! The hosts share a machine with other work. So a failed story is retried alone on its own fleet
+//! (the rules are in `retry_policy.rs`). If a story passes in its retry, the end of the output
+//! lists it in capitals.
 
 use super::noise::without_volatile_fields;
 use super::retry_policy::{Failure, RetryPolicy};
@@ -20,16 +20,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Five hosts, each with etcd, nginx and a daemon, while playbooks run on some of them.
+/// Memory in bytes of five hosts, each with etcd, nginx and a daemon, while playbooks run on some
+/// of them.
 const MEMORY_PER_FLEET: u64 = 3 << 30;
-/// The number of inotify instances left for other work of root on this machine.
+/// Number of inotify instances that are left for other work of root on this machine.
 const INOTIFY_SPARE: usize = 8;
-/// The maximum number of new fleets after failures. If more are needed, the remaining stories are
-/// not expected to pass.
+/// Maximum number of new fleets after failures. If more are needed, the remaining stories can't be
+/// expected to pass.
 const REBUILDS: usize = 6;
 
-/// The report at the end. It is printed unchanged and without a backtrace, because a truncated log
-/// keeps these lines.
+/// The report at the end. It is printed unchanged and without a backtrace, so that the last lines
+/// of a truncated log contain it.
 pub struct Failed(String);
 
 impl std::fmt::Debug for Failed {
@@ -48,13 +49,13 @@ impl From<anyhow::Error> for Failed {
 struct Queue {
     waiting: VecDeque<Story>,
     failed: Vec<Failure<Story>>,
-    /// Failures that a retry does not fix: a fleet that could not be created.
+    /// Failures that a retry does not fix, such as a fleet that could not be created.
     broken: Vec<String>,
     rebuilds: usize,
 }
 
-/// `REMOOR_FLEETS`, else the number that this machine can run. Prints the reason if that is less
-/// than its processors allow.
+/// The number of fleets: `REMOOR_FLEETS`, or the number that this machine can run. If memory or
+/// inotify allow fewer fleets than the processors, the reason is printed.
 fn how_many(stories: usize) -> Result<usize> {
     if let Ok(asked) = std::env::var("REMOOR_FLEETS") {
         return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is not a number")?.clamp(1, 8));
@@ -78,7 +79,7 @@ fn how_many(stories: usize) -> Result<usize> {
     Ok(fleets)
 }
 
-/// Runs the stories in this order, each on one of the fleets `NAME-a`, `NAME-b` and so on.
+/// Runs the stories in their order, each on one of the fleets `NAME-a`, `NAME-b` and so on.
 pub fn run_stories(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     let (begun, count) = (Instant::now(), stories.len());
     let fleets = how_many(count)?;
@@ -109,7 +110,7 @@ pub fn run_stories(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     Err(Failed(format!("{} of {count} stories failed\n  {}", failed.len(), failed.join("\n  "))))
 }
 
-/// The retry, after all other stories: nothing else of this program is running.
+/// Retries a story. All other stories have ended, so nothing else of this program is running.
 fn run_alone(lab: &str, story: Story) -> Result<(), String> {
     eprintln!("hosts: {} failed, and is retried alone", story.0);
     let cluster = fresh(lab).or_else(|error| {
@@ -124,12 +125,13 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Works on one fleet until no story is left or no fleet can be created.
+/// Runs stories on one fleet until no story is left or no fleet can be created.
 fn work(queue: &Mutex<Queue>, lab: &str) {
     let mut fleet: Option<Cluster> = None;
     let mut first = true;
     loop {
-        // Not the condition of a `while let`, which would hold the lock while the story runs.
+        // This is not the condition of a `while let`, because that would hold the lock while the
+        // story runs.
         let next = lock(queue).waiting.pop_front();
         let Some((name, story)) = next else { return };
         if fleet.is_none() {
@@ -163,7 +165,7 @@ fn run_story(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), S
         return Ok(());
     };
     let stood = stalls.longest().as_secs_f64();
-    // In one call, because other fleets print at the same time.
+    // The report is printed by one call, because other fleets print at the same time.
     eprintln!(
         "FAIL  {name} ({took:.1} s, {lab}, this machine stalled for up to {stood:.1} s): {error:#}\n{}\
          --- end of the report of {name}",
@@ -173,8 +175,8 @@ fn run_story(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), S
     Err(one_line(&error))
 }
 
-/// Creates a new fleet. The first one of a worker is free; each further one is counted against
-/// [`REBUILDS`].
+/// Creates a new fleet. The first fleet of a worker thread is free. Each further fleet is counted
+/// against [`REBUILDS`].
 fn replace_fleet(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
     let mut made = if first { fresh(lab) } else { Err(anyhow::anyhow!("the previous story failed on the old one")) };
     while let Err(error) = &made {
@@ -205,8 +207,8 @@ fn fresh(lab: &str) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Runs the story and checks that the fleet is quiet before and after, so that the next story can
-/// run on it.
+/// Runs the story, and checks that nothing is open on the fleet afterwards, so that the next story
+/// can run on it.
 fn run_checked(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(|| story(cluster))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -224,8 +226,8 @@ fn run_checked(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<(
 /// phase of an attempt, and the same answer of all managers.
 fn check_invariants(cluster: &Cluster) -> Result<()> {
     for host in five::HOSTS {
-        // If a daemon was killed, its absence may be detected only now, from its traces. This waits
-        // until the last absence has a verdict.
+        // If a daemon was killed, its absence may be detected only now, by a changed agent
+        // instance. So this waits until the last absence has a verdict.
         wait_for(&format!("a verdict on the last absence of {host}"), PATIENCE, || {
             let last = super::steps::absences(cluster, host).ok()?;
             absences_judged(cluster, host).ok()?.last().is_none_or(|no| *no == last).then_some(())
@@ -248,7 +250,7 @@ fn check_invariants(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// The absences of a host that have verdicts in the journal, in its order.
+/// The numbers of a host's absences that have verdicts, in the order of the journal.
 fn absences_judged(cluster: &Cluster, host: &str) -> Result<Vec<u64>> {
     Ok(cluster.verdicts(host)?.iter().filter_map(|f| f["absence"].as_u64()).collect())
 }
@@ -275,7 +277,8 @@ fn a_failure_is_one_line() {
     assert_eq!(format!("{:?}", Failed::from(anyhow::anyhow!("inner").context("outer"))), "outer: inner");
 }
 
-/// Reports in capitals why no real hosts can run. Panics if they are required.
+/// Whether no real hosts can run. The reason is printed in capitals. Panics if real hosts are
+/// required.
 pub fn hosts_missing() -> bool {
     let Err(why) = Lab::available() else { return false };
     assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");

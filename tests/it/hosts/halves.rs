@@ -1,8 +1,8 @@
-//! Stories about partitions: halves in which no manager is left, and managers cut off from all
-//! other nodes. The nodes must find each other again by gossip alone, from addresses on disk. Then
-//! each absence gets its one verdict.
+//! Stories about partitions: partitions that leave no side with a quorum, and managers cut off from
+//! all other nodes. The nodes must find each other again by gossip alone, with addresses from disk.
+//! Then each absence gets one verdict.
 //!
-//! The views of the agents are read from their own sockets, because no manager answers meanwhile.
+//! The tests read the view of each agent from its own socket, because no manager answers meanwhile.
 
 use super::steps::{absences, has_condition, kill_daemon, leader, revive, wait_quiet};
 use super::stories::Story;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 pub const ALL: &[Story] =
     &[("G1 two halves without a manager", halves), ("G2 each manager cut off from all others", managers_alone)];
 
-/// The maximum time until the agents are one gossip cluster again after a partition heals. With the
-/// durations of the stories it takes a few seconds.
+/// Maximum time until the agents are one gossip cluster again after a partition heals. With the
+/// durations of the stories, it takes a few seconds.
 const TOGETHER: Duration = Duration::from_secs(65);
-/// Longer than the period in which an isolated agent dials most often.
+/// Length of a partition. It is longer than the period in which an isolated agent dials most often.
 const APART: Duration = Duration::from_secs(30);
 
-/// The presence of its peers as reported by the agent's own socket.
+/// The peers of an agent with their presence, as its own socket reports them.
 fn peers(c: &Cluster, host: &str) -> Result<BTreeMap<String, String>> {
-    // Exit code 3: the node is not a manager or has no leader, and says so. It answers
-    // nevertheless.
+    // Exit code 3 means that the node is not a manager or has no leader. The node reports this and
+    // answers nevertheless.
     let output = c.run(host, &["status", "-o", "json"])?;
     let view: Value = serde_json::from_str(&output.text()).with_context(|| format!("what {host} printed"))?;
     ensure!(view["kind"] == "agent", "not an agent's view: {view:#}");
@@ -35,7 +35,7 @@ fn peers(c: &Cluster, host: &str) -> Result<BTreeMap<String, String>> {
     Ok(rows.iter().map(|peer| (word(&peer["name"]), word(&peer["presence"]))).collect())
 }
 
-/// Waits until the agent of `host` misses all of these.
+/// Waits until the agent of `host` misses all nodes of `gone`.
 fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
     wait_for(&format!("{host} to miss {gone:?}"), PATIENCE, || {
         let peers = peers(c, host).ok()?;
@@ -44,7 +44,7 @@ fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
     .with_context(|| format!("{host} sees {:?}", peers(c, host)))
 }
 
-/// The time after `mended` until each of the workers has these as live peers.
+/// The time after `mended` until the agents of both workers report all nodes of `wanted` as alive.
 fn wait_until_together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
     for host in five::WORKERS {
         let others: Vec<&&str> = wanted.iter().filter(|name| **name != host).collect();
@@ -57,8 +57,8 @@ fn wait_until_together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<
     Ok(mended.elapsed())
 }
 
-/// The verdicts on every absence of each node since `before`. Requires one verdict for each, and no
-/// difference in any.
+/// The verdicts on the absences of each node since `before`. Fails unless each absence has one
+/// verdict and none of them found a difference.
 fn one_verdict_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMap<&'static str, Vec<Value>>> {
     let mut all = BTreeMap::new();
     for (host, before) in before {
@@ -75,8 +75,8 @@ fn one_verdict_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result
     Ok(all)
 }
 
-/// Waits until each of these hosts has one more absence than before. It may have been unobserved,
-/// so that only the host's own records show it.
+/// Waits until each of these hosts has one more absence than before. Perhaps no manager observed
+/// the absence, so that only the host's own records show it.
 fn wait_for_absences(c: &Cluster, before: &BTreeMap<&'static str, u64>, hosts: &[&'static str]) -> Result<()> {
     c.wait(&format!("the absences of {hosts:?} to be known"), |s| {
         let more = |host: &&str| row(s, host).is_some_and(|r| r["absences"].as_u64() > before.get(*host).copied());
@@ -93,7 +93,7 @@ fn all_runs(c: &Cluster) -> Result<Vec<usize>> {
 }
 
 /// m1 and w1 are on one side. First the managers of the other side continue. Then all managers
-/// stop: m1 by a signal, the others in order.
+/// stop: m1 by a signal, the others in an orderly way.
 fn halves(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let (before, runs) = (all_absences(c)?, all_runs(c)?);

@@ -1,8 +1,8 @@
-//! The shipped playbooks forth and back, including chrony: the cleanup removes from a host what the
-//! provisioning installed.
+//! The cleanups of the shipped playbooks, including chrony. They remove from a host everything that
+//! the provisioning installed.
 //!
 //! The test compares files, units that start at boot, ports and packages. It covers the playbooks
-//! of a worker. Those of a master are in `played.rs`, where a single host is enough.
+//! of a worker. The playbooks of a master are in `played.rs`, because they need only a single host.
 
 use super::operator::{Story, fleet_with_hooks, run_expecting, wait_quiet};
 use super::roles::with_fleet;
@@ -15,9 +15,10 @@ use std::path::Path;
 
 pub const ALL: &[Story] = &[("inverse: the shipped playbooks are undone by their cleanups", provision_and_clean_up)];
 
-/// Prints one line for each file with its content, each unit that starts at boot, each port and
-/// each package. It excludes what remains on purpose: data (`state:` of the services), logs, the
-/// own files of systemd, apt and remoor, and what a boot removes.
+/// A script that prints one line for each file with its content, each unit that starts at boot,
+/// each port and each package. It omits everything that remains on purpose: data (`state:` of the
+/// services), logs, files that systemd, apt and remoor write for themselves, and files that a boot
+/// removes.
 pub const TREE: &str = "S='( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
                         -o -path /var/cache -o -path /var/lib/remoor -o -path /var/lib/etcd-contiv -o -path /var/lib/nginx \
                         -o -path /var/lib/chrony -o -path /var/lib/systemd -o -path /var/lib/private ) -prune -o'; \
@@ -32,7 +33,7 @@ const SERVICE: &str =
     "\n  chrony: {files: [/etc/chrony/chrony.conf], keep: [/etc/chrony/chrony.conf], units: [chrony.service]}\n";
 const CHECK: &str = "remoor: {service: chrony}\nfile:\n  /etc/chrony/chrony.conf: {exists: true}\n";
 
-/// The usual fleet, whose workers also have chrony. Its plays follow the others.
+/// The usual fleet, in which the workers also have chrony. The plays of chrony follow the others.
 fn fleet_with_chrony(path: &str, text: String) -> String {
     let text = fleet_with_hooks(path, text);
     let beside = |name: &str| {
@@ -47,7 +48,7 @@ fn fleet_with_chrony(path: &str, text: String) -> String {
             text.replacen(group, &format!("{group}chrony, "), 1)
         }
         "inventory.yml" => text.replacen("  vars:\n", "  vars:\n    chrony_servers: [192.0.2.1]\n", 1),
-        // A host of the lab has no time server to follow.
+        // The host has no time server that chrony could follow.
         "checks/chrony.yml" => CHECK.to_owned(),
         "playbooks/provision.yml" => text + "\n" + &beside("chrony.yml"),
         "playbooks/cleanup.yml" => text + "\n" + &beside("chrony-cleanup.yml"),
@@ -56,8 +57,8 @@ fn fleet_with_chrony(path: &str, text: String) -> String {
 }
 
 fn provision_and_clean_up(c: &Cluster) -> Result<()> {
-    // Debian's own unit would set the clock of this machine. The configuration of that unit belongs
-    // to another story.
+    // Debian's own unit would set the clock of this machine, so this unit replaces it. The original
+    // configuration of chrony is saved for another story.
     for host in ["w1", "w2"] {
         c.lab.push(host, CHRONY.as_bytes(), UNIT, 0o644)?;
         c.lab.shell(host, "systemctl daemon-reload; cp -p /etc/chrony/chrony.conf /root/chrony.conf")?;

@@ -1,6 +1,6 @@
-//! Stories about failures at a bad moment: services that did not come back, a silent agent, and
-//! leaders that die or are cut off while a node needs them. Each begins and ends with a quiet
-//! fleet.
+//! Stories about failures at a bad moment: services that did not start again, a silent agent, and
+//! leaders that die or are cut off while a node needs them. Before and after each story, no job is
+//! open and every node is as desired.
 
 use super::steps::{
     NETPLUGIN, absences, check_one_verdict, drift, has_condition, kill_daemon, last_job, leader, logins_of, new_leader,
@@ -30,8 +30,8 @@ pub const ALL: &[Story] = &[
     ("A25c leader and target cut while a re-setup runs", minority_running),
 ];
 
-/// The fleet of these stories. The playbooks of contiv_network sleep for ten minutes if a file on
-/// the host asks for it, and leave `/run/twice` if two of them ever run at once.
+/// The fleet of these stories. The playbooks of contiv_network sleep for ten minutes if a certain
+/// file exists on the host. They create `/run/twice` if two of them ever run at the same time.
 pub fn fleet(path: &str, text: String) -> String {
     let text = stories::fleet_with_short_durations(path, text);
     let Some(phase) = path.strip_prefix("playbooks/").and_then(|p| p.strip_suffix(".yml")) else { return text };
@@ -51,7 +51,7 @@ pub fn fleet(path: &str, text: String) -> String {
     if phase == "cleanup" { text.replacen(ended, &format!("{mark}{ended}"), 1) } else { text }
 }
 
-/// Checks that one cleanup and one provisioning of contiv_network ran, in this order, and nothing
+/// Checks that one cleanup and one provisioning of contiv_network ran in this order, and nothing
 /// else.
 fn check_one_resetup(c: &Cluster, host: &str, before: usize) -> Result<()> {
     let ran = c.ran_since(host, before)?;
@@ -64,7 +64,7 @@ fn pairs(services: &[&str]) -> Vec<(String, String)> {
     of("cleanup").chain(of("provision")).collect()
 }
 
-/// Whether a reason says that netplugin's unit lacks this property.
+/// Whether a reason of the verdict says that netplugin's unit lacks `property`.
 fn names(verdict: &Value, property: &str) -> bool {
     let mentions = |r: &Value| r["text"].as_str().is_some_and(|t| t.contains("netplugin") && t.contains(property));
     verdict["reasons"].as_array().is_some_and(|all| all.iter().any(mentions))
@@ -106,8 +106,8 @@ fn agent_down(c: &Cluster) -> Result<()> {
     wait_for("a notice to be sent", PATIENCE, || count_notices().ok().filter(|count| *count > before))?;
     let check = c.run("m1", &["check", "w1"])?;
     ensure!(check.code == 0, "check says {} {}", check.code, String::from_utf8_lossy(&check.stderr));
-    // Drift on a host whose agent is silent: the manager only tests whether the host answers and
-    // does not log in.
+    // A host whose agent is silent drifts. The managers only test whether the host answers; they do
+    // not log in.
     let good = c.lab.read("w1", NETPLUGIN)?;
     drift(c, "w1")?;
     let logins = logins_of(c, "w1")?;
@@ -204,7 +204,7 @@ fn ports(c: &Cluster) -> Result<()> {
     updated("2389")?;
     let env = String::from_utf8_lossy(&c.lab.read("w2", "/etc/etcd-proxy-contiv.env")?).into_owned();
     ensure!(env.contains("2389") && !env.contains("2379"), "{env}");
-    // The file says 2389, the process listens on 2379.
+    // The file says port 2389, and the process listens on port 2379.
     let dir = "/run/systemd/system/etcd-proxy-contiv.service.d";
     c.lab.shell(
         "w2",
@@ -251,7 +251,8 @@ fn leader_killed(c: &Cluster) -> Result<()> {
     check_one_verdict(c, "w1", no)
 }
 
-/// A re-setup of w1 whose leader is killed when `moment` has come. Another manager completes it.
+/// Starts a re-setup of w1, and kills the leader as soon as `moment` returns a value. Another
+/// manager completes the re-setup.
 fn kill_leader_at(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()>) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
@@ -261,7 +262,7 @@ fn kill_leader_at(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> O
     let (old, _) = leader(c)?;
     no_restart(c, &old)?;
     ensure!(c.lab.kill(&old, "remoor", Signal::KILL)? > 0, "no daemon was running");
-    // Only the first attempt is slow. The next one begins after an election.
+    // Only the first attempt sleeps. The second attempt begins after an election.
     c.lab.shell("w1", "rm -f /run/slow-cleanup /run/slow-provision")?;
     new_leader(c, &old)?;
     wait_until_repaired(c, "w1")?;
@@ -287,7 +288,7 @@ fn kill_leader_at(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> O
     check_one_verdict(c, "w1", no)
 }
 
-/// The playbook removed the file that asked it to be slow, so it is sleeping now.
+/// Whether the playbook sleeps. The playbook removes the file that made it sleep.
 fn is_asleep(c: &Cluster, phase: &str) -> Option<()> {
     c.lab.shell("w1", &format!("test ! -e /run/slow-{phase} && pgrep -x sleep")).ok().map(drop)
 }
@@ -324,7 +325,7 @@ fn target_reboots(c: &Cluster) -> Result<()> {
     let job = last_job(c, "w1")?;
     let attempts = job["attempts"].as_array().context("attempts")?;
     ensure!(job["state"] == "done" && attempts.len() >= 2, "{job:#}");
-    // Each attempt but the last ended because the node or the leader was unavailable, and none
+    // Each attempt except the last ended because the node or the leader was unavailable. None
     // failed by itself.
     let ends: Vec<String> = attempts.iter().map(|a| a["closed"].to_string()).collect();
     let (last, before) = ends.split_last().context("attempts")?;
@@ -369,7 +370,7 @@ fn minority_running(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", "rm -f /run/gone /run/twice; touch /run/slow-cleanup")?;
     let no = during_absence(c, "w1", |c| drift(c, "w1"))? + 1;
     wait_for("the cleanup to be running", PATIENCE, || is_asleep(c, "cleanup"))?;
-    // The former leader may have transferred the leadership to a manager that reaches w1 sooner.
+    // The former leader may have handed the leadership to a manager that reaches w1 sooner.
     let (old, _) = leader(c)?;
     let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
     c.lab.partition(&[&[&old, "w1"], &rest])?;
@@ -379,7 +380,7 @@ fn minority_running(c: &Cluster) -> Result<()> {
     c.wait("w1 to be missed by the majority", |s| {
         (s["as_of"]["leader"] != json!(old) && row(s, "w1")?["presence"] == "away").then_some(())
     })?;
-    // The current task may finish; nothing begins after it.
+    // The current task may finish. No other task begins after it.
     c.lab.kill("w1", "sleep", Signal::TERM)?;
     wait_for("the run on w1 to stop", PATIENCE, || {
         c.lab.shell("w1", "tail -n1 /var/lib/remoor/runs.log").ok().filter(|line| line.ends_with("stopped"))

@@ -1,6 +1,6 @@
 //! Stories about the limits of remoor: short network interruptions, flapping, failures and their
-//! retries, the breaker after a power cut, a hanging playbook, very large output. If a limit is an
-//! hour in production, a story applies a shorter one.
+//! retries, the circuit breaker after a power cut, a hanging playbook, very large output. If a
+//! limit is an hour in production, the story uses a shorter one.
 
 use super::operator::{
     HOOK_CLEANUP, HOOK_PROVISION, HOOK_WRITTEN, NETPLUGIN, Story, both_outputs, drift, fleet_with_limits,
@@ -30,7 +30,7 @@ pub const ALL: &[Story] = &[
 
 // --- absences ---
 
-/// The number of journal items of a node about absences, their verdicts, and work.
+/// The number of journal items of a node about absences, their verdicts, and jobs.
 fn events(c: &Cluster, host: &str) -> Result<usize> {
     let quiet = |i: &Value| i["what"] == "concluded" && i["finding"]["absence"].is_null();
     Ok(c.history(host)?.iter().filter(|i| !quiet(i)).count())
@@ -46,8 +46,8 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
     let pids = || units.iter().map(|unit| five::main_pid(&c.lab, "w1", unit)).collect::<Result<Vec<_>>>();
     let then = pids()?;
     let rounds = if has_production_durations { 20 } else { 5 };
-    // The leader pings one peer a second, so not every interruption meets a ping. Twenty can't all
-    // be missed.
+    // The leader pings one peer a second, so not every interruption meets a ping. But out of twenty
+    // interruptions, at least one meets a ping.
     let (mut round, mut tried) = (0, 0);
     while round < 20 {
         tried += 1;
@@ -87,11 +87,11 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The flap window and hold of this story, which are ten minutes in production. Three absences and
-/// their verdicts must fit in, also on a slow machine.
+/// The flap window and the hold of this story. In production they are ten minutes. Three absences
+/// and their verdicts must fit in, even on a slow machine.
 const FLAPS: Duration = Duration::from_secs(150);
 
-/// The time since w2 went away last.
+/// The time since the last absence of w2 began.
 fn last_gone(c: &Cluster) -> Result<Duration> {
     let items = c.history("w2")?;
     let at = items.iter().rev().find(|i| i["what"] == "away").and_then(|i| i["at"].as_u64()).unwrap_or(0);
@@ -130,8 +130,8 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
     run_expecting(c, "m1", 0, &["resetup", "w2", "--now"])?;
     let once = ["cleanup", "provision"];
     ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
-    // One more absence, without an order: the node is left unchanged until it was present for the
-    // whole hold, then it is examined once.
+    // One more absence follows, without an order. The node is left unchanged until it was present
+    // for the whole hold. Then it is examined once.
     let runs = five::runs(&c.lab, "w2")?.len();
     let no = during_absence(c, "w2", |c| drift(c, "w2"))?;
     let verdict = c.verdict("w2", no)?;
@@ -141,7 +141,7 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
         items.iter().rfind(|i| i["what"] == "concluded" && i["finding"]["absence"] == no).context("a verdict")?;
     let (from, reported) = (items.len(), number(reported, "at")?);
     c.wait("w2 to be set up", |s| (!row(s, "w2")?["job"].is_null()).then_some(()))?;
-    // Measured by the journal's own clock, so that a slow machine does not matter.
+    // The hold is measured by the journal's own clock, so that a slow machine does not matter.
     let items = c.history("w2")?.split_off(from);
     let opened = items.iter().find(|i| i["what"] == "job-opened").context("a job")?;
     let held = Duration::from_millis(number(opened, "at")?.saturating_sub(reported));
@@ -158,7 +158,7 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
 
 // --- failures ---
 
-/// Thirty lines, of which the last twenty are kept.
+/// A script that prints thirty lines and fails. The last twenty lines are kept.
 const FAIL: &[u8] = b"seq 1 29; echo the reason is here >&2; exit 2\n";
 
 fn cleanup_fails(c: &Cluster) -> Result<()> {
@@ -169,7 +169,7 @@ fn provisioning_fails(c: &Cluster) -> Result<()> {
     fail_and_retry(c, HOOK_PROVISION, "provision", &["cleanup", "provision"])
 }
 
-/// What `why` and `job show` print about the last failure of a job.
+/// Checks the output of `why` and `job show` about the last failure of a job.
 fn check_failure_report(c: &Cluster, host: &str, job: u64, phase: &str) -> Result<()> {
     let shown: Value = serde_json::from_str(&c.ask(&["job", "show", &job.to_string(), "-o", "json"])?)?;
     let why: Value = serde_json::from_str(&c.ask(&["why", host, "-o", "json"])?)?;
@@ -188,8 +188,8 @@ fn check_failure_report(c: &Cluster, host: &str, job: u64, phase: &str) -> Resul
     Ok(())
 }
 
-/// The phase fails, is retried three times, and the node is held. No other node is affected, and an
-/// order resumes the work.
+/// The phase fails and is retried three times, then the node is held. No other node is affected. An
+/// order of the operator resumes the work.
 fn fail_and_retry(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w1", FAIL, hook, 0o644)?;
@@ -219,7 +219,7 @@ fn check_failing_phase(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> R
     check_failure_report(c, "w1", job, phase)?;
     run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
     c.lab.shell("w1", &format!("rm {hook}"))?;
-    // Held means that nothing is retried automatically, although it would succeed now.
+    // A held node is not retried automatically, although a retry would succeed now.
     std::thread::sleep(Duration::from_secs(7));
     ensure!(c.ran_since("w1", runs)?.len() == wanted.len(), "tried once more while held");
     run_expecting(c, "m1", 0, &["resume", "w1"])?;
@@ -227,8 +227,8 @@ fn check_failing_phase(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> R
     wait_quiet(c)
 }
 
-/// The playbook leaves a file that differs from the one that the manager renders. Another attempt
-/// could not fix that.
+/// The playbook leaves a file that differs from the file that the manager renders. Another attempt
+/// would not change that.
 fn provisioned_wrong(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w1", format!("echo '# as the playbook likes it' >> {NETPLUGIN}\n").as_bytes(), HOOK_WRITTEN, 0o644)?;
@@ -259,7 +259,7 @@ fn check_wrong_provisioning(c: &Cluster) -> Result<()> {
         ensure!(text.contains(&format!("not as rendered: {NETPLUGIN}")), "{text}");
     }
     run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
-    // Longer than all pauses between retries, had a step failed.
+    // The pause is longer than all pauses between retries, so a retry would have begun.
     std::thread::sleep(Duration::from_secs(12));
     let ran = c.ran_since("w1", runs)?;
     ensure!(phases(&ran, "contiv_network") == ["cleanup", "provision"] && ran.len() == 2, "{ran:?}");
@@ -330,7 +330,7 @@ fn much_output(c: &Cluster) -> Result<()> {
     let (whole, cut) = (numbers >= LINES && text.contains("the last line"), text.contains("more lines]"));
     ensure!(numbers > 100, "there is no output: {:.2000}", text);
     ensure!(whole || cut, "only {numbers} of {LINES} numbers are printed, without a note about the missing ones");
-    // Normal output after the large one is kept.
+    // The normal output after the large output is kept.
     ensure!(
         text.contains("Configure netplugin"),
         "the log ends with the noise: {}",
@@ -348,7 +348,8 @@ fn hanging_playbook(c: &Cluster) -> Result<()> {
 }
 
 fn hang_and_check(c: &Cluster) -> Result<()> {
-    // One process in the background, one that ignores SIGTERM, and the shell itself.
+    // The script starts a process in the background and a process that ignores SIGTERM. The shell
+    // itself sleeps too.
     const HANG: &[u8] = b"sleep 6111 & sh -c 'trap \"\" TERM; sleep 6112; sleep 6113' & echo hanging; sleep 6114\n";
     let asleep = |c: &Cluster| c.lab.processes("w1").iter().filter(|p| p.command.contains("611")).count();
     let then = daemons(c)?;
@@ -369,7 +370,7 @@ fn hang_and_check(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", &format!("rm -f {HOOK_PROVISION}"))?;
     result?;
     wait_until_repaired(c, "w1")?;
-    // The processes of another attempt that began before the hook was removed are ended too.
+    // If another attempt began before the hook was removed, its processes are ended too.
     wait_for("the group of the playbook to be gone", PATIENCE, || (asleep(c) == 0).then_some(()))?;
     ensure!(daemons(c)? == then, "a daemon was restarted");
     Ok(())

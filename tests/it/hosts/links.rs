@@ -1,5 +1,5 @@
-//! Stories about single links: some managers can't reach a node over SSH while gossip finds another
-//! route.
+//! Stories about single links: some managers can't reach a node over SSH, while gossip reaches it
+//! by another route.
 
 use super::operator::{fleet_with_hooks, fleet_with_limits};
 use super::roles::with_usual_fleet_after;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 pub const ALL: &[Story] = &[("A04 links from managers to a node are cut", links_cut)];
 
-/// The fleet in which drift on a worker that was never away is repaired without an order.
+/// The fleet in which drift on a worker is repaired without an absence and without an order.
 fn fleet_with_live_repair(path: &str, text: String) -> String {
     const GROUP: &str = "  service-worker:\n";
     fleet_with_limits(&[(GROUP, &format!("{GROUP}    policy: {{live: check}}\n"))])(path, text)
 }
 
-/// The managers that are reported as not reaching w1.
+/// The managers that the status reports as unable to reach w1.
 fn unreachable_from(status: &Value) -> Option<Vec<&str>> {
     row(status, "w1")?["unreachable_from"].as_array()?.iter().map(Value::as_str).collect()
 }
@@ -33,7 +33,8 @@ fn has_condition(row: &Value, is: &str, why: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(matches_it))
 }
 
-/// Checks for a while that w1 is alive, nothing runs on it, and it has no absence and no failure.
+/// Checks for a while that w1 is alive, that nothing runs on it, and that it has no new absence and
+/// no failure.
 fn check_unchanged_for_a_while(c: &Cluster, absences: &Value, runs: usize) -> Result<()> {
     let ends = Instant::now() + Duration::from_secs(if has_production_durations() { 180 } else { 15 });
     while Instant::now() < ends {
@@ -50,8 +51,8 @@ fn drift(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop)
 }
 
-/// The managers that ran the attempts on w1 opened after this log entry, oldest first. They can't
-/// be counted, because the journal shows only the last ones.
+/// The managers that ran the attempts on w1 after the log entry `after`, oldest first. The journal
+/// shows only the last attempts, so their total number is not available.
 fn runners(c: &Cluster, after: u64) -> Result<Vec<String>> {
     let items = c.history("w1")?;
     let opened = items.iter().filter(|i| i["what"] == "attempt-opened" && i["index"].as_u64() > Some(after));
@@ -83,7 +84,7 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     let other = five::MASTERS.into_iter().find(|m| *m != old).context("another manager")?;
     let good = c.lab.read("w1", "/etc/default/netplugin")?;
 
-    // One link only.
+    // Only the link from the leader to w1 is blocked.
     let runs = five::runs(&c.lab, "w1")?.len();
     c.lab.block(&old, "w1")?;
     c.wait("the leader to say that it does not reach w1", |s| (unreachable_from(s)? == [old.as_str()]).then_some(()))?;
@@ -94,7 +95,7 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     ensure!(c.leader()? == old, "the leadership was transferred without need");
     let check = c.run(other, &["check", "w1"])?;
     ensure!(check.code == 0, "check: {} {}", check.code, String::from_utf8_lossy(&check.stderr));
-    // Drift that gossip reports is repaired without an order.
+    // The agent reports drift by gossip, and it is repaired without an order.
     c.apply(fleet_with_live_repair)?;
     drift(c)?;
     wait_until_repaired(c, runs)?;
@@ -105,7 +106,7 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     ensure!(c.lab.read("w1", "/etc/default/netplugin")? == good, "the file is not as it was provisioned");
     ensure!(c.node("w1")?["absences"] == absences, "an absence");
 
-    // No manager can reach it; w2 forwards the gossip.
+    // No manager can reach w1, but w2 forwards the gossip.
     let runs = five::runs(&c.lab, "w1")?.len();
     five::MASTERS.iter().try_for_each(|m| c.lab.block(m, "w1"))?;
     c.wait("all managers to miss w1", |s| (unreachable_from(s)?.len() == 3).then_some(()))?;

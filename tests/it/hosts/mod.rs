@@ -1,12 +1,12 @@
 //! Stories on real hosts (docs/design/scenarios.md, A and X), run on several fleets of five in
-//! parallel. If hosts are not available, the stories are skipped with a message in capitals; if
-//! `REMOOR_LAB_REQUIRED` is set, they fail.
+//! parallel. If this machine can't run the hosts, a message in capitals is printed and the stories
+//! are skipped. With `REMOOR_LAB_REQUIRED` they fail.
 //!
 //! `make test` runs the stories of [`GATE`] and prints in capitals how many it omits.
-//! `REMOOR_STORIES=all` runs all of them (`make long-hosts`), and `REMOOR_STORY=A02,X1` runs those
-//! whose names begin with A02 or X1. `REMOOR_FLEETS=1` uses one fleet, `REMOOR_LAB_NAME` names the
-//! fleets, and `REMOOR_LONG=1` uses the durations of production. A failed story is retried once,
-//! alone, unless `REMOOR_STRICT=1` is set (`retry_policy.rs`).
+//! `REMOOR_STORIES=all` runs all stories (`make long-hosts`). `REMOOR_STORY=A02,X1` runs the
+//! stories whose names begin with A02 or X1. `REMOOR_FLEETS=1` uses one fleet, `REMOOR_LAB_NAME`
+//! names the fleets, and `REMOOR_LONG=1` uses the durations of production. A failed story is
+//! retried once, alone, unless `REMOOR_STRICT=1` is set (`retry_policy.rs`).
 
 mod add;
 mod announced;
@@ -30,9 +30,9 @@ mod steps;
 mod stories;
 mod undo;
 
-/// The stories of `make test`, each with its mechanism: for each mechanism the shortest story that
-/// uses it. Absences, budgets and leaders are simulated with every change. These stories show that
-/// they work with real gossip, SSH, systemd and etcd.
+/// The stories of `make test`, each with its mechanism. For each mechanism it is the shortest story
+/// that uses it. Absences, budgets and leaders are simulated with every change. These stories show
+/// that they also work with real gossip, SSH, systemd and etcd.
 const GATE: &[(&str, &str)] = &[
     ("A02 network loss and drift", "an absence and its cause, drift found by digest, one service set up again"),
     ("A02 a paused node", "a node paused by an operator: examined, reported, not changed"),
@@ -62,12 +62,12 @@ const GATE: &[(&str, &str)] = &[
 
 /// Tests with separate hosts that `make test` omits, by their names for
 /// [`retry_policy::run_with_retry`]. X3 tries each invalid order in each state of a node. Invariant
-/// I12 of the simulation checks that with each seed, and a story of the gate (X3) checks part of it
-/// on real hosts.
+/// I12 of the simulation checks the same with each seed. The gate has another story (X3) that
+/// checks some orders on real hosts.
 const LEFT_OUT: &[&str] = &["X3 refused orders"];
 
-/// The longest stories, which run first: at the end they would occupy one fleet while the others
-/// are idle. Durations are in seconds on a machine without other work.
+/// The longest stories with their durations, in seconds, on a machine without other work. They run
+/// first, because at the end they would occupy one fleet while the others are idle.
 const LONGEST: &[(&str, u32)] = &[
     ("A19", 300),
     ("A25a", 90),
@@ -90,11 +90,11 @@ const LONGEST: &[(&str, u32)] = &[
     ("A06", 25),
     ("A03", 22),
 ];
-/// The duration of stories that are not in the list.
+/// The assumed duration of a story that is not in the list, in seconds.
 const OTHERS: u32 = 12;
 
-/// Its name is the first of the tests on real hosts, so that it starts first and the other tests
-/// run in parallel.
+/// This name is the first of the tests on real hosts, so that this test starts first and the other
+/// tests run in parallel.
 #[test]
 fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
     if fleets::hosts_missing() {
@@ -115,13 +115,12 @@ fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
     result
 }
 
-/// Whether `REMOOR_STORIES=all` selects also the stories that are not in [`GATE`].
+/// Whether `REMOOR_STORIES=all` also selects the stories that are not in [`GATE`].
 fn runs_all_stories() -> bool {
     std::env::var("REMOOR_STORIES").is_ok_and(|value| value == "all")
 }
 
-/// Whether a test with separate hosts is omitted in this run. If so, a message in capitals is
-/// printed.
+/// Whether this run omits a test with separate hosts. If it does, a message in capitals is printed.
 fn left_out_of_the_gate(name: &str) -> bool {
     let left_out = LEFT_OUT.contains(&name) && !runs_all_stories();
     if left_out {
@@ -130,7 +129,7 @@ fn left_out_of_the_gate(name: &str) -> bool {
     left_out
 }
 
-/// A message that lists the stories that are omitted in this run.
+/// A message that lists the stories that this run omits. None: all stories run.
 fn left_out(chosen: &[stories::Story]) -> Option<String> {
     let every = every_story();
     let rest: Vec<&str> =

@@ -1,4 +1,4 @@
-//! A10: a node comes back with another address, and later with its old one. Meanwhile another host
+//! A10: a node returns with another address, and later with its old address. Meanwhile another host
 //! answers at the old address.
 
 use super::operator::{NETPLUGIN, Story, fleet_with_hooks, has_condition, logins_of, wait_quiet};
@@ -13,8 +13,8 @@ pub const ALL: &[Story] = &[("A10 a node comes back with another address", addre
 fn address_changes_and_returns(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let home = c.lab.host("w1").ip;
-    // An ansible_host is set by the operator and would not change. This fleet leaves the address of
-    // w1 to remoor.
+    // The operator sets `ansible_host`, so it would not change. In this fleet, remoor determines
+    // the address of w1.
     let home_line = format!("w1: {{ansible_host: {home}}}");
     c.apply(|path, text| match path {
         "inventory.yml" => {
@@ -32,13 +32,14 @@ fn address_changes_and_returns(c: &Cluster) -> Result<()> {
 fn there_and_back(c: &Cluster, home: Ipv4Addr) -> Result<()> {
     let new = c.lab.address(77);
     comes_back(c, new, |c| another_host_answers(c, home))?;
-    // Its old address is unused now. w2, which had it for a while, still has its own address.
+    // The old address of w1 is unused now. w2 answered at it for a while, and still has its own
+    // address.
     ensure!(c.node("w2")?["gossip"].as_str().is_some_and(|g| g.starts_with(&c.lab.host("w2").ip.to_string())));
     comes_back(c, home, |_| Ok(()))
 }
 
-/// w1 is cut off, gets the address `ip`, and returns. It is recorded there, marked outdated, and
-/// set up for the new address.
+/// Cuts w1 off, changes its address to `ip`, and connects it again. The new address must be
+/// recorded, and the node must be marked outdated and set up for the new address.
 fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let before = c.lab.host("w1").ip;
     let runs = five::runs(&c.lab, "w1")?.len();
@@ -62,7 +63,7 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
         let of = |service: &str| ran.iter().filter(|(p, s)| p == phase && s == service).count();
         ensure!((of("etcd"), of("contiv_network")) == (1, 1), "once and complete: {ran:?}");
     }
-    // The running process has the new address, not only its file.
+    // Not only the file but also the running process has the new address.
     let wanted = format!("-vtep-ip {ip} -ctrl-ip {ip} ");
     let file = String::from_utf8_lossy(&c.lab.read("w1", NETPLUGIN)?).into_owned();
     ensure!(file.contains(&wanted), "{file}");
@@ -75,7 +76,7 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     ensure!(shown.contains(&ip.to_string()) && !shown.contains(&format!("{before}:")), "{shown}");
     let host: serde_json::Value = serde_json::from_str(&c.ask(&["inventory", "--host", "w1"])?)?;
     ensure!(host["ansible_host"] == ip.to_string(), "{host:#}");
-    // The others follow: their caches name the new address first.
+    // The caches of the other nodes list the new address first.
     wait_for("w2 to have it in its cache", PATIENCE, || {
         let cache = c.lab.read("w2", "/var/lib/remoor/addresses.json").ok()?;
         let cache: serde_json::Value = serde_json::from_slice(&cache).ok()?;
@@ -83,11 +84,11 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     })
 }
 
-/// w2 answers at the recorded address of w1. The host is reachable, but no manager logs in.
+/// Lets w2 answer at the recorded address of w1. That host is reachable, but no manager logs in.
 fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
     let let_in = logins_of(c, "w2")?;
-    // Announces the address to the neighbours, which may still have the MAC address of w1 in their
-    // tables.
+    // w2 announces the address to its neighbours, because their tables may still have the MAC
+    // address of w1.
     c.lab.shell("w2", &format!("ip addr add {old}/24 dev eth0 && (arping -q -c 2 -A -I eth0 {old} || true)"))?;
     let result = (|| {
         c.wait("its host to answer", |s| (row(s, "w1")?["presence"] == "agent-down").then_some(()))?;

@@ -1,4 +1,4 @@
-//! Drift without an absence, large output, garbage packets, a stopped daemon, rejected orders
+//! Drift without an absence, large output, garbage packets, a stopped daemon, and rejected orders
 //! (docs/design/scenarios.md, X).
 
 use super::operator::{HOOK_PROVISION, Story, both_outputs, number, phases, run_expecting, wait_quiet};
@@ -53,7 +53,7 @@ fn garbage(c: &Cluster) -> Result<()> {
     let targets: Vec<_> = ["m1", "m2", "w1"].map(|h| c.lab.host(h).ip).into();
     c.lab.in_net(|| -> Result<()> {
         let udp = UdpSocket::bind("0.0.0.0:0")?;
-        // xorshift: the same garbage in every run.
+        // xorshift makes the same garbage in every run.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for round in 0..1000_usize {
             let packet: Vec<u8> = (0..round % 1400)
@@ -132,9 +132,9 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     wait_quiet(c)
 }
 
-/// A status without what changes over time alone and without the answering and the leading manager,
-/// because elections are not caused by orders. Also without presence details: a node that misses a
-/// ping on a busy machine is suspected for a moment.
+/// A status without the fields that change without an order: times, the answering manager, the
+/// leader, and details of presence. A node that misses a ping on a busy machine is suspect for a
+/// moment, so it counts as alive.
 pub fn without_volatile_fields(mut status: Value) -> Value {
     status["as_of"] = Value::Null;
     for node in status["nodes"].as_array_mut().into_iter().flatten() {
@@ -149,7 +149,8 @@ pub fn without_volatile_fields(mut status: Value) -> Value {
     status
 }
 
-/// The same without what agents and gossip report themselves. The rest changes only by log entries.
+/// A status without the fields that agents and gossip report themselves. The other fields change
+/// only by log entries.
 fn logged_fields(mut status: Value) -> Value {
     for node in status["nodes"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         ["presence", "presence_since", "report", "agent_version"].iter().for_each(|key| drop(node.remove(*key)));
@@ -157,8 +158,8 @@ fn logged_fields(mut status: Value) -> Value {
     status
 }
 
-/// Checks that the state equals `before`. The part that changes only by log entries must be equal
-/// at once; reports of agents and gossip may take a moment.
+/// Checks that the state equals `before`. The fields that change only by log entries must be equal
+/// at once. Reports of agents and gossip may take some seconds.
 pub fn check_unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Result<()> {
     let mut after = without_volatile_fields(ask()?);
     let (was, is) = (logged_fields(before.clone()), logged_fields(after.clone()));
@@ -167,7 +168,7 @@ pub fn check_unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -
         after = without_volatile_fields(ask().ok()?);
         (after == *before).then_some(())
     });
-    // The difference is the root cause, which the last lines of a log show.
+    // The difference becomes the root cause, because the last lines of a log show the root cause.
     ensure!(same.is_ok(), "changed {}", difference(before, &after));
     Ok(())
 }
@@ -186,8 +187,8 @@ fn difference(a: &Value, b: &Value) -> String {
     }
 }
 
-/// Waits until nothing changes for longer than an agent's interval, so that all examinations of the
-/// story before are done.
+/// Waits until nothing has changed for longer than an agent's check interval. Then all examinations
+/// of the previous story are done.
 fn wait_until_at_rest(c: &Cluster) -> Result<()> {
     let mut last = (without_volatile_fields(c.status()?), Instant::now());
     c.wait("the fleet to be at rest", |status| {
@@ -238,12 +239,13 @@ fn refusals(c: &Cluster) -> Result<()> {
         refused(4, "commission w2 nobody")
     })?;
     c.verdict("w2", no)?;
-    // While a job is open: it continues as if no order had been given.
+    // A job is open during these orders. It continues as if no order had been given.
     c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
     c.lab.push("w1", b"", HOLD, 0o644)?;
     run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
-    // The agent reports the cleaned host, independently of rejected orders.
+    // The agent reports the cleaned host, independently of rejected orders. This wait lets the
+    // report arrive.
     wait_until_at_rest(c)?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;

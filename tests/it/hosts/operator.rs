@@ -1,8 +1,8 @@
-//! Stories about orders of an operator and about what must be impossible: queues, rejected orders,
-//! host keys, noise.
+//! Stories about orders of an operator and about forbidden effects: queues, rejected orders, host
+//! keys, noise.
 //!
-//! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave,
-//! so that no story needs its own generation.
+//! The fleet of these stories has hooks. A hook is a file on a host that makes the playbooks or
+//! checks of the host misbehave, so that no story needs its own generation.
 
 use super::noise::{check_unchanged, without_volatile_fields};
 pub use super::steps::{
@@ -39,10 +39,10 @@ pub const HOOK_PROVISION: &str = "/root/hook-provision";
 pub const HOOK_WRITTEN: &str = "/root/hook-written";
 const HOOK_CHECK: &str = "/root/hook-check";
 
-/// The checks and files that an agent was sent.
+/// The file with the manifest that a manager sent to the agent: its checks and files.
 pub const MANIFEST: &str = "/var/lib/remoor/manifest.json";
 
-/// The fleet of the leader stories with the hooks.
+/// The fleet of the leader stories, with hooks.
 pub fn fleet_with_hooks(path: &str, text: String) -> String {
     let text = super::leader::fleet(path, text);
     let before = |text: String, task: &str, hook: &str| {
@@ -177,14 +177,14 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     };
     check(c)?;
     ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
-    // It is not sent any configuration any more.
+    // No manager sends a configuration to w2 anymore.
     wait_for("w2's agent to have forgotten its services", PATIENCE, || {
         let manifest: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
         manifest["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
     let no = during_absence(c, "w2", |_| Ok(()))?;
     let verdict = c.verdict("w2", no)?;
-    // Nothing is expected of it any more, and no checks were sent to it.
+    // Nothing is expected of w2 anymore, and no checks were sent to it.
     ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "report", "{verdict:#}");
     ensure!(verdict["checks"] == serde_json::json!([0, 0, 0]), "{verdict:#}");
     let list: Value = serde_json::from_str(&c.run_successfully("m2", &["inventory", "--list"])?)?;
@@ -204,7 +204,7 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     wait_quiet(c)
 }
 
-// --- impostors and hanging checks ---
+// --- forged nodes and hanging checks ---
 
 fn another_host_key(c: &Cluster) -> Result<()> {
     const NEW: &str = "cd /etc/ssh && mkdir -p /root/oldkeys && mv ssh_host_* /root/oldkeys/ && \
@@ -241,8 +241,7 @@ fn another_host_key(c: &Cluster) -> Result<()> {
     wait_quiet(c)
 }
 
-/// A sixth host on the network claims to be w1. It has the gossip key and a certificate, but that
-/// of w2.
+/// A sixth host on the network claims to be w1. It has the gossip key and the certificate of w2.
 fn impostor(c: &Cluster) -> Result<()> {
     let dir = tempfile::tempdir()?;
     for name in ["identity.json", "node.json", "node.key", "credentials.json", "peers.json"] {
@@ -256,8 +255,8 @@ fn impostor(c: &Cluster) -> Result<()> {
         ensure!(before.contains(was), "no {was} in {name}: {before}");
         std::fs::write(&path, before.replace(was, is))?;
     }
-    // A little later it learns which generation it was set up with, and reports its files at its
-    // next examination.
+    // The agent of w1 soon learns the generation with which w1 was set up. It reports its files at
+    // its next examination.
     let before = c.wait("w1's agent to know its generation and to have looked", |s| {
         let row = row(s, "w1")?;
         let (root, reported) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);

@@ -1,7 +1,8 @@
-//! `remoor play` from outside on two real hosts, one of them without Python: real services and
-//! packages, a check that predicts the changes, a second run that changes nothing, and obstacles: a
-//! full disk, a sudo that wants a password. Then the shipped playbooks of a master forth and back,
-//! which the story of a worker leaves out.
+//! `remoor play` from this machine on two real hosts, one of them without Python. The tests cover
+//! real services and packages, a check that predicts the changes, and a second run that changes
+//! nothing. They also cover obstacles: a full disk, and a sudo that requires a password. Then the
+//! shipped playbooks of a master are run, first provisioning and then cleanup, because `inverse.rs`
+//! covers only those of a worker.
 
 use super::inverse::TREE;
 use crate::lab::tool::run;
@@ -57,7 +58,7 @@ fn remoor_play_on_real_hosts() -> Result<()> {
     super::retry_policy::run_with_retry("playing on real hosts", run_all)
 }
 
-/// The operator's directory, and the hosts.
+/// The operator's directory and the hosts of these tests.
 struct Stage {
     lab: Lab,
     dir: tempfile::TempDir,
@@ -96,7 +97,7 @@ impl Stage {
         Ok((out.code, text))
     }
 
-    /// Host and name of what changed or would change, including handlers.
+    /// Host and name of each task and handler that changed something or would change something.
     fn changed_tasks(&self, args: &[&str]) -> Result<BTreeSet<String>> {
         let (code, text) = self.play(&[args, &["-o", "json"]].concat())?;
         ensure!(code == 0, "{args:?} ended with {code}: {text}");
@@ -152,8 +153,8 @@ fn check_predictions(s: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Real accounts on the host without Python: created, found unchanged, changed in one property,
-/// removed.
+/// Real accounts on the host without Python are created, found unchanged, changed in one property,
+/// and removed.
 fn accounts(s: &Stage) -> Result<()> {
     s.write("crew.yml", CREW)?;
     s.write("ashore.yml", ASHORE)?;
@@ -219,7 +220,8 @@ fn sudo_wants_a_password(s: &Stage) -> Result<()> {
     s.lab.shell("p1", "rm /root/by-sudo /etc/sudoers.d/deploy; userdel -r deploy 2>&1").map(drop)
 }
 
-/// Provisioned, with a cluster of one, and cleaned up: the host is as it was.
+/// A host is provisioned with a cluster of one, and then cleaned up. Afterwards the host is
+/// unchanged.
 fn provision_and_clean_up_master(s: &Stage) -> Result<()> {
     let ip = s.lab.host("p2").ip;
     let inventory = format!(

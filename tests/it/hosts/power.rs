@@ -1,6 +1,6 @@
 //! A25a: power returns on all hosts at once, and every node has drifted. Nothing is set up before
-//! an operator resumes. Then the nodes are set up one after the other. etcd, which is watched from
-//! outside, never loses its quorum.
+//! an operator resumes. Then the nodes are set up one after the other. The test observes etcd from
+//! outside: it never loses its quorum.
 
 use super::operator::{
     Story, fleet_with_hooks, fleet_with_limits, has_condition, number, phases, run_expecting, wait_quiet,
@@ -18,30 +18,34 @@ use std::time::{Duration, Instant};
 
 pub const ALL: &[Story] = &[("A25a power comes back with drift everywhere", power_back)];
 
-/// The maximum time from the start of the second manager until there is a leader.
+/// Maximum time from the start of the second manager until there is a leader.
 const LEADER: Duration = Duration::from_secs(30);
-/// An election of etcd takes about a second. Beyond this time it has no quorum.
+/// Maximum time without a leader of etcd. An election takes about a second; after a longer time
+/// etcd has no quorum.
 const NO_LEADER: Duration = Duration::from_secs(15);
 
-/// The answer of one member. None: it does not answer at all. Otherwise whether it sees a quorum.
+/// The answer of one member of etcd: whether it has a quorum. None: the member does not answer at
+/// all.
 fn health(member: Ipv4Addr) -> Option<bool> {
     let limit = Duration::from_secs(3);
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((member, 2379)), limit).ok()?;
     stream.set_read_timeout(Some(limit)).ok()?;
     stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
-    // Without a quorum the answer may take longer than this timeout. The member is up nevertheless.
+    // Without a quorum, the answer may take longer than this timeout. The member is up
+    // nevertheless.
     let _ = stream.take(4096).read_to_string(&mut answer);
     Some(answer.contains("\"health\":\"true\""))
 }
 
-/// Observations of etcd: the fewest members that answered at a time, and the longest time in which
-/// no member saw a quorum.
+/// Observations of etcd: the smallest number of members that answered at the same time, and the
+/// longest time in which no member had a quorum.
 #[derive(Debug)]
 struct Watched {
     rounds: usize,
     fewest: usize,
-    /// How often not all three answered. Zero would mean that nothing was observed.
+    /// Number of rounds in which not all three members answered. Zero would mean that the test
+    /// observed no failure.
     short: usize,
     longest_without: Duration,
 }
@@ -80,8 +84,8 @@ fn on_all_hosts(each: impl Fn(&'static str) -> Result<()> + Sync) -> Result<()> 
     })
 }
 
-/// Switches all hosts off, changes them, and switches them on again. Checks that there is a leader
-/// soon after the second manager is on.
+/// Switches all hosts off, changes a file of each, and switches them on again. Checks that there is
+/// a leader soon after the start of the second manager.
 fn power_cycle(c: &Cluster) -> Result<()> {
     on_all_hosts(|host| c.lab.poweroff(host, Power::Cut))?;
     for host in five::HOSTS {
@@ -178,8 +182,8 @@ fn check_resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
     check_sequential(&jobs(c)?.into_iter().filter(|j| j["id"].as_u64() > Some(last)).collect::<Vec<_>>())
 }
 
-/// By the journal's own clock: no attempt began before the one before it was closed, so never two
-/// of a group either.
+/// Checks, by the journal's own clock, that no attempt began before the previous attempt was
+/// closed. So two nodes of a group are never set up at the same time.
 fn check_sequential(jobs: &[Value]) -> Result<()> {
     ensure!(jobs.len() == five::HOSTS.len(), "{} jobs", jobs.len());
     let mut spans = Vec::new();

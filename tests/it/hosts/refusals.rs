@@ -1,6 +1,6 @@
-//! X3, rejected commands have no side effects: in each state of a node, each order that must be
-//! rejected or has nothing to do may change nothing but the clock. It runs on two separate hosts,
-//! because the fleet of five has no node that is only accepted.
+//! X3, rejected commands have no side effects. In each state of a node, each order that must be
+//! rejected or has nothing to do may change nothing but the clock. The test runs on two separate
+//! hosts, because the fleet of five has no node that is only accepted.
 
 use super::noise::{check_unchanged, without_volatile_fields};
 use super::operator::MANIFEST;
@@ -60,7 +60,7 @@ const ALWAYS: &[(i32, &str)] = &[
     (2, "apply /root/bad"),
 ];
 
-/// For each state, further orders that must be rejected, or have nothing to do (exit code 0). An
+/// Further orders for each state. Each must be rejected, or have nothing to do (exit code 0). An
 /// order for two nodes names the valid node first.
 const IN_STATE: &[(&str, &[(i32, &str)])] = &[
     (
@@ -120,7 +120,7 @@ const RUNNING: &[(i32, &str)] = &[
     (4, "decommission m1 w1 --confirm m1,w1 --detach"),
 ];
 
-/// Orders while a commissioned w1 has an open job: `commission` has nothing to do, the others are
+/// Orders while a commissioned w1 has an open job. `commission` has nothing to do; the others are
 /// rejected.
 const BEING_SET_UP: &[(i32, &str)] = &[
     (4, "resetup w1 --force --detach"),
@@ -163,7 +163,7 @@ fn refused_from_any_state() -> Result<()> {
     Ok(())
 }
 
-/// A manager and a worker, both of one group.
+/// A manager and a worker of the same group.
 struct Pair {
     lab: Lab,
 }
@@ -220,9 +220,8 @@ impl Pair {
         .with_context(|| format!("w1: {last:#}"))
     }
 
-    /// Waits until the agent of w1 has fetched its new manifest, which happens shortly after the
-    /// job begins. Otherwise a rejected order in the meantime would seem to have caused that
-    /// change.
+    /// Waits until the agent of w1 has fetched its new manifest, which happens soon after the job
+    /// begins. Without this wait, a rejected order would seem to have caused that change.
     fn wait_for_manifest(&self, nothing: bool) -> Result<()> {
         wait_for("w1's agent to receive its manifest", PATIENCE, || {
             let state: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;
@@ -230,7 +229,7 @@ impl Pair {
         })
     }
 
-    /// Brings w1 to this state from the previous one in [`IN_STATE`].
+    /// Brings w1 to `state` from the previous state in [`IN_STATE`].
     fn bring_to(&self, state: &str) -> Result<()> {
         let phase = |phase: &'static str| {
             move |w1: &Value| {
@@ -295,7 +294,7 @@ impl Pair {
         }
     }
 
-    /// Waits until nothing changes by itself for longer than an agent's check interval.
+    /// Waits until nothing has changed by itself for longer than an agent's check interval.
     fn wait_until_at_rest(&self) -> Result<()> {
         let mut last = (Value::Null, Instant::now());
         wait_for("the fleet to be at rest", PATIENCE, || {

@@ -1,13 +1,13 @@
 //! Decides which failed tests are retried. Real hosts share a machine with other work, so one
-//! failure may say nothing about the program. The rules must hide nothing: a retry runs alone,
-//! once, on new hosts, for at most [`MAX_RETRIES`] failures, and is reported. Only tests on real
-//! hosts are retried; a simulation or a unit test is not. This module knows neither stories nor
-//! hosts.
+//! failure may have nothing to do with the program. The rules must hide nothing. A retry runs
+//! alone, once, on new hosts, and is reported; at most [`MAX_RETRIES`] failures are retried. Only
+//! tests on real hosts are retried, not simulations or unit tests. This module knows neither
+//! stories nor hosts.
 
 use super::fleets::one_line;
 use anyhow::Result;
 
-/// More failures than this are not caused by the machine.
+/// Maximum number of failures that are retried. The cause of more failures is not the machine.
 pub const MAX_RETRIES: usize = 5;
 
 /// A test that failed the first time.
@@ -19,7 +19,8 @@ pub struct Failure<T> {
     pub what: T,
 }
 
-/// The result: lines for the end of the log, and lines about final failures.
+/// The result. `flaky` has the lines for the end of the log, `failed` the lines about final
+/// failures.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ending {
     pub flaky: Vec<String>,
@@ -29,20 +30,20 @@ pub struct Ending {
 /// Whether failed tests are retried at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// `REMOOR_STRICT` is set (`make ten`): no retry, in order to find failures that happen once in
-    /// a hundred runs.
+    /// `REMOOR_STRICT` is set (`make ten`): no test is retried, so that a failure that happens once
+    /// in a hundred runs is found.
     Strict,
     Second,
 }
 
 impl RetryPolicy {
-    /// The choice of the environment.
+    /// The policy that the environment sets.
     pub fn from_env() -> RetryPolicy {
         let set = std::env::var_os("REMOOR_STRICT").is_some_and(|value| !value.is_empty() && value != "0");
         if set { RetryPolicy::Strict } else { RetryPolicy::Second }
     }
 
-    /// Runs each failed test once more, one after the other, if the rules allow it.
+    /// Runs each failed test again, one after the other, if the rules allow it.
     pub fn retry<T>(self, failures: Vec<Failure<T>>, mut again: impl FnMut(&T) -> Result<(), String>) -> Ending {
         let mut ending = Ending::default();
         let second = self == RetryPolicy::Second && failures.len() <= MAX_RETRIES;

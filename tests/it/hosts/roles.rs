@@ -1,5 +1,5 @@
-//! Stories about the desired state of a node: services of the wrong role on a worker (A13), another
-//! group while it is away (A20).
+//! Stories about the desired state of a node: a worker that runs the services of the wrong role
+//! (A13), and a node whose group changes while it is away (A20).
 
 use super::operator::{Story, fleet_with_hooks, number, phases, run_expecting, wait_quiet, wait_until_repaired};
 use super::steps::jobs_of;
@@ -13,7 +13,7 @@ use std::path::Path;
 pub const ALL: &[Story] =
     &[("A13 the services of the other role", wrong_role), ("A20 another group while away", moved_while_away)];
 
-/// Runs `story` with another fleet, and restores the usual one whatever the result.
+/// Runs `story` with another fleet. Restores the usual fleet afterwards, also after a failure.
 pub fn with_fleet(
     c: &Cluster,
     fleet: impl FnMut(&str, String) -> String,
@@ -22,7 +22,8 @@ pub fn with_fleet(
     with_usual_fleet_after(c, |c| c.apply(fleet).and_then(|()| story(c)))
 }
 
-/// Runs a story that applies its own fleets, and restores the usual one whatever the result.
+/// Runs a story that applies its own fleets. Restores the usual fleet afterwards, also after a
+/// failure.
 pub fn with_usual_fleet_after(c: &Cluster, story: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let result = story(c);
     let back = c.apply(fleet_with_hooks);
@@ -33,12 +34,13 @@ pub fn with_usual_fleet_after(c: &Cluster, story: impl FnOnce(&Cluster) -> Resul
 
 const LISTED: &str = "ETCDCTL_API=2 etcdctl --endpoints http://127.0.0.1:2379 member list";
 
-/// Names and peer addresses of etcd's members, as m1 knows them.
+/// Names and peer addresses of the members of etcd, as m1 reports them.
 fn members(c: &Cluster) -> Result<Vec<String>> {
     Ok(c.lab.shell("m1", LISTED)?.lines().map(str::to_owned).collect())
 }
 
-/// Makes w1 a master by mistake: the units and files of m1, with the name and addresses of w1.
+/// Makes w1 a master by mistake: w1 gets the units and files of m1, with its own name and
+/// addresses.
 fn make_it_a_master(c: &Cluster) -> Result<()> {
     let (m1, w1) = (c.lab.host("m1").ip.to_string(), c.lab.host("w1").ip.to_string());
     let env = String::from_utf8(c.lab.read("m1", "/etc/etcd-contiv.env")?)?;
@@ -161,7 +163,7 @@ const EDGE_DOWN: &str = "- hosts: all
 ";
 const CLEANED_AS: &str = "/root/cleaned-as";
 
-/// The usual fleet, whose cleanup also logs the variables with which it ran.
+/// The usual fleet, in which the cleanup also logs the variables with which it ran.
 fn fleet_that_logs_variables(path: &str, text: String) -> String {
     let text = fleet_with_hooks(path, text);
     let log = "nginx\" >> /var/log/remoor-runs.log\n";
@@ -217,7 +219,7 @@ fn moved_while_away(c: &Cluster) -> Result<()> {
         run_expecting(c, "m1", 0, &["update", "w2"])?;
         move_to_another_group(c)
     })?;
-    // It is a worker again, and the services of the edge group are gone.
+    // w2 is in its usual group again, so this update removes the services of the edge group.
     run_expecting(c, "m1", 0, &["update", "w2"])?;
     wait_quiet(c)?;
     ensure!(c.lab.read("w2", "/etc/edge.conf").is_err(), "/etc/edge.conf is still there");

@@ -1,5 +1,6 @@
 //! The shipped checks for services that no playbook sets up (sshd, chrony, the base of every node),
-//! on a real host. All pass. Then one item of each is broken, the alerts name it, and nothing runs.
+//! on a real host. First all checks pass. Then one item of each service is broken. The alerts name
+//! the item, and nothing runs.
 
 use super::operator::{Story, fleet_with_hooks, run_expecting, wait_quiet};
 use super::roles::with_fleet;
@@ -10,9 +11,9 @@ use serde_json::Value;
 
 pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", shipped_checks)];
 
-/// A host must not set the clock, which is that of this machine. So chronyd runs with the option
-/// not to set it, and follows its own clock. Debian's own unit would be skipped without the
-/// permission to set the clock.
+/// A unit that runs chronyd without setting the clock. A host must not set the clock, because the
+/// clock is that of this machine. chronyd follows its own clock instead. Debian's own unit would be
+/// skipped, because the host may not set the clock.
 pub const CHRONY: &str = "[Unit]
 Description=chronyd that leaves the clock alone
 [Service]
@@ -24,7 +25,7 @@ pub const UNIT: &str = "/etc/systemd/system/chrony.service";
 const OWN_CLOCK: &str = "/etc/chrony/conf.d/lab.conf";
 const RESOLV: &str = "/etc/resolv.conf";
 
-/// What each of the three services must report about its part of [`broken`].
+/// The findings that the three services must report after [`break_each`].
 const AMISS: [&str; 7] = [
     "base: file:/etc/shadow mode: ",
     "chrony: command:offset exit-status: ",
@@ -35,14 +36,15 @@ const AMISS: [&str; 7] = [
     "sshd: command:config stdout: ",
 ];
 
-/// The usual fleet, whose workers have the three services too.
+/// The usual fleet, in which the workers have the three services too.
 fn fleet_with_monitored_services(path: &str, text: String) -> String {
     const GROUP: &str = "\n  service-worker:\n";
     const RETRY: &str = ", retry: {count: 3, delay: 2s}";
     let text = fleet_with_hooks(path, text);
     match path {
         "remoor.yml" => {
-            // The disk usage of this machine does not matter to the story.
+            // The limit is above 100 %, because the disk usage of this machine does not matter
+            // here.
             let vars = format!("{GROUP}    vars: {{base_timezone: Etc/UTC, base_usage_max: 101}}\n");
             five::with_monitored_services(&text, &["service-worker"]).replacen(GROUP, &vars, 1)
         }
@@ -57,9 +59,10 @@ fn fleet_with_monitored_services(path: &str, text: String) -> String {
 fn shipped_checks(c: &Cluster) -> Result<()> {
     c.lab.push("w1", CHRONY.as_bytes(), UNIT, 0o644)?;
     c.lab.push("w1", b"local stratum 10\n", OWN_CLOCK, 0o644)?;
-    // The hosts have no DNS server. This entry names the server that would be queried otherwise.
+    // The hosts have no DNS server. Without this entry, the server of this machine would be
+    // queried.
     c.lab.push("w1", b"nameserver 127.0.0.1\n", RESOLV, 0o644)?;
-    // Units that failed in other stories do not matter here.
+    // `reset-failed` makes systemd forget units that failed in other stories.
     c.lab.shell("w1", "systemctl daemon-reload; systemctl enable --now chrony 2>&1; systemctl reset-failed")?;
     with_fleet(c, fleet_with_monitored_services, break_and_check)?;
     run_expecting(c, "m1", 0, &["update", "w1"])?;
@@ -76,7 +79,7 @@ fn break_and_check(c: &Cluster) -> Result<()> {
     };
     let (before, runs) = (pids()?, five::runs(&c.lab, "w1")?.len());
     ensure!(before.iter().all(|pid| *pid > 0), "sshd and chronyd are to run: {before:?}");
-    // A complete re-setup, which stops none of the three.
+    // A complete re-setup stops none of the three services.
     run_expecting(c, "m1", 0, &["update", "w1"])?;
     let ran = c.ran_since("w1", runs)?;
     ensure!(ran.len() == 6 && ran.iter().all(|(_, service)| !five::MONITORED.contains(&service.as_str())), "{ran:?}");
@@ -107,7 +110,7 @@ fn break_and_check(c: &Cluster) -> Result<()> {
     let why = run_expecting(c, "m1", 0, &["why", "w1"])?.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(AMISS.iter().all(|amiss| why.contains(amiss.trim_end())), "{why}");
     ensure!(failed_checks(&run_checks(c, 1)?) == AMISS, "{:#?}", failed_checks(&run_checks(c, 1)?));
-    // An order can't set them up either: they have no playbooks.
+    // An order can't set up these services either, because they have no playbooks.
     let text = run_expecting(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
     ensure!(text.contains("only looked at"), "{text}");
     ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
@@ -122,8 +125,8 @@ fn break_and_check(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One fault in each: sshd runs but could not start again; nothing adjusts the clock; all users may
-/// read the password hashes.
+/// Breaks one item of each service: sshd runs but could not start again, nothing adjusts the clock,
+/// and all users may read the password hashes.
 fn break_each(c: &Cluster) -> Result<()> {
     let script = "cp -p /etc/ssh/sshd_config /root/ && sed -i 's/^UsePAM yes/UsePAM yex/' /etc/ssh/sshd_config && \
                   ! cmp -s /root/sshd_config /etc/ssh/sshd_config && ! /usr/sbin/sshd -t 2>/dev/null && \
@@ -131,7 +134,7 @@ fn break_each(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", script).map(drop)
 }
 
-/// The findings of `remoor check w1`, which must end with `code`.
+/// The findings of `remoor check w1`. The command must end with `code`.
 fn run_checks(c: &Cluster, code: i32) -> Result<Vec<Value>> {
     let output = c.run("m1", &["check", "w1", "-o", "json"])?;
     ensure!(output.code == code, "check ended with {}, not {code}: {}", output.code, output.text());

@@ -1,6 +1,6 @@
-//! Steps that several stories share: orders with their exit codes, conditions of a status row,
-//! killing and reviving daemons, leaders, jobs. Each step waits for its result up to the general
-//! time limit. Contains no story.
+//! Steps that several stories share: orders with their exit codes, conditions of a status row, the
+//! killing and starting of daemons, leaders, and jobs. Each step waits for its result up to the
+//! general time limit. This module contains no story.
 
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::{Output, five};
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A file of contiv_network that every host has.
+/// A file of contiv_network that exists on every host.
 pub const NETPLUGIN: &str = "/etc/default/netplugin";
 
-// --- what a row of the status says ---
+// --- rows of the status ---
 
 pub fn number(row: &Value, key: &str) -> Result<u64> {
     row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
@@ -21,7 +21,7 @@ pub fn has_condition(row: &Value, condition: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
 }
 
-/// The number of absences of a host so far, which is the number of its last one.
+/// The number of absences of a host so far. It is also the number of the last absence.
 pub fn absences(c: &Cluster, host: &str) -> Result<u64> {
     number(&c.node(host)?, "absences")
 }
@@ -30,7 +30,8 @@ pub fn presence(c: &Cluster, host: &str, wanted: &str) -> Result<()> {
     c.wait(&format!("{host} to be {wanted}"), |s| (row(s, host)?["presence"] == wanted).then_some(()))
 }
 
-/// Waits until nothing is open and every node is as desired: each story begins and ends so.
+/// Waits until no job is open and every node is as desired. Each story begins and ends in this
+/// state.
 pub fn wait_quiet(c: &Cluster) -> Result<()> {
     c.wait_quiet()
 }
@@ -43,14 +44,15 @@ pub fn wait_until_repaired(c: &Cluster, host: &str) -> Result<()> {
     })
 }
 
-/// Checks that absence `no` was the last one of the host, and has one verdict.
+/// Checks that absence `no` was the last absence of the host, and has one verdict.
 pub fn check_one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
     let (verdicts, last) = (c.verdicts(host)?.into_iter().filter(|f| f["absence"] == no).count(), absences(c, host)?);
     ensure!(verdicts == 1 && last == no, "{host}: {verdicts} verdicts on absence {no}, and {last} absences");
     Ok(())
 }
 
-/// The number of logins that the host's sshd ever accepted. An error if its log shows none at all.
+/// The number of logins that the host's sshd has accepted. Returns an error if its log contains no
+/// login at all.
 pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
     let log = c.lab.shell(host, "journalctl -t sshd -t sshd-session --no-pager -o cat")?;
     let logins = log.lines().filter(|line| line.starts_with("Accepted")).count();
@@ -60,7 +62,7 @@ pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
 
 // --- orders ---
 
-/// Runs `remoor`, which must end with this code. Returns its output on both channels.
+/// Runs `remoor`, which must end with `code`. Returns its standard output and standard error.
 pub fn run_expecting(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
     let output = c.run_with_retry(host, argv)?;
     let text = both_outputs(&output);
@@ -102,14 +104,14 @@ pub fn drift(c: &Cluster, host: &str) -> Result<()> {
 
 const NO_RESTART: &str = "/run/systemd/system/remoor.service.d";
 
-/// Kills the daemon with SIGKILL; nothing starts it again before [`revive`].
+/// Kills the daemon with SIGKILL. systemd does not start it again before [`revive`].
 pub fn kill_daemon(c: &Cluster, host: &str) -> Result<()> {
     no_restart(c, host)?;
     ensure!(c.lab.kill(host, "remoor", Signal::KILL)? > 0, "no daemon was running on {host}");
     Ok(())
 }
 
-/// Whatever ends the daemon from now on, systemd does not restart it.
+/// Tells systemd not to restart the daemon of a host, whatever ends it.
 pub fn no_restart(c: &Cluster, host: &str) -> Result<()> {
     let script = format!(
         "mkdir -p {NO_RESTART} && printf '[Service]\\nRestart=no\\n' > {NO_RESTART}/no.conf && systemctl daemon-reload"
@@ -117,7 +119,7 @@ pub fn no_restart(c: &Cluster, host: &str) -> Result<()> {
     c.lab.shell(host, &script).map(drop)
 }
 
-/// Starts a daemon that was killed or stopped; systemd supervises it again.
+/// Starts a daemon that was killed or stopped. systemd restarts it again from now on.
 pub fn revive(c: &Cluster, host: &str) -> Result<()> {
     let script = format!(
         "rm -rf {NO_RESTART}; systemctl daemon-reload; systemctl reset-failed remoor 2>/dev/null; systemctl start remoor"

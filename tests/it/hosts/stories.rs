@@ -1,4 +1,5 @@
-//! The stories, each from a quiet fleet to a quiet fleet.
+//! The list of the stories. Before and after each story, no job is open and every node is as
+//! desired.
 
 use crate::lab::cluster::Cluster;
 use crate::lab::five;
@@ -16,11 +17,11 @@ pub const ALL: &[Story] = &[
     ("A08 the agent is stopped gracefully", agent_stopped),
 ];
 
-/// The stories cause so many absences that they would count as flapping and trip the breaker, also
-/// with the durations of production.
+/// Limits for all stories. The stories cause so many absences that a node would count as flapping
+/// and the circuit breaker would open, even with the durations of production.
 const LENIENT: &str = "breaker-min: 6, flap-count: 50";
-/// The services of a host are up long before the settle time ends, also on a slow machine that
-/// boots all five hosts at once.
+/// Short durations. The services of a host are up long before the settle time ends, even on a slow
+/// machine that boots all five hosts at once.
 const QUICK: &str = "settle: 40s, leader-grace: 2s, probe: 3s, check-interval: 5s, rejoin: 5s, retry: [2s, 3s, 5s]";
 
 /// The interval of the agents' examinations in the stories' fleet.
@@ -28,8 +29,8 @@ pub fn check_interval() -> std::time::Duration {
     std::time::Duration::from_secs(if has_production_durations() { 60 } else { 5 })
 }
 
-/// The fleet with the durations of CI: only waiting times differ, no decision. `REMOOR_LONG` keeps
-/// the default durations.
+/// The fleet with the durations of CI. Only waiting times differ, and no decision. With
+/// `REMOOR_LONG` the fleet has the default durations.
 pub fn fleet_with_short_durations(path: &str, text: String) -> String {
     match path {
         "remoor.yml" if has_production_durations() => format!("{text}\nlimits: {{{LENIENT}}}\n"),
@@ -38,8 +39,8 @@ pub fn fleet_with_short_durations(path: &str, text: String) -> String {
     }
 }
 
-/// Cuts a host off, waits until it is missed, calls `meanwhile` on its console, and heals the
-/// network. Returns the number of the absence.
+/// Cuts a host off, waits until it is missed, calls `meanwhile`, and heals the network. Returns the
+/// number of the absence.
 pub fn during_absence(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
     let before = c.node(host)?["absences"].as_u64().context("a number of absences")?;
     c.lab.cut(host)?;
@@ -100,7 +101,7 @@ fn network_loss_and_drift(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One service starts slowly. Until it is up, w1 settles and no verdict is made.
+/// One service starts slowly. w1 settles until the service is up, and gets no verdict before.
 fn reboot(c: &Cluster) -> Result<()> {
     const DIR: &str = "/etc/systemd/system/netplugin.service.d";
     const LATE: &str = "[Service]\\nExecStartPre=/bin/sh -c \"until [ -e /run/go ]; do sleep 0.2; done\"\\n";
