@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds target/tools/remoor-previous: the program of the given commit, for the test of two versions
-# in one cluster (tests/it/versions.rs). If it can't be built, that test is skipped, with the reason
-# in capitals.
+# in one cluster (tests/it/versions.rs). If the program can't be built, the test is skipped, and the
+# reason is printed in capitals.
 set -eu
 cd "$(dirname "$0")/.."
 commit=$1
@@ -25,17 +25,17 @@ clear_away
 mkdir "$program.src"
 git archive --output "$program.tar" "$commit"
 tar -C "$program.src" -xf "$program.tar"
-# Build in a separate target directory. In the usual one cargo treats both packages as the same,
-# distinguishes them by the age of the files, and may return the wrong program. Compiled
-# dependencies are copied from the usual one. The example is built too, so that the features are the
-# same.
+# The build uses a separate target directory. In the usual directory, cargo treats both packages as
+# the same, distinguishes them by the age of the files, and may return the wrong program. Compiled
+# dependencies are copied from the usual directory. The example is built too, so that the features
+# are the same.
 built=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p "$program.build/debug/deps"
 if [ -d "$built/deps" ]; then
     cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
     rm -rf "$program.build"/debug/.fingerprint/remoor-* "$program.build"/debug/.fingerprint/base2histogram-*
-    # Copy only libraries. The fuzz targets may be compiled there at the same time, and a library
-    # has its name only when it is complete.
+    # Only libraries are copied. The fuzz targets may be compiled in that directory at the same
+    # time, but a library has its name only after it is complete.
     find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' \
         \( -name 'lib*' -o -name '*.so' -o -name '*.d' \) -exec cp -a -t "$program.build/debug/deps" {} +
 fi

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs the missing tools of the demo and of the host tests. Prints their names first.
+# Installs the missing tools of the demo and of the host tests. The names of the tools are printed
+# first.
 #
-# With root or sudo: the container tools, by the machine's package manager. Without: SSH server,
-# nginx and etcd for loopback hosts, downloaded as files of an ordinary user into target/tools and
-# not installed in the system. `tools.sh test` provides both, because the tests use both. If a tool
-# is not available, the tests print in capitals which tests they skip.
+# With root or sudo, the machine's package manager installs the container tools. Without root, SSH
+# server, nginx and etcd are downloaded for loopback hosts, as files of an ordinary user in
+# target/tools. They are not installed in the system. `tools.sh test` provides both, because the
+# tests use both. If a tool is not available, the tests print in capitals which tests they skip.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,8 +14,8 @@ say() { echo "remoor: $*" >&2; }
 
 # --- the container tools, into the system ---------------------------------------------------------
 
-# Sets as_root, or fails. Asks for a password only once, and only a user at a terminal who may use
-# sudo.
+# Sets as_root, or fails. The script asks for a password only once, and only a user at a terminal
+# who may use sudo.
 may_be_root() {
     if [ "$(id -u)" = 0 ]; then as_root=""; return 0; fi
     [ "${REMOOR_HOSTS:-}" != loopback ] && has sudo || return 1
@@ -37,7 +38,7 @@ install_container_tools() {
     need nsenter util-linux
     need setpriv util-linux
     need setsid util-linux
-    # The hosts have their own sshd. Only the tests of the manager's SSH client need one on this
+    # The hosts have their own sshd. Only the tests of the manager's SSH client need an sshd on this
     # machine.
     [ "$1" != test ] || need sshd openssh-server
     # libFuzzer is written in C++.
@@ -53,16 +54,17 @@ install_container_tools() {
     DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-# goss of Debian trixie. The tests of the check engine send it the same checks as remoor; without it
-# they compare with its recorded answers. It is unpacked from a separate root and not installed.
+# Downloads goss of Debian trixie. The tests of the check engine give goss the same checks as
+# remoor. Without goss, they compare with its recorded answers. goss is unpacked from a separate
+# root and not installed.
 fetch_goss() {
     has goss && return 0
     tools=${CARGO_TARGET_DIR:-target}/tools
     [ ! -x "$tools/bin/goss" ] || return 0
     mkdir -p "$tools/bin"
     say "downloading goss of Debian trixie into $tools/bin, without installing it"
-    # In a separate session: a failing mmdebstrap sends SIGHUP to its whole process group, which
-    # would include make.
+    # mmdebstrap runs in a separate session. If it fails, it sends SIGHUP to its whole process
+    # group, which would otherwise include make.
     for try in 1 2 3; do
         if $as_root setsid --wait mmdebstrap --quiet --variant=extract --mode=root --include=goss trixie "$tools/goss.tar" &&
             tar -xOf "$tools/goss.tar" ./usr/bin/goss >"$tools/bin/goss.new"; then
@@ -86,7 +88,7 @@ fetch_loopback_services() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     mkdir -p "$tools/bin" && tools=$(cd "$tools" && pwd)
     find_packages
-    # If the package lists of this machine were never downloaded, download them into a private
+    # If the package lists of this machine were never downloaded, they are downloaded into a private
     # directory.
     if [ -n "$lacking" ] && has apt-get; then
         say "downloading package lists into $tools, because the lists of the system do not contain:$lacking"
@@ -103,7 +105,8 @@ fetch_loopback_services() {
     fetch || say "the download failed; next: ask an administrator to install:$wanted"
 }
 
-# Sets wanted: packages to download, and lacking: packages that apt does not know here.
+# Sets `wanted` to the packages to download, and `lacking` to the packages that apt does not know on
+# this machine.
 find_packages() {
     wanted=""
     lacking=""
@@ -133,7 +136,7 @@ update_lists() {
 
 fetch() {
     mkdir -p "$tools/new" "$tools/root"
-    # The packages and those of their dependencies that this machine lacks.
+    # The wanted packages, and those of their dependencies that this machine lacks.
     closure=$(apt-get install --print-uris -qq --no-install-recommends $wanted | awk '{print $2}' | sed 's/_.*//') || return 1
     (cd "$tools/new" && apt-get download -qq $closure) || return 1
     for file in "$tools"/new/*.deb; do
@@ -145,8 +148,8 @@ fetch() {
     done
 }
 
-# Writes a script that starts a downloaded program with the downloaded libraries, wherever the
-# directory is.
+# Writes a script that starts a downloaded program with the downloaded libraries. The directory may
+# be anywhere.
 wrap() {
     for dir in usr/sbin usr/bin sbin bin; do
         [ -x "$tools/root/$dir/$1" ] || continue

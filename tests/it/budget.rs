@@ -258,7 +258,7 @@ async fn post_from(api: String, tls: ClientTls, from: IpAddr, body: Vec<u8>) -> 
     let head = format!("POST {JOIN_PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(&[head.into_bytes(), body].concat()).await.expect("sent");
     let mut answer = Vec::new();
-    drop(stream.read_to_end(&mut answer).await); // the connection may end with or without a TLS close notification
+    drop(stream.read_to_end(&mut answer).await); // the TLS close notification may be missing
     let answer = String::from_utf8_lossy(&answer).into_owned();
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
 }

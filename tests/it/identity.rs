@@ -1,6 +1,6 @@
 //! Admission and membership, with real processes on the loopback of this machine: certificates that
 //! are renewed while the daemons run, an expired certificate, replaced tokens, machines that wait
-//! for approval, wrong clocks and copied keys. Needs neither the lab nor root.
+//! for approval, wrong clocks and copied keys. These tests need neither the lab nor root.
 
 mod ca;
 mod renewal;
@@ -22,7 +22,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::SystemTime;
 
-/// Long enough to renew in time, short enough to expire during a test.
+/// Validity of a certificate in seconds. It is long enough to renew in time, and short enough to
+/// expire during a test.
 const LIFE_S: u64 = 20;
 
 fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -34,9 +35,11 @@ fn now() -> Wall {
     Wall(since.as_millis() as u64)
 }
 
-/// m1. The certificates that it issues are valid for [`LIFE_S`] or for the default period.
+/// The daemon m1. The certificates that it issues are valid for [`LIFE_S`] or for the default
+/// period.
 struct Cluster {
-    /// Declared before the folder, because the drop of the daemon may print a log in it.
+    /// The daemon is declared before the folder, because dropping it may print a log that is in the
+    /// folder.
     m1: Daemon,
     dir: tempfile::TempDir,
     at: Box<dyn Fn(u8) -> Ipv4Addr>,
@@ -85,7 +88,7 @@ impl Cluster {
         certificate_not_after(&self.credentials(name).cert_pem).expect("a certificate")
     }
 
-    /// Requests the peers from m1 as this node.
+    /// Requests the peers from m1 with the credentials of the node `name`.
     fn peers_as(&self, name: &str) -> Result<PeersReply, ApiError> {
         let tls = ClientTls::member(&self.credentials(name).tls()).expect("TLS");
         wait(Client::tls(self.api(1), &tls, None).get("/agent/v1/peers"))
@@ -110,7 +113,7 @@ fn output_text(out: &Output) -> String {
     String::from_utf8_lossy(&[out.stdout.as_slice(), out.stderr.as_slice()].concat()).into_owned()
 }
 
-/// A command that waits. It is ended with the test.
+/// A waiting command. It ends together with the test.
 struct Waiting(Option<Child>);
 
 impl Waiting {
@@ -175,13 +178,13 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
         let me = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m2").cloned()?;
         (matches!(me["manager"].as_str(), Some("voter" | "leader")) && status["as_of"]["stale"] == false).then_some(())
     });
-    // The first certificate is only good for requesting a new one.
+    // The first certificate can only be used to request a new one.
     let old = ClientTls::member(&joined_w1.tls()).expect("TLS");
     let refused = wait(Client::tls(cluster.api(1), &old, None).get::<PeersReply>("/agent/v1/peers"));
     assert_eq!(refused.expect_err("refused").code(), Some("credential-expired"));
 }
 
-/// docs/design/scenarios.md, E24.
+/// docs/design/scenarios.md, E24: a node is off when its certificate expires.
 #[test]
 fn a_node_whose_certificate_expired_while_it_was_off_rejoins_with_the_same_identity() {
     let cluster = Cluster::new(true);
@@ -255,7 +258,7 @@ fn a_replaced_token_is_rejected_and_distinguished_from_a_wrong_one() {
     );
     assert_eq!(cluster.names(), ["m1", "w1", "w2", "w3"]);
 
-    // The list shows when tokens were replaced. Neither list nor history shows a secret.
+    // The list shows when tokens were replaced. Neither the list nor the history contains a secret.
     let list = output_text(&cluster.m1.ask(&["token", "list"]));
     assert!(list.contains("worker") && list.contains("root@m1") || list.contains("uid "), "{list}");
     let history = output_text(&cluster.m1.ask(&["history"]));
@@ -279,14 +282,15 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
         })
     };
 
-    // Nobody approves it in time. It prints the fingerprint to compare and is not a node.
+    // No operator approves w1 in time. Its command prints the fingerprint to compare, and w1 is not
+    // a node.
     let out = cluster.join_command("w1", "w1", 2).args(token).args(["--wait", "1s"]).bounded_output();
     let text = output_text(&out);
     let shown = waits("w1")["fingerprint"].as_str().expect("a fingerprint").to_owned();
     assert!(out.status.code() == Some(3) && text.contains(&shown) && text.contains("remoor accept w1"), "{text}");
     assert!(shown.starts_with("SHA256:") && !cluster.folder("w1/identity.json").exists());
 
-    // It can join after the approval that was given meanwhile, in the approved role.
+    // w1 can join after the approval that was given meanwhile. It gets the approved role.
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
     assert!(out.status.code() == Some(4) && output_text(&out).contains(&shown), "{}", output_text(&out));
     let again = Waiting::start(cluster.join_command("w1", "w1", 2).args(token));
@@ -315,7 +319,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     assert!(out.status.code() == Some(4) && output_text(&out).contains("no machine waits"), "{}", output_text(&out));
     assert_eq!(cluster.names(), ["m1", "w1"]);
 
-    // It joins as a manager if the operator approves that role.
+    // m2 joins as a manager because the operator approves that role.
     let third = Waiting::start(cluster.join_command("m2", "m2", 4).args(token));
     waits("m2");
     let out = cluster.m1.ask(&["accept", "m2", "--role", "manager"]);
@@ -388,7 +392,7 @@ fn wrong_clocks_and_copied_disks_are_rejected_without_changes() {
     assert!(reply.node > NodeId(0) && cluster.names() == ["m1", "w1", "w2"]);
 }
 
-/// docs/design/scenarios.md, E27.
+/// docs/design/scenarios.md, E27: a machine joins through a node that is not a manager.
 #[test]
 fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
     let cluster = Cluster::new(false);
@@ -416,7 +420,7 @@ fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
         run_successfully(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
     };
     through(2, "w2", 3);
-    // A node that was a manager until just now.
+    // m2 was a manager until a moment ago.
     run_successfully(
         cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")),
     );
@@ -429,15 +433,15 @@ fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
     assert_eq!(cluster.names(), ["m1", "w1", "w2", "m2", "w3"]);
 }
 
-/// docs/design/scenarios.md, E14.
+/// docs/design/scenarios.md, E14: a machine joins with a wrong address.
 #[test]
 fn a_join_with_a_wrong_address_is_rejected_without_changes() {
     let cluster = Cluster::new(false);
     let _w1 = cluster.worker("w1", 2);
     let before = (cluster.names(), cluster.pending_machines());
     let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
-    // The node listens at one address and names another. Nothing listens at address 3, w1 at 2, the
-    // leader at 1.
+    // The node listens at one address and announces another. Nothing listens at address 3; w1
+    // listens at 2, the leader at 1.
     for (last, code, why) in
         [(3, "unreachable", "can't be dialled back"), (2, "wrong-node", "is not w2"), (1, "wrong-node", "is not w2")]
     {
@@ -449,7 +453,8 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
         assert!(out.status.code() == Some(4) && wanted, "{text}");
         assert!(!cluster.folder("w2/identity.json").exists());
 
-        // A client of another implementation that says it does not answer is dialled as well.
+        // A client of another implementation says that it does not answer. The leader dials it
+        // nevertheless.
         let key = NodeKey::load_or_create(&cluster.folder("w2")).expect("a key");
         let request = serde_json::json!({
             "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last), "answers": false,
@@ -463,8 +468,8 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
     assert_eq!((cluster.names(), cluster.pending_machines()), before);
 }
 
-/// docs/design/scenarios.md, E13: the node's key is used on another machine, for example after a
-/// disk copy.
+/// docs/design/scenarios.md, E13: another machine uses the node's key, for example after a copy of
+/// its disk.
 #[test]
 fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_does() {
     let cluster = Cluster::new(false);
@@ -487,7 +492,7 @@ fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_d
     let warnings = cluster.m1.json("status")["warnings"].to_string();
     assert!(warnings.contains(&elsewhere), "{warnings}");
 
-    // Its own machine comes back, first at its old address and later at another.
+    // The node's own machine returns, first at its old address and later at another address.
     w1.kill();
     copy("again");
     run_successfully(cluster.join_command("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
@@ -542,7 +547,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     assert!(new != old && key("w2") == old);
     alive(&["m1", "w1"]);
 
-    // The absent node only has the old key. It comes back by means of its certificate.
+    // The absent node only has the old key. It returns by means of its certificate.
     let _w2 = Daemon::start(&cluster.folder("w2"));
     alive(&["w2"]);
     wait_until("w2 has the new key", || (key("w2") == new).then_some(()));

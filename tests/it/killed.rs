@@ -1,5 +1,5 @@
-//! A playbook run whose executor is killed, between tasks or in the middle of one, and which is
-//! started again. The resulting tree equals that of an uninterrupted run, pending handlers have
+//! A playbook run whose executor is killed, between tasks or in the middle of a task, and which is
+//! started again. The resulting tree equals the tree of an uninterrupted run. Pending handlers have
 //! run, and no temporary files remain.
 //!
 //! `SEED=n` selects the moments. With `REMOOR_LONG` the executor is killed at every event.
@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Contains every module that changes files. The handlers copy the configuration into `running/`,
-/// like the restart of a service does. If a handler does not run, `running/` stays as it was.
+/// A playbook that contains every module that changes files. The handlers copy the configuration
+/// into `running/`, as a restart of a service loads it. If a handler does not run, `running/` stays
+/// unchanged.
 const SITE: &str = r#"
 - hosts: all
   gather_facts: no
@@ -68,7 +69,7 @@ const SITE: &str = r#"
     - {name: last, copy: {content: last, dest: '{{ t }}/running/last'}}
 "#;
 
-/// The directory that the playbook changes, with the tree as it is before the run.
+/// The directory that the playbook changes. At first it contains the tree before the run.
 struct Ground {
     dir: tempfile::TempDir,
 }
@@ -103,7 +104,7 @@ impl Ground {
         self.dir.path().join(name)
     }
 
-    /// Starts the run and returns its events line by line, which end at the limit.
+    /// Starts the run. Returns the child, the lines of its events, and the limit that ends them.
     fn begin(&self) -> (Child, std::io::Lines<BufReader<ChildStdout>>, TimeLimit) {
         let vars = serde_json::json!({"remoor_state_dir": self.path("state"), "dir": self.dir.path()});
         let mut command: Command = remoor();
@@ -119,7 +120,8 @@ impl Ground {
         (child, lines, limit)
     }
 
-    /// A complete run. Returns the number of its events and the time from the first to the last.
+    /// Runs the playbook to its end. Returns the number of its events and the time between the
+    /// first and the last.
     fn run_to_end(&self) -> (usize, Duration) {
         let deadline = Instant::now() + LONG;
         loop {
@@ -141,7 +143,8 @@ impl Ground {
         }
     }
 
-    /// A run whose executor is killed at this moment. Returns false if the run ended before that.
+    /// Runs the playbook and kills its executor at the moment `at`. Returns false if the run ended
+    /// before the kill.
     fn run_and_kill(&self, at: &Moment) -> bool {
         let (mut child, mut lines, _limit) = self.begin();
         let first = match at {
@@ -158,12 +161,12 @@ impl Ground {
         }
         let executor = executor_of(child.id());
         if let Some(pid) = executor {
-            // The executor may have ended in the meantime; that is fine.
+            // The kill fails if the executor has ended already, which is fine.
             let _ = kill_process(pid, Signal::KILL);
         }
         lines.for_each(drop);
         let code = child.wait().expect("an exit").code();
-        // Exit code 3: it was killed before it reported that it was ready.
+        // Exit code 3 means that the executor was killed before it reported that it was ready.
         assert!(matches!(code, Some(0 | 3 | 4 | 5)), "{code:?}");
         executor.is_some() && code == Some(5)
     }
@@ -174,7 +177,7 @@ impl Ground {
         out
     }
 
-    /// Files that a run must not leave.
+    /// The files in the directory that a run must not leave.
     fn leftover_files(&self) -> Vec<PathBuf> {
         let mut all = BTreeMap::new();
         collect_tree(self.dir.path(), self.dir.path(), &mut all);
@@ -191,9 +194,9 @@ impl Ground {
 
 #[derive(Debug)]
 enum Moment {
-    /// After this number of its lines were read.
+    /// The moment after this number of lines was read.
     Event(usize),
-    /// This long after the first line.
+    /// The moment this long after the first line.
     After(Duration),
 }
 
@@ -220,7 +223,7 @@ fn collect_tree(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-/// The child of `remoor play` that does the work.
+/// The executor: the child of `remoor play` that performs the tasks.
 fn executor_of(pid: u32) -> Option<Pid> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -233,7 +236,7 @@ fn executor_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(executor?)
 }
 
-/// Returns the same moments for the same seed.
+/// The moments for kills. They depend only on the arguments.
 fn moments(events: usize, took: Duration, seed: u64) -> Vec<Moment> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move |below: u64| {
@@ -264,7 +267,7 @@ fn a_run_that_is_killed_at_any_moment_and_restarted_ends_in_the_same_tree() {
     for (n, at) in all.iter().enumerate() {
         let ground = Ground::new();
         hit += usize::from(ground.run_and_kill(at));
-        // From time to time it is killed a second time before it completes.
+        // In every fourth case, the executor is killed a second time before the run completes.
         if n % 4 == 0 {
             ground.run_and_kill(&Moment::After(took.mul_f64((n % 11) as f64 / 11.0)));
         }

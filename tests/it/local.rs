@@ -1,6 +1,6 @@
-//! Two daemons on the loopback of this machine, as processes: what a worker's socket answers while
-//! its manager is alive and after the manager was killed, and what the manager shows of the
-//! worker's agent. Needs neither the lab nor root.
+//! Two daemons on the loopback of this machine, as processes. The tests check the answers of a
+//! worker's socket, while its manager is alive and after the manager was killed; and the report of
+//! the worker's agent in the manager's answers. They need neither the lab nor root.
 
 use crate::time_limit::BoundedCommand;
 use remoor_host::disk::{CLOSED, FENCE};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 pub const LONG: Duration = Duration::from_secs(300);
-/// The program of this version.
+/// The program of the version under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_remoor");
 
 pub struct Daemon {
@@ -27,12 +27,12 @@ impl Daemon {
         Self::start_program(Path::new(PROGRAM), dir)
     }
 
-    /// Starts the daemon of `program`, which may be of another version.
+    /// Starts the daemon with `program`, which may be of another version.
     pub fn start_program(program: &Path, dir: &Path) -> Self {
         Self::start_command(program_command(program), dir)
     }
 
-    /// Starts the daemon by `command`, which names the program and may set its environment.
+    /// Starts the daemon with `command`, which names the program and may set its environment.
     pub fn start_command(mut command: Command, dir: &Path) -> Self {
         let log = fs::File::create(dir.join("log")).expect("a log");
         command.args(["agent", "--dir"]).arg(dir).arg("--socket").arg(dir.join("s"));
@@ -40,13 +40,13 @@ impl Daemon {
         Self { dir: dir.to_owned(), child }
     }
 
-    /// Ends `child`, a daemon whose log is in `dir`, when the value is dropped.
+    /// Takes `child`, a daemon with its log in `dir`. The daemon ends when the value is dropped.
     pub fn adopt(dir: &Path, child: Child) -> Self {
         Self { dir: dir.to_owned(), child }
     }
 
     pub fn kill(&mut self) {
-        // It may have ended already; that is fine.
+        // The kill fails if the daemon has ended already, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -75,7 +75,7 @@ pub fn remoor() -> Command {
     program_command(Path::new(PROGRAM))
 }
 
-/// `program` without the environment variables that remoor reads.
+/// The command `program` without the environment variables that remoor reads.
 pub fn program_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR", "REMOOR_TOKEN"] {
@@ -101,16 +101,16 @@ pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Addresses for one test; all of 127/8 is local. Each caller gets its own network. The process id
-/// separates it from those of another test run.
+/// Addresses for one test; all of 127/8 is local. Each call makes a separate network. The process
+/// id separates the networks of two test runs.
 pub fn net() -> impl Fn(u8) -> Ipv4Addr + Copy {
     static NEXT: AtomicU8 = AtomicU8::new(100);
     let (net, run) = (NEXT.fetch_add(1, Ordering::Relaxed), (std::process::id() % 250) as u8 + 1);
     move |last| Ipv4Addr::new(127, net, run, last)
 }
 
-/// A cluster of one manager, m1, in a folder of that name in `dir`. The tokens are in the files
-/// `manager` and `worker` there.
+/// A cluster of one manager, m1, in the folder `m1` of `dir`. The tokens are in the files `manager`
+/// and `worker` of `dir`.
 pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
     one_manager_of(Path::new(PROGRAM), dir, at)
 }
@@ -140,13 +140,14 @@ pub fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) 
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// Three managers m1, m2 and m3 at the first three addresses of `host`, each in a folder of its
-/// name in `dir`. The cluster's tokens are in the files `manager` and `worker` there.
+/// Three managers m1, m2 and m3 at the first three addresses of `host`. Each has the folder of its
+/// name in `dir`. The cluster's tokens are in the files `manager` and `worker` of `dir`.
 pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
     three_managers_of(Path::new(PROGRAM), dir, host)
 }
 
-/// All of them are created and run by `program`, which may be of another version.
+/// Like [`three_managers`], but `program` creates and runs all of them. It may be of another
+/// version.
 pub fn three_managers_of(program: &Path, dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
     let first = one_manager_of(program, dir, host(1));
     let joined = |name: &str, last: u8| {
@@ -191,7 +192,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     fs::write(&node, config.to_string()).expect("written");
     let mut worker = Daemon::start(&w1);
 
-    // With its manager: the worker answers for itself and never for the cluster.
+    // While its manager is alive, the worker answers for itself and never for the cluster.
     let view = wait_until("the agent has contacted its manager", || {
         let view = worker.json("status");
         (view["manager"]["name"] == "m1" && view["peers_alive"] == 1).then_some(view)
@@ -213,7 +214,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(text.contains("\nremoor_agent_peers 1\n") && text.contains("remoor_agent_info{version="), "{text}");
     assert!(get(metrics, "/v1/agent").expect("an answer").starts_with("HTTP/1.1 404"));
 
-    // What the manager shows of the worker, and what its leader was sent.
+    // The manager shows the report of the worker, and the events that its leader received.
     let node = wait_until("the manager has the report", || {
         let (_, status) = as_operator(&["status"]);
         let nodes = status["nodes"].as_array()?;
@@ -229,7 +230,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let (_, history) = as_operator(&["history"]);
     assert!(history["items"][0]["time"].as_str().is_some_and(|t| t.ends_with('Z')), "{history}");
 
-    // Without its manager.
+    // From here on, the worker has no manager.
     manager.kill();
     wait_until("the agent has noticed that its manager is away", || {
         let view = worker.json("status");
@@ -242,13 +243,12 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("next: systemctl start remoor"), "{out:?}");
 }
 
-/// A run may change a node's desired state, and gossip does not show this. The agent therefore
-/// queries its managers when it sees that something ran, and does not wait for the next regular
-/// query.
+/// A run may change a node's desired state, and gossip does not show this. So the agent queries its
+/// managers as soon as it notices a run. It does not wait for the next regular query.
 #[test]
 fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
-    /// The interval of an agent's queries when it has everything; the second one is the interval
-    /// while something is outstanding.
+    /// Interval of an agent's queries when it has everything. `TO_BE_TOLD` is the interval while
+    /// data is missing.
     const AT_REST: Duration = Duration::from_secs(120);
     const TO_BE_TOLD: Duration = Duration::from_secs(20);
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
@@ -282,7 +282,7 @@ fn managers_that_move_find_each_other() {
     let host = net();
     let [m1, m2, m3] = three_managers(dir.path(), host);
 
-    /// All three are voters, alive, and recorded at their current addresses.
+    /// Whether all three managers are voters, alive, and recorded at these addresses.
     fn all_at(at: &Daemon, places: [Ipv4Addr; 3]) -> Option<()> {
         let status = at.json("status");
         let nodes = status["nodes"].as_array()?;
@@ -311,7 +311,7 @@ fn managers_that_move_find_each_other() {
     wait_until("m2 at its new address", || all_at(&m1, [host(1), host(12), host(3)]));
     let m1 = moved(m1, host(11));
     wait_until("m1 at its new address", || all_at(&m2, [host(11), host(12), host(3)]));
-    // The two moved managers are the majority now, so Raft has their new addresses.
+    // The two managers with new addresses are the majority now, so Raft has their new addresses.
     drop(m3);
     wait_until("the two that moved to agree", || {
         let out = m1.ask(&["maintenance", "m3", "--for", "1h"]);
@@ -322,7 +322,8 @@ fn managers_that_move_find_each_other() {
     assert!(["m1", "m2"].contains(&leader.as_str()), "{seen}");
 }
 
-/// The manager and the directory give the same answer for one node, without a query to that node.
+/// The manager and the fleet directory give the same answer for one node. No query is sent to that
+/// node.
 #[test]
 fn the_checks_of_a_node_are_listed_with_and_without_a_manager() {
     let dir = tempfile::tempdir().expect("a folder");

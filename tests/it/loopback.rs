@@ -1,11 +1,11 @@
-//! The demo, from its first line until all its traces are removed. With root: the story on real
-//! hosts, which are kept and then removed. Without root: the story on loopback hosts, and its end
-//! by Ctrl-C.
+//! The demo, from its first line until all its traces are removed. With root, the story runs on
+//! real hosts, which are kept and then removed. Without root, the story runs on loopback hosts and
+//! is also ended by Ctrl-C.
 //!
-//! If root runs this test, the demo without root runs as an ordinary user that exists only in the
-//! demo's own view of `/etc/passwd`, because sshd rejects a user without a name and a shell. The
-//! test is skipped with a notice if a requirement is missing, and fails instead if
-//! `REMOOR_LAB_REQUIRED` is set.
+//! If root runs this test, the demo without root runs as an ordinary user. This user exists only in
+//! the demo's own view of `/etc/passwd`, because sshd rejects a user without a name and a shell. If
+//! a requirement is missing, the test prints a notice and is skipped. With `REMOOR_LAB_REQUIRED` it
+//! fails instead.
 
 use crate::lab::Lab;
 use crate::lab::five::built_program;
@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Far more time than the demo takes.
+/// Timeout of the demo. The demo takes far less time.
 const LIMIT: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(120);
-/// Neither "nobody" nor a user of the system.
+/// A user id that is neither that of "nobody" nor that of a user of the system.
 const UID: u32 = 64021;
 
-/// A copy of the programs that everybody may read, and a temporary directory that belongs to the
-/// user who runs the demo.
+/// A copy of the programs that every user may read, and a temporary directory that belongs to the
+/// user of the demo.
 struct Stage {
     dir: tempfile::TempDir,
 }
@@ -69,8 +69,7 @@ impl Stage {
         command
     }
 
-    /// What still exists of a demo: processes that name the stage on their command lines, and
-    /// files.
+    /// The remains of a demo: processes that name the stage on their command lines, and files.
     fn leftovers(&self) -> Vec<String> {
         let stage = self.dir.path().display().to_string();
         let lines = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -83,13 +82,13 @@ impl Stage {
     }
 }
 
-/// The directory where `tests/tools.sh` puts its downloads.
+/// The directory of the downloads of `tests/tools.sh`.
 fn tools_dir() -> Option<PathBuf> {
     let dir = std::env::current_exe().ok()?.ancestors().nth(3)?.join("tools");
     dir.is_dir().then_some(dir)
 }
 
-/// The reason why the demo can't run here.
+/// The reason why the demo can't run on this machine.
 fn lacks() -> Option<String> {
     let here = |name: &str| {
         tools_dir().is_some_and(|dir| dir.join("bin").join(name).is_file()) || find_program(name).is_some()
@@ -134,8 +133,8 @@ fn the_demo_without_root() -> Result<()> {
     check_interrupt(&stage)
 }
 
-/// The demo's hosts, with names that differ from those of a demo that a developer keeps. They are
-/// removed on drop in any case.
+/// The demo's hosts. Their names differ from those of a demo that a developer keeps. They are
+/// always removed when the value is dropped.
 struct Kept;
 
 impl Kept {
@@ -147,7 +146,7 @@ impl Kept {
         Ok(command)
     }
 
-    /// What exists of these hosts on this machine.
+    /// The remains of these hosts on this machine.
     fn leftovers() -> Result<Vec<String>> {
         let spaces = run_tool(&["ip", "netns", "list"])?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;
@@ -193,13 +192,13 @@ fn check_story(output: &Output, text: &str, first_line: &str, stages: usize, par
         ensure!(text.contains(&format!("\n[{stage}] ")), "no stage {stage}");
     }
     let always = ["(network): drifted", "(agent): same -> nothing to do", "\ndone in "];
-    // The story is wrapped between words.
+    // The story is wrapped between words, so the line ends are removed here.
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in always.iter().chain(parts) {
         let words = part.split_whitespace().collect::<Vec<_>>().join(" ");
         ensure!(flat.contains(&words), "it does not say {part:?}");
     }
-    // In both histories, and in the explanation of w1.
+    // The evidence is in both histories, and in the explanation of w1.
     let evidence = flat.matches("evidence: boot id is the same").count();
     ensure!(evidence >= 3, "evidence is shown {evidence} times");
     let pids = text.lines().find_map(|line| line.trim().strip_prefix("nginx on w2: process "));

@@ -1,6 +1,7 @@
 //! A manager service that starts and stops in a daemon that keeps running, with real processes on
-//! the loopback of this machine: who may order it, what a kill in the middle leaves, and that the
-//! agent is not affected. Needs neither the lab nor root.
+//! the loopback of this machine. The tests check who may order the service, which state a kill in
+//! the middle of an order leaves, and that the agent is not affected. They need neither the lab nor
+//! root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -35,7 +36,7 @@ fn tls(dir: &Path) -> TlsIdentity {
     Credentials::load(dir).expect("read").expect("credentials").tls()
 }
 
-/// The view of a daemon's agent, whatever else the daemon is.
+/// The view of a daemon's agent, also if the daemon is a manager.
 fn agent(dir: &Path) -> Option<AgentView> {
     wait(Client::unix(dir.join("s")).with_timeout(Duration::from_secs(5)).get("/v1/agent")).ok()
 }
@@ -46,7 +47,7 @@ fn archived_logs(dir: &Path, id: &str) -> Vec<PathBuf> {
     names.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start))).collect()
 }
 
-/// Orders for the node of `to` at address `at`, sent with the credentials of `by`.
+/// Sends orders to the node of `to` at the address `at`, with the credentials of `by`.
 struct Orders {
     to: PathBuf,
     at: Ipv4Addr,
@@ -137,8 +138,8 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     assert!(answer.code() == Some("not-leader") && answer.to_string().contains("is not a manager"), "{answer}");
     assert!(!w1.join("raft").exists() && archived_logs(&w1, "2").is_empty(), "a refusal changes nothing");
 
-    // A Raft id that was skipped in the log and was never granted. The only message of this manager
-    // is the query whether the id is valid.
+    // This Raft id was skipped in the log and never granted. The only message of this manager is
+    // the query whether its id is valid.
     let socket = fs::metadata(w1.join("s")).expect("a socket").ino();
     let begun = Instant::now();
     wait_until("w1 learns of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
@@ -156,7 +157,7 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     assert_eq!((&after.node.instance, after.node.manager), (&view.node.instance, false));
     assert_eq!(fs::metadata(w1.join("s")).expect("a socket").ino(), socket);
 
-    // What a crash leaves between the write of the identity and that of the log.
+    // A crash between the write of the identity and the write of the log leaves these files.
     worker.kill();
     fs::create_dir(w1.join("raft")).expect("made");
     fs::write(w1.join("raft/log.redb"), "left").expect("written");
@@ -180,8 +181,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
         status["nodes"].as_array().map_or(0, |nodes| nodes.iter().filter(votes).count())
     };
     wait_until("three voters", || (voters() == 3).then_some(()));
-    // m4 was admitted as a manager and has not started the service, like a node that is being
-    // promoted.
+    // m4 was admitted as a manager and has not started the service. A node that is being promoted
+    // is in the same state.
     join(dir.path(), "m4", "manager", host(1), host(4), &m4);
     let granted = identity(&m4)["raft"].as_u64().expect("an id");
     let mut worker = identity(&m4);
@@ -192,8 +193,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     let manager = tls(&m1);
     let orders = Orders::new(&m4, host(4), &m1, host(1));
 
-    // A kill at any moment of the order leaves a state from which the next start or the next order
-    // continues.
+    // A kill at any moment of the order leaves a valid state: the next start or the next order
+    // continues from it.
     for ms in [0, 5, 15, 40, 90, 200, 500] {
         std::thread::scope(|scope| {
             let given = scope.spawn(|| orders.give(&manager, &orders.request(granted)));
@@ -215,8 +216,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     assert_eq!((&view.node.instance, view.node.manager), (&before, true));
     assert!(m4.join("ca").exists());
 
-    // Another machine joins with its key while it runs, and is rejected (docs/design/scenarios.md,
-    // E13).
+    // Another machine joins with the key of m4 while m4 runs, and is rejected
+    // (docs/design/scenarios.md, E13).
     fs::create_dir(at("again")).expect("made");
     fs::copy(m4.join("node.key"), at("again").join("node.key")).expect("copied");
     let out = join_command(dir.path(), "m4", "manager", host(1), host(5), &at("again")).bounded_output();
@@ -224,7 +225,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     assert!(!out.status.success() && text.contains("it is not joined a second time"), "{text}");
     assert_eq!(voters(), 4);
 
-    // After the demotion its id is unused. After the next promotion it has another id.
+    // After the demotion, the Raft id of m4 is not used anymore. The next promotion gives m4
+    // another id.
     let begun = Instant::now();
     let out = first.ask(&["demote", "m4"]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");

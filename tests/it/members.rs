@@ -1,6 +1,6 @@
 //! Managers come and go, as processes on the loopback of this machine. Workers are promoted and
 //! demoted while they run, and the leader and dead managers are demoted. A manager that was demoted
-//! while it was down archives its log when it comes back. Needs neither the lab nor root.
+//! while it was down archives its log when it returns. These tests need neither the lab nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use serde_json::Value;
@@ -9,16 +9,17 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Nodes by index: m1 is 0.
+/// Nodes by index. The index of m1 is 0.
 struct Cluster {
     names: Vec<&'static str>,
     daemons: Vec<Daemon>,
-    /// Declared after the daemons, because the drop of a daemon prints its log if the test failed.
+    /// The folder is declared after the daemons, because dropping a daemon prints its log if the
+    /// test failed.
     dir: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// One manager m1, and workers w1 and w2.
+    /// A cluster of one manager m1 and the workers w1 and w2.
     fn of_one() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
@@ -47,7 +48,7 @@ impl Cluster {
         self.dir.path().join(self.names[at])
     }
 
-    /// Waits until exactly these nodes are voters, as reported by node `at`, which knows a leader.
+    /// Waits until node `at` reports a leader and exactly these nodes as voters.
     fn votes(&self, at: usize, wanted: &[&str]) {
         let wanted: BTreeSet<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
         wait_until(&format!("{wanted:?} are voters according to {}", self.names[at]), || {
@@ -88,7 +89,7 @@ impl Cluster {
     }
 
     /// Waits until node `at` is a worker and has archived the log that it had as the manager with
-    /// this id.
+    /// the Raft id `id`.
     fn wait_until_archived(&self, at: usize, id: u64) {
         let prefix = format!("raft.removed-{id}-");
         let aside = wait_until("the node is a worker and its log is archived", || {
@@ -116,8 +117,8 @@ fn worker(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr) -> Daemon {
     Daemon::start(&dir.join(name))
 }
 
-/// One manager becomes three. The founder and leader leaves and returns with another id, and two
-/// managers leave at once.
+/// One manager becomes three. The founder, which leads, leaves and returns with another id. Then
+/// two managers leave at once.
 #[test]
 fn managers_come_and_go_without_an_absence() {
     let cluster = Cluster::of_one();
@@ -131,8 +132,8 @@ fn managers_come_and_go_without_an_absence() {
     }
     let first = cluster.raft_id(1).expect("an id");
 
-    // DemotePromoteLeader: first the leadership is transferred, then the voter leaves, then its id
-    // is retired. It returns with another id.
+    // DemotePromoteLeader: first the leadership is handed over, then the former leader stops being
+    // a voter, then its id is retired. It returns with another id.
     assert_eq!(cluster.leader(1), 0);
     cluster.order_successfully(1, &["demote", "m1"]);
     cluster.votes(1, &["w1", "w2"]);
@@ -143,8 +144,8 @@ fn managers_come_and_go_without_an_absence() {
     let again = cluster.raft_id(0).expect("an id");
     assert!(again > first, "{again} was granted after {first}");
 
-    // DemoteToSingleManager, in one order. In another order all three are too many, and no part of
-    // that order is executed.
+    // DemoteToSingleManager, in one order. An order to demote all three is refused, and no part of
+    // it is executed.
     let (code, text) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
     assert_eq!(code, Some(4), "{text}");
     cluster.votes(0, &["m1", "w1", "w2"]);
@@ -160,8 +161,8 @@ fn managers_come_and_go_without_an_absence() {
     );
 }
 
-/// A single leader that is to be demoted keeps leading until its successor is back. It prints how
-/// to do that.
+/// A single leader that is to be demoted keeps leading until its successor is back. Its output says
+/// how to bring the successor back.
 #[test]
 fn the_only_manager_is_demoted_when_its_successor_is_back() {
     let mut cluster = Cluster::of_one();
@@ -176,7 +177,7 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     cluster.daemons[1] = Daemon::start(&folder);
     cluster.votes(1, &["w1"]);
     cluster.wait_until_archived(0, 1);
-    // A node that only knew the old manager learns of the new one from it.
+    // A node that only knew the old manager learns of the new manager from the old one.
     let folder = cluster.folder(2);
     cluster.daemons[2].kill();
     cluster.daemons[2] = Daemon::start(&folder);
@@ -189,9 +190,9 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     assert!(code == Some(0) && history.contains("maintenance"), "{history}");
 }
 
-/// DemoteDownedManager: the dead manager leaves while the two others are alive, and learns of it
-/// when it comes back. If one of two managers is dead, neither is demoted: the manager reports what
-/// it waits for, and the order can be cancelled.
+/// DemoteDownedManager: the dead manager is demoted while the two others are alive, and learns of
+/// it when it returns. If one of two managers is dead, neither is demoted. The living manager
+/// reports the reason, and the order can be cancelled.
 #[test]
 fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();
@@ -200,7 +201,8 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let (gone, id) = (cluster.names[dead], cluster.raft_id(dead).expect("an id"));
     cluster.daemons[dead].kill();
 
-    // The live one can't be demoted: one of two would remain.
+    // The living follower can't be demoted, because only one of the two remaining voters would be
+    // alive.
     let lives = cluster.names[other];
     let same = cluster.raft_id(other);
     cluster.order_successfully(leader, &["demote", lives, "--no-wait"]);
@@ -218,8 +220,8 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     cluster.wait_until_archived(dead, id);
     cluster.votes(leader, &[cluster.names[leader], lives]);
 
-    // The cluster does not depend on the former leader: an earlier decision is still there after
-    // the leader was killed and came back.
+    // The cluster does not depend on the former leader. An earlier decision still exists after the
+    // leader was killed and started again.
     cluster.order_successfully(other, &["maintenance", gone, "--for", "1h"]);
     cluster.order_successfully(leader, &["promote", gone]);
     cluster.votes(dead, &["m1", "m2", "m3"]);

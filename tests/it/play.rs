@@ -1,4 +1,4 @@
-//! `remoor play` as a process on this machine: exit codes, output, and what happens to the
+//! `remoor play` as a process on this machine: its exit codes, its output, and the end of its
 //! executor.
 
 use crate::local::{LONG, remoor};
@@ -9,8 +9,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A directory with a playbook of these tasks, and the command that plays it with all of its state
-/// in this directory.
+/// A directory with a playbook, and the command that plays it. All state is in this directory.
 struct Ground {
     dir: tempfile::TempDir,
 }
@@ -53,8 +52,8 @@ impl Ground {
     }
 }
 
-/// Reads lines of `child` until one contains `mark`. Returns all of them. After [`LONG`] the child
-/// is killed, which ends its lines.
+/// Reads lines of `child` until one contains `mark`, and returns all lines. After [`LONG`] the
+/// child is killed, which ends its output.
 fn read_until(child: &Child, lines: &mut impl BufRead, mark: &str) -> String {
     let _limit = TimeLimit::start(child, LONG);
     let mut all = String::new();
@@ -97,8 +96,8 @@ fn a_playbook_that_does_not_compile_is_2_with_every_place_and_without_changes() 
     assert_eq!((code, text.as_str()), (Some(2), ""), "{talk}");
     assert!(talk.starts_with("error: 3 faults; no host was changed\ncaused by: site.yml:5:8: "), "{talk}");
     assert!(!ground.path("x").exists() && !ground.path("state").exists());
-    // Templates are checked too: one that can never be rendered is an error, one that may fail is
-    // reported.
+    // Templates are checked too. A template that can never be rendered is an error. A template that
+    // may fail is reported.
     ground.write(
         "site.yml",
         &format!("- hosts: all\n  tasks:\n{COPY}    - {{template: {{src: x.j2, dest: '{{{{ dir }}}}/y'}}}}\n"),
@@ -192,7 +191,7 @@ fn ctrl_c_lets_the_task_finish_and_a_second_ctrl_c_ends_it() {
         assert_eq!(ground.path("done").exists(), !twice, "{text}");
         let _ = fs::remove_file(ground.path("go"));
         let _ = fs::remove_file(ground.path("done"));
-        // A few tasks may have started before the cancellation arrived.
+        // A few tasks may have started before the cancellation reached the executor.
         let many = fs::read_to_string(ground.path("many")).unwrap_or_default().lines().count();
         assert!(many < 2000, "{many}");
     }
@@ -216,7 +215,7 @@ fn a_locked_node_is_4_and_the_holder_is_named() {
     assert_eq!(ground.play(&["--force"]).0, Some(0));
 }
 
-/// Three hosts that are all this machine, each with its own state directory.
+/// Writes an inventory of three hosts. All are this machine, each with its own state directory.
 fn write_three_hosts(ground: &Ground) {
     let hosts: String =
         (1..=3).map(|i| format!("h{i} remoor_state_dir={} n={i}\n", ground.path(&format!("s{i}")).display())).collect();
@@ -224,7 +223,8 @@ fn write_three_hosts(ground: &Ground) {
 }
 
 impl Ground {
-    /// What the three hosts wrote into `log`, in order.
+    /// Plays a playbook on the three hosts. Returns the exit code, the lines that the hosts wrote
+    /// into `log`, and the output.
     fn play_and_read_log(&self, playbook: &str, args: &[&str]) -> (Option<i32>, String, String) {
         self.write("site.yml", playbook);
         let _ = fs::remove_file(self.path("log"));
@@ -259,7 +259,7 @@ fn hosts_begin_each_play_together_in_batches_without_failed_hosts() {
     };
     let (code, log_text, text) = ground.play_and_read_log(&failing("").replace("serial: 1", "serial: 2"), &["-f", "1"]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 h2.1 h3.1 h2.2 h3.2 "), "{text}");
-    // The hosts that continue do not find the failed hosts among the hosts of the play either.
+    // The remaining hosts do not find the failed hosts among the hosts of the play.
     let names = failing("").replace("serial: 1", "serial: 2");
     let names =
         names.replace("{{ inventory_hostname }}", "{{ ansible_play_hosts | join }}/{{ ansible_play_batch | join }}");

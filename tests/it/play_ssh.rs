@@ -1,5 +1,5 @@
-//! `remoor play` over SSH, to its own sshd on loopback: logins and round trips, upload, sudo, host
-//! keys, and what remains of a run whose connection or caller is gone.
+//! `remoor play` over SSH, to a separate sshd on loopback: logins and round trips, upload, sudo,
+//! host keys, and the end of a run whose connection or caller has ended.
 
 use crate::local::{LONG, remoor};
 use crate::time_limit::{BoundedChild, BoundedCommand};
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// An sshd with the hosts `h1` to `h3`, which are all this machine with separate state.
+/// An sshd with the hosts `h1` to `h3`. All are this machine, each with separate state.
 struct Server {
     sshd: TestSshd,
 }
 
 impl Server {
-    /// Returns None if no sshd can run, with the reason on stderr.
+    /// Starts the sshd. None: no sshd can run, and the reason was printed on stderr.
     fn start() -> Option<Self> {
         let own_programs = |dir: &Path| format!("SetEnv PATH={}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n", dir.display());
         let server = Self { sshd: TestSshd::start_with(own_programs)? };
@@ -53,7 +53,7 @@ impl Server {
         fs::write(self.path(name), text).expect(name);
     }
 
-    /// A program that precedes the system's program on the hosts.
+    /// Writes a program that the hosts find before the system's program of the same name.
     fn program(&self, name: &str, text: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect(name);
@@ -77,10 +77,11 @@ impl Server {
         run_to_end(&mut self.command(tasks, args))
     }
 
-    /// Runs two plays, the first with these keys and tasks, while `lost` can't be reached. Returns
-    /// the hosts that did something in each play, in order of their names.
+    /// Runs two plays while the host `lost` can't be reached. The first play has the keys `keys`
+    /// and the task `task`. Returns the hosts that ran a task in each play, in order of their
+    /// names.
     fn plays(&self, keys: &str, task: &str, lost: &str) -> (Option<i32>, String, [String; 2]) {
-        // Nothing listens at a port that was free and is not bound again.
+        // Nothing listens at this port, because it was free and is not bound again.
         let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
         let hosts = fs::read_to_string(self.path("hosts")).expect("hosts");
         self.write("hosts", &hosts.replace(&format!("{lost} "), &format!("{lost} ansible_port={free} ")));
@@ -100,7 +101,7 @@ impl Server {
         (code, text, done)
     }
 
-    /// The number of logins and of commands so far.
+    /// The numbers of logins and of commands so far.
     fn counts(&self) -> (usize, usize) {
         (self.sshd.logins(), self.sshd.commands())
     }
@@ -128,7 +129,7 @@ fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
 
-/// The processes that `pid` started and that are still running.
+/// The running processes that `pid` started.
 fn children(pid: u32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
@@ -141,7 +142,8 @@ fn one_login_and_one_command_per_host_once_the_program_is_uploaded() {
     let Some(server) = Server::start() else { return };
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
     assert_eq!(code, Some(0), "{text}");
-    // The failed attempt, the query for the system's name, the upload, and the run.
+    // The four commands are the failed attempt, the query for the system's name, the upload, and
+    // the run.
     assert_eq!(server.counts(), (1, 4), "{text}");
     let (code, text) = server.play(&format!("{TOUCH}, {TOUCH}, {TOUCH}"), &["-l", "h1"]);
     assert_eq!((code, server.counts()), (Some(0), (2, 5)), "{text}");
@@ -149,7 +151,8 @@ fn one_login_and_one_command_per_host_once_the_program_is_uploaded() {
     let uploaded = fs::read_dir(&bin).expect("bin").next().expect("one").expect("an entry").path();
     assert_eq!(fs::metadata(&bin).expect("bin").permissions().mode() & 0o777, 0o755);
 
-    // A file under its name that is another one, damaged, or of another version is replaced.
+    // A file with the program's name is replaced if it is another file, damaged, or of another
+    // version.
     fs::remove_file(&uploaded).expect("removed");
     fs::write(&uploaded, "#!/bin/sh\nexit 0\n").expect("written");
     fs::set_permissions(&uploaded, fs::Permissions::from_mode(0o755)).expect("a mode");
@@ -190,7 +193,7 @@ fn with_any_errors_fatal_an_unreachable_host_ends_the_play_for_all() {
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h1");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["", ""]), "{text}");
     assert!(text.contains("any_errors_fatal"), "{text}");
-    // The hosts of earlier batches are done, and no host continues to the next play.
+    // The hosts of earlier batches have completed the play. No host continues to the next play.
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h2");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["h1", ""]), "{text}");
 }
@@ -234,8 +237,8 @@ fn sudo_is_tried_once_and_a_password_prompt_is_reported() {
     assert!(code == Some(2) && text.contains("site.yml:2:") && text.contains("run as the login user"), "{text}");
 }
 
-/// One task that runs until `go` exists, then many. A few of them may start before the loss is
-/// noticed.
+/// One task that runs until the file `go` exists, then many tasks. A few of these may start before
+/// the loss is noticed.
 const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; \
                          echo x > {{ dir }}/done'}, {shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}";
 

@@ -1,8 +1,8 @@
-//! Runs the playbooks of `tests/playbooks` with `remoor play` on this machine and compares the
-//! results with those of ansible-core (recorded by `record.sh` there): exit codes, tasks and
-//! handlers in order, recaps, and the tree afterwards. Allowed differences are in `departures.txt`,
-//! each with a reason. Any other difference fails the test, and so does a listed difference that
-//! does not occur.
+//! Runs the playbooks of `tests/playbooks` with `remoor play` on this machine, and compares the
+//! results with those of ansible-core (recorded by `record.sh` in that directory). The results are
+//! exit codes, tasks and handlers in order, recaps, and the tree afterwards. Allowed differences
+//! are in `departures.txt`, each with a reason. Any other difference fails the test, and so does a
+//! listed difference that does not occur.
 
 mod playbook_run;
 mod web;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// The minimum number of playbooks that remoor promises to compare.
+/// Minimum number of playbooks that are compared.
 const LEAST: usize = 60;
 
 fn home() -> PathBuf {
@@ -26,7 +26,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Names of the playbooks, in order.
+/// The names of the playbooks, sorted.
 fn names() -> Vec<String> {
     let entries = fs::read_dir(home()).expect("the playbooks").map(|entry| entry.expect("an entry").path());
     let playbook = |path: &PathBuf| path.extension().is_some_and(|e| e == "yml");
@@ -40,8 +40,8 @@ fn load_recording(dir: &Path, name: &str) -> Answer {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Appends the lines that only one side has, in order: those of `ansible` with `-`, those of
-/// `remoor` with `+`.
+/// Appends the lines that only one side has, in their order. Lines of `ansible` have the prefix
+/// `-`, lines of `remoor` the prefix `+`.
 fn lines(what: &str, ansible: &[String], remoor: &[String], into: &mut Vec<String>) {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (ansible.iter().map(String::as_str).collect(), remoor.iter().map(String::as_str).collect());
@@ -67,7 +67,8 @@ fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
             out.push(format!("{run}: refused: {why}"));
             continue;
         }
-        // ansible-playbook also encodes the kind of failure in its exit code.
+        // Only success or failure is compared, because ansible-playbook also encodes the kind of
+        // failure in its exit code.
         if (old.code == 0) != (new.code == 0) {
             out.push(format!("{run}: code -{} +{}", old.code, new.code));
         }
@@ -76,20 +77,21 @@ fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
             let (old, new) = (old.hosts.get(host).cloned(), new.hosts.get(host).cloned());
             let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
             lines(&format!("{run} {host}:"), &old.tasks, &new.tasks, &mut out);
-            // If the tasks differ, the counts differ as well.
+            // If the tasks differ, the counts differ too and are not compared.
             if old.tasks == new.tasks {
                 lines(&format!("{run} {host} recap:"), &to_lines(&old.recap), &to_lines(&new.recap), &mut out);
             }
         }
     }
-    // A playbook that was rejected and did not run has left nothing.
+    // A rejected playbook did not run, so it left no files to compare.
     if remoor.runs.iter().all(|run| run.refused.is_none()) {
         lines("tree:", &to_lines(&ansible.tree), &to_lines(&remoor.tree), &mut out);
     }
     out
 }
 
-/// Departures by playbook. Lines of reason (`# `) precede the differences that they explain.
+/// The allowed differences by playbook. Lines with a reason (`# `) precede the differences that
+/// they explain.
 fn departures(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     let mut out: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut reason = false;
@@ -109,7 +111,8 @@ fn departures(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, String> 
     Ok(out)
 }
 
-/// The result of each playbook here. A few run in parallel because they mostly wait.
+/// The result of each playbook on this machine. Four playbooks run in parallel, because they mostly
+/// wait.
 fn all_ran(names: &[String]) -> BTreeMap<String, Answer> {
     let left = Mutex::new(names.iter());
     let done = Mutex::new(BTreeMap::new());
@@ -158,7 +161,7 @@ fn each_recording_has_its_playbook_and_names_its_ansible_version() {
     }
 }
 
-/// If an ansible-playbook of the recorded version is on PATH, its results still match the
+/// If an ansible-playbook of the recorded version is on PATH, its results must still match the
 /// recording.
 #[test]
 fn ansible_still_matches_the_recording() {

@@ -1,5 +1,5 @@
-//! The process of a daemon: nobody without the right to trace reads its memory, it leaves no core,
-//! and what it creates is for its owner only.
+//! The process of a daemon. No process without the right to trace can read its memory. The daemon
+//! writes no core file, and its files are only for their owner.
 
 use crate::local::{Daemon, PROGRAM, net, remoor, run_successfully, wait_until};
 use std::fs;
@@ -7,25 +7,26 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A command whose process, and those that it starts, may not trace others even as root.
+/// A command for a process that may not trace other processes, even as root. The same holds for the
+/// processes that it starts.
 fn without_tracing(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {
-        // Since Linux 6.15 the last two are enough to read memory.
+        // Since Linux 6.15, `perfmon` or `sys_admin` is enough to read memory.
         command.arg("--bounding-set=-sys_ptrace,-perfmon,-sys_admin");
     }
     command.arg(program);
     command
 }
 
-/// Files and directories below `dir` that others may enter or read, except for copies of the
-/// program and what the test itself creates.
+/// Files and directories below `dir` that other users may enter or read. Copies of the program and
+/// files of the test itself are not listed.
 fn open_to_others(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![dir.to_owned()];
     while let Some(path) = waiting.pop() {
         for entry in fs::read_dir(path).expect("readable").flatten() {
-            let Ok(meta) = entry.path().symlink_metadata() else { continue }; // temporary
+            let Ok(meta) = entry.path().symlink_metadata() else { continue }; // a temporary file
             let name = entry.file_name().to_string_lossy().into_owned();
             if meta.mode() & 0o077 != 0 && name != "log" && !name.starts_with("remoor-") {
                 found.push(format!("{} {:o}", entry.path().display(), meta.mode() & 0o7777));
@@ -47,7 +48,7 @@ fn a_daemon_is_not_dumpable_and_creates_nothing_for_others() {
     run_successfully(&mut init);
 
     let mut agent = without_tracing(PROGRAM);
-    // The parent of the socket does not exist yet.
+    // The directory of the socket does not exist yet.
     let socket = dir.path().join("run/remoor.sock");
     agent.args(["agent", "--dir"]).arg(&home).arg("--socket").arg(&socket);
     let log = fs::File::create(home.join("log")).expect("a log");
@@ -63,12 +64,12 @@ fn a_daemon_is_not_dumpable_and_creates_nothing_for_others() {
     assert!(status.contains("Umask:\t0077"), "{status}");
     let limits = read("limits");
     assert!(limits.lines().any(|line| line.starts_with("Max core file size        0 ")), "{limits}");
-    // The environment may be read by whoever may read the memory.
+    // A process that may read the memory of another may also read its environment.
     let environ = |pid: &str| {
         without_tracing("cat").arg(format!("/proc/{pid}/environ")).stdout(Stdio::null()).output().expect("ran").status
     };
     assert!(environ("self").success(), "the test can't tell a dumpable process");
-    // Without root, the daemon's user may read its key files anyway.
+    // Without root, the test's user owns the daemon and may read its key files anyway.
     let is_root = rustix::process::geteuid().is_root();
     assert_eq!(environ(&pid.to_string()).success(), !is_root, "whether the daemon is dumpable");
     assert_eq!(open_to_others(&home), Vec::<String>::new());

@@ -1,7 +1,8 @@
-//! Nodes are removed permanently, as processes on the loopback of this machine: which removals are
-//! rejected, what a removed node learns and does, and that no manager accepts its requests, whether
-//! for itself or for others. In addition, nodes leave on their own request and come back with the
-//! same identity or not. Needs neither the lab nor root.
+//! Nodes are removed permanently, as processes on the loopback of this machine. The tests check
+//! which removals are rejected, and that a removed node learns of its removal. No manager accepts
+//! requests of a removed node, whether for itself or for others. Other tests let nodes leave on
+//! their own request and return, with the same identity or another. The tests need neither the lab
+//! nor root.
 
 use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -34,7 +35,7 @@ fn assert_rejected(daemon: &Daemon, args: &[&str], why: &str) {
     assert!(code == Some(4) && text.contains(why), "{args:?}: {code:?} {text}");
 }
 
-/// Names and ids of the nodes that this manager has.
+/// Names and ids of the nodes that this manager reports.
 fn nodes(manager: &Daemon) -> Option<BTreeSet<(String, u64)>> {
     let status = manager.json("status");
     let node = |n: &Value| Some((n["name"].as_str()?.to_owned(), n["id"].as_u64()?));
@@ -68,8 +69,7 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// Reports how the manager at `at` answers a client with these credentials: the error code, or
-/// `ok`.
+/// A client of the manager at `at`. It returns the error code of an answer, or `ok`.
 struct Visitor {
     tls: ClientTls,
     at: Ipv4Addr,
@@ -123,8 +123,8 @@ fn routes() -> Vec<(&'static str, String)> {
     routes
 }
 
-/// Requests every route of the manager at `at` as two workers, a removed node, the manager's own
-/// node, an operator, and without credentials.
+/// Requests every route of the manager at `at` as a worker, a removed node, the manager's own node
+/// and an operator, and without credentials.
 fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
     let operator = TlsIdentity::load(&dir.join("m1/operator.json")).expect("an operator");
     let operator = Visitor { tls: ClientTls::member(&operator).expect("TLS"), at };
@@ -138,7 +138,7 @@ fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
         let top = path.split('/').nth(1).unwrap_or_default();
         assert_eq!(nobody.code(method, &path), "unauthenticated", "{what}");
         if top == "raft" {
-            // A client that speaks Raft names its Raft id, and this request names none.
+            // A client that speaks Raft must name its Raft id, and this request names none.
             for visitor in [&worker, &removed, &manager] {
                 assert_ne!(visitor.code(method, &path), "ok", "{what}");
             }
@@ -199,8 +199,8 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("unknown: removed") && history.contains("removed for good"), "{history}");
 
-    // It comes back, twice. Each time it learns that it was removed, no node accepts it, and none
-    // of its data is lost.
+    // w1 returns twice. Each time it learns that it was removed, no node accepts it, and none of
+    // its data is lost.
     for _ in 0..2 {
         workers[0] = Daemon::start(&at("w1"));
         wait_until_removed(&workers[0], "w1");
@@ -211,7 +211,8 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     assert_eq!(order(&m1, &["history", "w1"]).1.lines().count(), history.lines().count(), "nothing happened to it");
     wait_until_unseen(&workers[1], "w1");
 
-    // Its key is rejected under any name. A machine with the same name and another key is admitted.
+    // The key of w1 is rejected under any name. A machine with the same name and another key is
+    // admitted.
     fs::create_dir(at("copy")).expect("made");
     fs::copy(at("w1").join("node.key"), at("copy").join("node.key")).expect("copied");
     let out = join_command(dir.path(), "w9", host(1), host(2), &at("copy")).bounded_output();
@@ -267,8 +268,8 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
         serde_json::from_slice(&fs::read(home(victim).join("identity.json")).expect("an identity")).expect("JSON");
     let raft = identity["raft"].as_u64().expect("an id");
 
-    // A dead manager is removed through a follower and comes back with all of its data. It knows
-    // only the follower.
+    // A dead manager is removed through a follower. It returns with all of its data and knows only
+    // that follower.
     daemons[victim].kill();
     let (code, text) = order(&daemons[other], &["remove", &name(victim), "--force", "--yes"]);
     assert!(code == Some(0) && text.contains("it leaves Raft first"), "{text}");
@@ -288,7 +289,7 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
         entries.into_iter().find(|p| p.to_string_lossy().contains(&format!("raft.removed-{raft}-")))
     });
     assert!(aside.join("log.redb").exists(), "nothing is deleted");
-    // Its own orders and orders that it passes on are rejected at every manager.
+    // Orders of the removed manager, and orders that it forwards, are rejected by every manager.
     for to in [leader, other] {
         let visitor = Visitor::node(&home(victim), host(to as u8 + 1));
         let client = Client::tls(format!("{}:7947", visitor.at), &visitor.tls, None).on_behalf("root@m1", None);
@@ -298,8 +299,8 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
     voted(&daemons[leader], &[leader, other]);
     assert_eq!(names(&daemons[leader]).into_iter().collect::<BTreeSet<_>>(), left);
 
-    // The leader is removed at its own request: first another manager takes over the leadership,
-    // then that one completes the removal.
+    // The leader is removed at its own request. First another manager takes over the leadership,
+    // then that manager completes the removal.
     let (code, text) = order(&daemons[leader], &["remove", &name(leader), "--force", "--yes"]);
     assert_eq!(code, Some(0), "{text}");
     voted(&daemons[other], &[other]);
@@ -309,7 +310,7 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
     assert!(text.contains(&name(leader)) && text.contains(&name(victim)), "{text}");
 }
 
-/// The nodes that left, as listed by the manager.
+/// The names of the nodes that left, as the manager lists them.
 fn nodes_that_left(manager: &Daemon) -> Vec<String> {
     let status = manager.json("status");
     let names =
@@ -341,7 +342,7 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     alive(&m1, &["m1", "w1", "w2"]);
     let before = nodes(&m1).expect("nodes");
 
-    // A manager does not leave, and no node leaves without confirmation.
+    // A manager can't leave, and no node leaves without confirmation.
     assert_rejected(&m1, &["leave", "--yes"], "m1 is the only manager");
     assert_rejected(&workers[0], &["leave"], "was not confirmed; nothing was changed");
     assert_eq!(nodes(&m1).as_ref(), Some(&before));
@@ -360,7 +361,7 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     for args in [&["pause", "w1"][..], &["why", "w1"], &["promote", "w1"]] {
         assert_rejected(&m1, args, "w1 left the cluster at");
     }
-    // It reports this at each start, even without a manager, and its certificate is rejected.
+    // w1 reports at each start that it left, even without a manager. Its certificate is rejected.
     workers[0].kill();
     workers[0] = Daemon::start(&at("w1"));
     let node = wait_until("w1 says that it left", || {
@@ -373,15 +374,15 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     for (method, path) in [("get", "/agent/v1/peers"), ("post", "/agent/v1/renew"), ("get", "/v1/status")] {
         assert_eq!(visitor.code(method, path), "node-removed", "{path}");
     }
-    // It is not an absence, and no other node can take its name.
+    // The leave is not an absence, and no other node can take the name w1.
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("left the cluster by its own word") && !history.contains("away since"), "{history}");
     let out = join_command(dir.path(), "w1", host(1), host(9), &at("other")).bounded_output();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && text.contains("which left") && text.contains("remoor remove w1"), "{text}");
 
-    // The daemon runs and must be stopped first. Then the same directory, at another address, is
-    // the same node.
+    // w1 can't join again while its daemon runs. After the daemon was stopped, the same directory
+    // is the same node, even at another address.
     let out = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).bounded_output();
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("remoor runs on"), "{out:?}");
     workers[0].kill();
@@ -401,7 +402,7 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
         view["peers"].as_array()?.iter().any(back).then_some(())
     });
 
-    // After it left once more, it is removed at once, and its name is free.
+    // w1 leaves for the second time and is then removed at once. Its name becomes free.
     let (code, text) = order(&workers[0], &["leave", "--yes", "--no-wait"]);
     assert_eq!(code, Some(0), "{text}");
     let (code, text) = order(&m1, &["remove", "w1", "--yes"]);
@@ -415,8 +416,8 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let m1 = one_manager(dir.path(), host(1));
     let home = dir.path().join("w1");
-    // The token: neither given nor in the environment; on the command line, with a warning; in the
-    // environment.
+    // The token is first given nowhere, then on the command line, which causes a warning, then in
+    // the environment.
     let bare = || {
         let (mut join, at) = (remoor(), host(2).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &at, "--dir"]).arg(&home);
@@ -442,7 +443,7 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
         (nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
     });
     assert_eq!(names(&m1), ["m1"]);
-    // It comes back too late: its key is rejected, and the error says how to join.
+    // w1 returns too late. Its key is rejected, and the error says how to join.
     w1.kill();
     let out = join_command(dir.path(), "w1", host(1), host(2), &home).bounded_output();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -1,4 +1,5 @@
-//! `remoor check --file` as a process: standard input, exit codes, and what remains after Ctrl-C.
+//! `remoor check --file` as a process: its standard input, its exit codes, and the processes that
+//! remain after Ctrl-C.
 
 use crate::local::{LONG, remoor};
 use crate::time_limit::{BoundedChild, BoundedCommand};
@@ -8,7 +9,7 @@ use std::io::Write;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Starts a run of the checks in `text`, given on standard input.
+/// Starts a run of the checks in `text`, which is written to standard input.
 fn start_with_input(text: &str, args: &[&str]) -> Child {
     let mut child = start_without_input(args);
     child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the child reads");
@@ -32,7 +33,7 @@ fn run_to_end(text: &str, args: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// Whether a process exists whose command line contains `mark`.
+/// Whether a process exists that has `mark` in its command line.
 fn exists(mark: &str) -> bool {
     fs::read_dir("/proc").expect("/proc").flatten().any(|entry| {
         fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
@@ -65,8 +66,8 @@ fn standard_input_and_exit_codes() {
     assert_eq!(run_to_end("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
 }
 
-/// Control characters that a machine sends are shown as pictures, also through a pipe, because a
-/// pipe may end at a terminal.
+/// Control characters in the output of a check are replaced by visible characters, even in a pipe,
+/// because the output of a pipe may reach a terminal.
 #[test]
 fn output_to_a_pipe_has_no_raw_control_characters() {
     let text = "command: {say: {exec: \"printf 'a\\\\033[2Jb'\", exit-status: 0, stdout: {have-prefix: b}}}\n";

@@ -1,6 +1,7 @@
-//! Data directories of managers that are copied, or restored as a whole from an older copy, as
-//! processes on the loopback of this machine. The other managers notice, the manager archives its
-//! log, and the printed commands bring it back. Needs neither the lab nor root.
+//! Data directories of managers that are copied, or replaced as a whole by an older copy, as
+//! processes on the loopback of this machine. The other managers notice this and the manager
+//! archives its log. The printed commands make it a manager again. These tests need neither the lab
+//! nor root.
 
 use crate::local::{Daemon, net, run_successfully, three_managers, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +14,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 struct Cluster {
-    /// Declared before the directory, because the drop of a daemon reads its log there.
+    /// The managers are declared before the directory, because dropping a daemon reads its log in
+    /// the directory.
     managers: [Daemon; 3],
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     dir: tempfile::TempDir,
@@ -39,7 +41,7 @@ impl Cluster {
         wait_until("three are voters", || (self.voters(at)?.len() == 3).then_some(()));
     }
 
-    /// Raft ids of the voters, as shown by a manager that has a leader.
+    /// Raft ids of the voters, as reported by manager `at`. None: the manager has no leader.
     fn voters(&self, at: usize) -> Option<BTreeSet<u64>> {
         let status = self.managers[at].json("status");
         let view = self.managers[at].json("raft-members");
@@ -47,8 +49,8 @@ impl Cluster {
         (status["as_of"]["stale"] == false).then(|| members.filter_map(|m| m["id"].as_u64()).collect())
     }
 
-    /// Starts a second daemon on `dir`, the copy of a data directory. It listens on an address of
-    /// its own.
+    /// Starts a second daemon on `dir`, which is a copy of a data directory. The daemon listens on
+    /// a separate address.
     fn start_elsewhere(&self, dir: &Path) -> Daemon {
         let _ = fs::remove_file(dir.join("s"));
         let mut config: Value = serde_json::from_slice(&fs::read(dir.join("node.json")).expect("read")).expect("JSON");
@@ -66,7 +68,7 @@ impl Cluster {
         ((leader + 1) % 3, leader)
     }
 
-    /// Makes three acknowledged decisions and waits until manager `seen` has applied them.
+    /// Makes three acknowledged decisions. Then waits until manager `seen` has applied them.
     fn decide(&self, leader: usize, seen: Option<usize>) {
         for name in ["m1", "m2", "m3"] {
             // On a busy machine the leader may change even without a fault.
@@ -99,7 +101,7 @@ fn copy(from: &Path, to: &Path) {
     run_successfully(Command::new("cp").arg("-a").arg(from).arg(to));
 }
 
-/// Like a machine whose disk is copied while it runs.
+/// Copies a directory while its daemon runs, as a copy of a running machine's disk does.
 fn copy_running(daemon: &Daemon, from: &Path, to: &Path) {
     let pid = Pid::from_child(&daemon.child);
     kill_process(pid, Signal::STOP).expect("stopped");
@@ -111,7 +113,7 @@ fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-/// The archived log, once the identity has no Raft id any more.
+/// The archived log. None: the identity still has a Raft id, or there is no complete archive.
 fn archived_log(dir: &Path) -> Option<PathBuf> {
     let mut paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
     let removed = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"));
@@ -119,13 +121,13 @@ fn archived_log(dir: &Path) -> Option<PathBuf> {
     (identity(dir)["raft"].is_null() && kept.join("log.redb").exists()).then_some(kept)
 }
 
-/// For this long after the first message of a start, the others assume that a message of an earlier
-/// start was delayed. They reject it without recording anything (`LATE_MS` of
-/// `src/raft/incarnation.rs`).
+/// The other managers reject a message of an earlier start without recording anything for this time
+/// after the first message of a start. They assume that the message was delayed (`LATE_MS` of
+/// `crates/cluster/src/raft/incarnation.rs`).
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// docs/design/scenarios.md, E7 and E13: the copy of a stopped machine, and the copy of a disk
-/// while the machine ran.
+/// docs/design/scenarios.md, E7 and E13: a copy of a stopped machine replaces the directory, then a
+/// copy of a running machine's disk.
 #[test]
 fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands_bring_it_back() {
     let mut cluster = Cluster::start();
@@ -143,7 +145,7 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
         cluster.votes(victim);
         cluster.decide(leader, Some(victim));
         let before = cluster.voters(leader).expect("voters");
-        // A restart is not an error.
+        // A normal restart is not an error.
         cluster.managers[victim].kill();
         if stopped {
             cluster.managers[victim] = Daemon::start(&home);
@@ -167,13 +169,13 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
         assert!(log.contains(&format!("remoor demote {name}")) && log.contains("do not restore the files"), "{log}");
         assert!(kept.join("ca").exists() && kept.join("life").exists(), "nothing is deleted");
 
-        // The others continue with what they had, and report the rejection.
+        // The other managers continue with their data, and report the rejection.
         let history = assert_success(&cluster.managers[leader].ask(&["history"]));
         cluster.decide(leader, None);
         assert_eq!(cluster.voters(leader).expect("voters"), before, "no voter was removed by it");
         let status = assert_success(&cluster.managers[leader].ask(&["status"]));
         assert!(status.contains(&format!("{name} is rejected as a manager")), "{status}");
-        // It stays rejected after any number of starts.
+        // The manager stays rejected after any number of starts.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&home);
         wait_until("the node is a worker", || {
@@ -195,9 +197,9 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
     }
 }
 
-/// A copy that is older than what the original has reported is started elsewhere while the original
-/// runs. One of the others may accept it as the next start before it receives more, and the
-/// original continues nevertheless.
+/// The copy is older than the state that the original has reported. The copy is started elsewhere
+/// while the original runs. Another manager may accept the copy as the next start before it
+/// receives more messages. The original continues nevertheless.
 #[test]
 fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     let cluster = Cluster::start();
@@ -211,8 +213,8 @@ fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     wait_until("the copy has archived its log, and this is reported", || {
         fs::read_to_string(second.join("log")).expect("a log").contains("stale-directory").then_some(())
     });
-    // The copy receives its own signature from another address, and is not a manager. So it stops,
-    // and the original continues.
+    // The copy receives its own signature from another address, and is not a manager. So the copy
+    // stops, and the original continues.
     wait_until("the copy ends", || copied.child.try_wait().expect("a status"));
     cluster.decide(leader, Some(victim));
     cluster.votes(victim);
@@ -224,7 +226,7 @@ fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     assert_eq!(cluster.voters(victim).expect("voters"), before);
 }
 
-/// Both run: the second one is rejected, and the first continues.
+/// Both processes run. The second process is rejected, and the first continues.
 #[test]
 fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
     let mut cluster = Cluster::start();
@@ -243,7 +245,7 @@ fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
     assert!(log.contains("there are two copies") && archived_log(&second).is_some(), "{log}");
     cluster.decide(leader, Some(victim));
     assert_eq!(cluster.voters(victim).expect("voters"), before);
-    // Gossip stops the second daemon as a node, too.
+    // Because of gossip, the second daemon also stops as a node.
     let ended = wait_until("the second ends", || copied.child.try_wait().expect("a status"));
     assert!(!ended.success());
     let log = fs::read_to_string(second.join("log")).expect("a log");

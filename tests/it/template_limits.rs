@@ -1,5 +1,5 @@
-//! Templates that would need endless time or memory: `lint` and `apply` say so, and the manager
-//! lives and answers meanwhile.
+//! Templates that would need endless time or memory. `lint` and `apply` report them, and the
+//! manager keeps running and answers meanwhile.
 
 use crate::local::{net, one_manager, remoor};
 use crate::time_limit::BoundedCommand;
@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// Doubles a text 60 times.
+/// A template that doubles a text 60 times.
 const MEMORY: &str = "{% set x = 'xxxxxxxxxxxxxxxx' %}{% for i in range(end=60) %}{% set_global x = x ~ x %}{% endfor %}{{ x | length }}";
-/// 10^15 rounds that print nothing.
+/// A template of 10^15 loop rounds that print nothing.
 const TIME: &str = "{% for a in range(end=100000) %}{% for b in range(end=100000) %}{% for c in range(end=100000) %}{% endfor %}{% endfor %}{% endfor %}";
 
 /// A fleet of 50 hosts, each of which renders both files.

@@ -1,7 +1,7 @@
 //! Three managers on the loopback of this machine, as processes. A generation needs a majority. A
-//! forwarded order keeps the name of the operator. A manager without a quorum reports what it last
-//! knew and that this is old. A single manager reports an occupied port or a full disk. Needs no
-//! lab; root only for the small disk.
+//! forwarded order keeps the name of the operator. A manager without a quorum reports its last
+//! known state and marks it as old. A single manager reports an occupied port or a full disk. These
+//! tests do not need the lab; only the test with the small disk needs root.
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -33,7 +33,7 @@ impl Three {
         self.dir.path().join(format!("m{}", at + 1))
     }
 
-    /// The leader among the live ones, as it says itself.
+    /// The manager among `living` that reports itself as the leader.
     fn leader(&self, living: &[usize]) -> usize {
         wait_until("a leader", || {
             living.iter().copied().find(|at| {
@@ -76,8 +76,8 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     let history = three.daemons[leader].json("history").to_string();
     assert!(history.contains(&format!("@m{}", first + 1)) && !history.contains("unknown user on"), "{history}");
 
-    // A follower forwards the query for Raft's members to the leader, which knows how far the
-    // others are.
+    // A follower forwards the query for Raft's members to the leader, because only the leader knows
+    // the lag of each member.
     let raft = three.daemons[first].json("raft-members");
     let is = |raft: &Value| -> Vec<String> {
         raft["members"].as_array().into_iter().flatten().map(|m| format!("{} {}", m["node"], m["is"])).collect()
@@ -91,14 +91,14 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     );
     assert!(raft["members"].as_array().into_iter().flatten().all(|m| m["lag"].is_u64()), "{raft}");
 
-    // One of three is down: a generation can be made.
+    // One of three managers is down. A generation can still be applied.
     three.daemons[second].kill();
     wait_until("an apply with two of three", || (three.apply(leader, "two").0 == Some(0)).then_some(()));
     let generation = |three: &Three, at: usize| three.daemons[at].json("status")["generation"].as_u64();
     assert_eq!(generation(&three, leader), Some(2));
 
-    // The leader and another manager are down. Reads still work and say how old they are. Orders
-    // are rejected and change nothing.
+    // The leader and another manager are down. Queries still work and report the age of the data.
+    // Orders are rejected and change nothing.
     three.daemons[leader].kill();
     let left = first;
     let stale = wait_until("the remaining manager reports that it has no quorum", || {
@@ -125,8 +125,8 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     assert_eq!(out.status.code(), Some(3), "{out:?}");
     assert!(String::from_utf8_lossy(&out.stderr).contains("nothing was changed"), "{out:?}");
 
-    // With a majority again, the second generation is in force under any leader, and can be read
-    // there.
+    // With a majority again, the second generation is valid under any leader, and every leader can
+    // read it.
     three.daemons[second] = Daemon::start(&three.folder(second));
     let leads = three.leader(&[left, second]);
     assert_eq!(generation(&three, leads), Some(2));
@@ -158,8 +158,8 @@ fn an_occupied_port_is_named() {
     });
 }
 
-/// A manager on its own disk, which becomes full. An order that can't be stored is rejected with
-/// the reason. Once there is space, all works again.
+/// A manager has its own disk, which becomes full. An order that can't be stored is rejected with
+/// the reason. After space was freed, orders work again.
 #[test]
 fn a_full_disk_is_reported_and_nothing_is_lost() {
     if !rustix::process::geteuid().is_root() {
@@ -193,7 +193,8 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     assert_eq!(daemon.json("status")["generation"], 1);
 }
 
-/// A small file system with space for the program that a node keeps. It is unmounted at the end.
+/// A small file system, with space for a node's copy of the program. It is unmounted when the value
+/// is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -208,7 +209,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily, because a killed daemon may hold it for a moment.
+        // The unmount is lazy, because a killed daemon may use the disk for a moment.
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

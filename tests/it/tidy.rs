@@ -1,8 +1,8 @@
 //! Rules for the text of the project: allowed imports, names that the pure layers may not use, the
 //! first line of each file, agreement of documents and code, and a valid shipped fleet.
 //!
-//! Each rule is a function from small inputs to faults, with a test that it finds a fault. rustfmt
-//! and clippy check everything else.
+//! Each rule is a function from small inputs to faults, with a test that finds a fault. rustfmt and
+//! clippy check all other rules.
 
 mod names;
 mod source;
@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Allowed imports. The first column is a module or a whole crate. The second column lists what it
-/// may import in addition to itself; `a::b` includes the modules below it. If several rows match a
-/// file, the longest one counts. Cargo also enforces the borders of crates, but this table has rows
-/// for single modules. `docs/ARCHITECTURE.md` shows it.
+/// Allowed imports. The first column is a module or a whole crate. The second column lists the
+/// modules that it may import in addition to itself; `a::b` includes the modules below it. If
+/// several rows match a file, the longest row counts. Cargo also enforces the borders of crates,
+/// but this table has rows for single modules. `docs/ARCHITECTURE.md` shows the table.
 const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_model", &[]),
     ("remoor_engine", &["remoor_model"]),
@@ -126,8 +126,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap", &["remoor::cli"]),
 ];
 
-/// Crates without clock, IO, runtime, randomness, and maps whose order does not depend on their
-/// content alone.
+/// Crates that must be pure. They may not use a clock, IO, a runtime, randomness, or maps with an
+/// order that depends on more than their content.
 const PURE: &[&str] = &["remoor_model", "remoor_engine"];
 const IMPURE: &[&str] = &[
     "tokio",
@@ -157,7 +157,7 @@ const IMPURE: &[&str] = &[
 /// The folders with Rust code.
 const ALL: &[&str] = &["src", "crates", "tests", "benches"];
 
-/// Lines of the longest file, including tests.
+/// Maximum number of lines of a file, including tests.
 const LINES_MAX: usize = 600;
 
 /// The longest row of [`LAYERS`] that matches a module.
@@ -227,8 +227,8 @@ fn long_files(sources: &[Source]) -> Vec<String> {
     long.map(|s| format!("{}: {} lines, the maximum is {LINES_MAX}", s.path, s.text.lines().count())).collect()
 }
 
-/// Finds postponed work and disabled tests. The words are written in two parts, so that this file
-/// obeys its own rule.
+/// Finds postponed work and disabled tests. Each word is written in two parts, so that this file
+/// obeys the rule.
 fn unfinished_marks(path: &str, text: &str) -> Vec<String> {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
     let marks = ["todo", "unimplemented"].map(|m| format!("{m}{}", "!("));
@@ -269,8 +269,8 @@ fn dependencies(manifest: &str) -> BTreeMap<String, String> {
     out
 }
 
-/// The crates for which the table of a page gives a reason: the first cell of each row, in
-/// backticks.
+/// The crates for which the table of a page gives a reason. The name of a crate is in the first
+/// cell of a row, in backticks.
 fn dependencies_with_reason(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
     rows.filter_map(|row| {
@@ -298,7 +298,7 @@ fn unused_dependencies(manifest: &str, sources: &[Source]) -> Vec<String> {
     ours.keys().filter(|d| !named.contains(d.replace('-', "_").as_str())).cloned().collect()
 }
 
-/// Folders of `top` (`src` or `crates`) that the page does not mention as `top/name/`.
+/// Folders of `top` (`src` or `crates`) that the page does not list as `top/name/`.
 fn unmapped_folders(top: &str, folders: &BTreeSet<String>, page: &str) -> Vec<String> {
     let missing = folders.iter().filter(|f| !page.contains(&format!("`{top}/{f}/`")));
     missing.map(|f| format!("{top}/{f} is missing in the map of docs/ARCHITECTURE.md")).collect()
@@ -312,7 +312,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Every file below `dir`, by path from the root of the project.
+/// Every file below `dir`, as a path from the root of the project.
 fn walk(dir: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(root().join(dir)) else { return Vec::new() };
     let mut out = Vec::new();
@@ -336,7 +336,7 @@ fn rust(dirs: &[&str]) -> Vec<Source> {
     sources
 }
 
-/// All texts that people wrote, without lock files and build results.
+/// All texts that people wrote. Lock files and build results are omitted.
 fn texts() -> Vec<(String, String)> {
     let dirs =
         ["src", "crates", "tests", "benches", "docs", "playbooks", "checks", "templates", "examples", ".ci", ".github"];

@@ -1,5 +1,5 @@
-//! Bounds the waits of tests for child processes. A child that hangs is killed, so that the test
-//! fails and shows the output so far.
+//! Limits the time in which tests wait for child processes. A child that hangs is killed, so that
+//! the test fails and prints the output so far.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::unix::process::ExitStatusExt;
@@ -7,19 +7,20 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// The time after which a command counts as hanging. It is longer than any wait of a command
+/// The time after which a command counts as hanging. It is longer than any timeout of a command
 /// itself.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// While this exists, a child is killed after a time. Then its exit comes at once. So does the end of
-/// its output, unless a process that the child started still holds it.
+/// Kills a child after a time, unless this value is dropped before. After the kill, the exit of the
+/// child comes at once. The end of its output also comes at once, unless a process that the child
+/// started still holds the output.
 pub struct TimeLimit {
     _stop: Sender<()>,
 }
 
 impl TimeLimit {
     pub fn start(child: &Child, limit: Duration) -> Self {
-        // Unlike a process id, the descriptor never means a later process.
+        // A descriptor is used because a process id may later mean another process.
         let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("the child is not reaped");
         let (stop, stopped) = mpsc::channel();
         std::thread::spawn(move || {
@@ -32,7 +33,7 @@ impl TimeLimit {
     }
 }
 
-/// Waits of at most [`LIMIT`].
+/// Methods that wait for at most [`LIMIT`].
 pub trait BoundedCommand {
     /// Like [`Command::output`] with an empty standard input.
     fn bounded_output(&mut self) -> Output;
@@ -45,7 +46,7 @@ impl BoundedCommand for Command {
     }
 }
 
-/// Waits of at most [`LIMIT`].
+/// Methods that wait for at most [`LIMIT`].
 pub trait BoundedChild {
     /// Like [`Child::wait`], within the limit.
     fn bounded_wait(&mut self) -> ExitStatus;
@@ -74,7 +75,7 @@ fn a_hanging_child_is_killed_and_its_output_ends() {
     let Output { status, stdout, .. } = child.wait_with_output().expect("an exit");
     drop(limit);
     assert_eq!((status.signal(), stdout.as_slice()), (Some(9), &b"begun\n"[..]));
-    // A limit that is dropped in time kills nothing.
+    // A limit that is dropped before its time kills nothing.
     let mut child = Command::new("sleep").arg("1").spawn().expect("sleep");
     drop(TimeLimit::start(&child, Duration::from_millis(100)));
     assert!(child.wait().expect("an exit").success());

@@ -1,11 +1,11 @@
-//! Two versions of the program in one cluster: three managers and a worker are upgraded from the
-//! version that was published last to this one, one process after the other, while decisions are
-//! taken. Needs no lab and no root.
+//! Two versions of the program in one cluster. Three managers and a worker are upgraded from the
+//! version that was published last to the present version, one process after the other, while
+//! decisions are made. This test needs neither the lab nor root.
 //!
 //! The previous program takes minutes to build, so `make test` builds it only if a format has
-//! changed since that version (`formats/types.rs`). `make previous` always builds it, and `make
-//! long-versions` builds it and runs this test. A built program is kept in the target directory and
-//! used by each run.
+//! changed since that version (`formats/types.rs`). `make previous` always builds it. `make
+//! long-versions` builds it and runs this test. A built program is kept in the target directory for
+//! later runs.
 
 use crate::formats::types;
 use crate::local::{Daemon, LONG, PROGRAM, net, program_command, run_successfully, three_managers_of, wait_until};
@@ -23,14 +23,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 const MANAGERS: usize = 3;
-/// The pause between two decisions. It keeps their number so small that one answer of the journal
+/// The pause between two decisions. It limits their number, so that one answer of the journal
 /// contains all of them.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Decisions that each mixture of versions takes before the next step.
+/// Number of decisions that each mixture of versions makes before the next step.
 const EACH: usize = 10;
 
-/// The program of the previous version. None if it is not needed or cannot be built; the reason is
-/// then printed in capitals.
+/// The program of the previous version. None: it is not needed or can't be built, and the reason
+/// was printed in capitals.
 fn previous() -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools");
     let (program, (commit, _)) = (tools.join("remoor-previous"), types::previous());
@@ -57,7 +57,7 @@ fn previous() -> Option<PathBuf> {
         .env("CARGO_TARGET_DIR", target)
         .status();
     assert!(made.is_ok_and(|status| status.success()), "tests/previous.sh {commit} failed");
-    // If the script could not build it, it has printed the reason in capitals.
+    // If the script could not build the program, it has printed the reason in capitals.
     built().then_some(program)
 }
 
@@ -70,18 +70,18 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// Announces maintenance of w1 at each manager in turn, one order at a time, until the writer is
-/// ended or dropped.
+/// Announces maintenance of w1 at each manager in turn, one order at a time. The writer runs until
+/// it is ended or dropped.
 struct Writer {
     stop: Arc<AtomicBool>,
-    /// Sends orders only to the leader: a later version writes orders that followers pass on in a
-    /// form that an earlier version cannot read.
+    /// Whether orders are sent only to the leader. A later version writes forwarded orders in a
+    /// form that an earlier version can't read.
     at_leader: Arc<AtomicBool>,
     acked: Arc<Mutex<Vec<Acked>>>,
     running: Option<JoinHandle<()>>,
 }
 
-/// An acknowledged decision: when it was requested and when it was answered.
+/// An acknowledged decision: the time of the request and the time of the answer.
 #[derive(Debug, Clone, Copy)]
 struct Acked {
     asked: u64,
@@ -146,7 +146,8 @@ struct Cluster {
     managers: Vec<Daemon>,
     /// The program of each manager.
     programs: [PathBuf; MANAGERS],
-    /// Declared after the daemons, because they print their logs from it when a test fails.
+    /// The folder is declared after the daemons, because a daemon prints its log from the folder
+    /// when a test fails.
     dir: tempfile::TempDir,
 }
 
@@ -155,7 +156,8 @@ impl Cluster {
         self.dir.path().join(format!("m{}", at + 1))
     }
 
-    /// Waits until all managers vote and know the same leader, and w1 is alive. Returns the leader.
+    /// Waits until all managers are voters and know the same leader, and until w1 is alive. Returns
+    /// the leader.
     fn wait_until_all_alive(&self) -> usize {
         wait_until("all three managers vote, and w1 is alive", || {
             let views: Vec<Value> = self.managers.iter().map(|m| m.json("status")).collect();
@@ -174,18 +176,19 @@ impl Cluster {
         })
     }
 
-    /// Stops a manager as systemd stops a service, and starts it with this program.
+    /// Stops a manager as systemd stops a service, and starts it with `program`.
     fn restart(&mut self, at: usize, program: &Path) {
         stop(&mut self.managers[at]);
         self.managers[at] = Daemon::start_program(program, &self.home(at));
         self.programs[at] = program.to_owned();
     }
 
-    /// Makes a manager with this program the leader. A leader with the other program is stopped
-    /// until the others have elected a new leader, and is then started again. If it were started at
-    /// once, it would be elected again.
+    /// Makes a manager with `program` the leader. A leader with the other program is stopped until
+    /// the others have elected a new leader, and is then started again. If it were started at once,
+    /// it would be elected again.
     fn make_leader_run(&mut self, program: &Path) {
-        /// More than one, because the newly elected manager may run the other program too.
+        /// Maximum number of attempts. Several may be needed, because the newly elected manager may
+        /// run the other program too.
         const TRIES: usize = 8;
         for _ in 0..TRIES {
             let leader = self.wait_until_all_alive();
@@ -235,7 +238,7 @@ fn managers_of_two_versions_work_together_until_all_are_upgraded() {
     let writer = Writer::begin((0..MANAGERS).map(|at| cluster.home(at).join("s")).collect());
     writer.wait_for_decisions("all run the previous version");
 
-    // The order of docs/guides/upgrades.md: workers, followers, the leader.
+    // The order is that of docs/guides/upgrades.md: workers, followers, the leader.
     stop(&mut w1);
     w1 = Daemon::start(&home);
     let leader = cluster.wait_until_all_alive();
@@ -243,8 +246,8 @@ fn managers_of_two_versions_work_together_until_all_are_upgraded() {
     cluster.make_leader_run(&before);
     writer.wait_for_decisions("the previous version leads, and the new one follows");
     let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.wait_until_all_alive());
-    // docs/guides/upgrades.md requires this. An order in progress ends before the next manager is
-    // restarted.
+    // docs/guides/upgrades.md requires orders to be sent only to the leader. An order in progress
+    // ends before the next manager is restarted.
     writer.at_leader.store(true, Ordering::SeqCst);
     writer.wait_for_decisions("orders are sent to the leader");
     cluster.restart(second.expect("one of the two follows"), now);

@@ -1,7 +1,7 @@
-//! Runs the walk of docs/guides/walkthrough.md line by line, with real daemons on the loopback of
-//! this machine. Each command runs on the node that the guide names, and its output must be the
-//! output in the guide. Numbers, times and ids are compared by form, not by value. `...` matches
-//! any lines. `REMOOR_WALK=write` writes the actual outputs into the guide instead.
+//! Runs the commands of docs/guides/walkthrough.md line by line, with real daemons on the loopback
+//! of this machine. Each command runs on the node that the guide names, and its output must equal
+//! the output in the guide. Numbers, times and ids are compared by form and not by value. `...`
+//! matches any lines. `REMOOR_WALK=write` writes the actual outputs into the guide instead.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully};
 use crate::time_limit::{BoundedChild, BoundedCommand};
@@ -14,12 +14,13 @@ const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/walkthrough
 const BEGIN: &str = "## A walk";
 /// The maximum time until the output becomes that of the guide.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The time that a query is left to settle before its output is written down.
+/// The wait before the output of a query is written into the guide, so that the output has settled.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Verbs that change nothing: repeated until they print what is expected.
+/// Verbs that change nothing. They are repeated until they print the expected output.
 const ASKS: [&str; 4] = ["status", "nodes", "raft-members", "history"];
 
-/// `w1# remoor nodes    # 3`, and the lines that it prints.
+/// A step of the guide: a line such as `w1# remoor nodes    # 3`, and the lines that the command
+/// prints.
 #[derive(Debug)]
 struct Step {
     line: usize,
@@ -64,12 +65,12 @@ fn is_node(text: &str) -> bool {
 struct Machines {
     dir: tempfile::TempDir,
     daemons: BTreeMap<String, Daemon>,
-    /// The value here, and the value in the text.
+    /// Values of this run, each with the value in the guide.
     names: Vec<(String, String)>,
 }
 
 impl Machines {
-    /// m1 leads; w1, w2 and w3 are workers.
+    /// Starts the cluster. m1 leads; w1, w2 and w3 are workers.
     fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
@@ -93,7 +94,8 @@ impl Machines {
         self.dir.path().join(node)
     }
 
-    /// The exit code and the output, with the names of the text.
+    /// Runs the command of a step. Returns the exit code and the output, with the values of the
+    /// guide.
     fn run(&mut self, step: &Step) -> (i32, Vec<String>) {
         let argv: Vec<&str> = step.argv.iter().map(String::as_str).collect();
         let home = self.home(&step.node);
@@ -135,7 +137,7 @@ impl Machines {
     }
 }
 
-/// The line without what differs between runs.
+/// The line without the values that differ between runs.
 fn normalize(line: &str) -> String {
     let word = |word: &str| -> String {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -151,11 +153,12 @@ fn normalize(line: &str) -> String {
             false => out.push(c),
         }
     }
-    // A time of today, an age in seconds or minutes.
+    // A time of today may be seconds with a fraction or without, and an age may be in seconds or
+    // minutes.
     out.replace("#.#", "#").replace("# ms", "# s").replace("# m ", "# s ")
 }
 
-/// `...` stands for any lines.
+/// Whether the output matches the lines of the guide. `...` matches any lines.
 fn fits(wanted: &[String], got: &[String]) -> bool {
     match wanted.split_first() {
         None => got.is_empty(),
@@ -166,7 +169,7 @@ fn fits(wanted: &[String], got: &[String]) -> bool {
     }
 }
 
-/// Names of nodes keep their numbers: w1 is not w2.
+/// Like [`normalize`], but names of nodes keep their numbers, because w1 is not w2.
 fn normalize_except_nodes(line: &str) -> String {
     let keep = |word: &str| -> String {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -192,7 +195,7 @@ fn the_walkthrough_prints_what_the_guide_shows() {
             if code == step.code && fits(&step.wanted, &got) {
                 break;
             }
-            // A rejected order changed nothing and may be repeated.
+            // A rejected order has changed nothing, so it may be repeated.
             let again = (asks || code == 4) && begun.elapsed() < PATIENCE;
             let wanted = step.wanted.join("\n");
             let at = step.line + 1;

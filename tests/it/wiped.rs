@@ -1,6 +1,6 @@
 //! Damaged data directories, with real processes on the loopback of this machine: a manager that
-//! lost its Raft log and kept its identity, and what a kill left of `init` and `join`. Needs
-//! neither the lab nor root.
+//! lost its Raft log and kept its identity, and the remains of a killed `init` or `join`. These
+//! tests need neither the lab nor root.
 
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, wait_until};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 struct Cluster {
     dir: tempfile::TempDir,
-    /// The address with this number.
+    /// Returns the address with a number.
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     managers: [Daemon; 3],
 }
@@ -59,7 +59,7 @@ fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-/// docs/design/scenarios.md, E12.
+/// docs/design/scenarios.md, E12: a voter loses its log.
 #[test]
 fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id() {
     for wipe in [
@@ -85,8 +85,8 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         let text = fs::read_to_string(dir.join("log")).expect("a log");
         assert!(text.contains(&format!("{} is gone", file.display())), "{text}");
         assert!(text.contains(&format!("remoor demote {name} on another manager")), "{text}");
-        // The other two know that only two of them work although gossip has three, and say what to
-        // do about it.
+        // The other two managers know that only two managers work although gossip has three. They
+        // report the next step.
         let other = (0..3).find(|at| *at != victim).expect("another");
         wait_until("the others report it", || {
             let status = cluster.managers[other].json("status");
@@ -99,8 +99,8 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         let listed = String::from_utf8_lossy(&[&listed.stdout[..], &listed.stderr].concat()).into_owned();
         assert!(listed.contains("voter: no answer to the leader"), "{listed}");
         assert!(listed.contains(&format!("{name} is alive but does not act as a manager")), "{listed}");
-        // This holds after any number of starts and whatever the leader sends meanwhile. The others
-        // keep their leader and accept orders.
+        // The manager stays in this state after any number of starts, whatever the leader sends
+        // meanwhile. The other managers keep their leader and accept orders.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&dir);
         works(&cluster);
@@ -137,7 +137,8 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
     }
 }
 
-/// No other manager could give it another id.
+/// The only manager must not start without its log, because no other manager could give it another
+/// Raft id.
 #[test]
 fn the_only_manager_is_not_started_without_its_log() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -153,8 +154,8 @@ fn the_only_manager_is_not_started_without_its_log() {
     assert!(!home.join("raft/log.redb").exists());
 }
 
-/// The key that `init` made is fetched by the other managers, again when the file is lost or
-/// damaged. A worker never has it, and a cluster without a key continues.
+/// The other managers fetch the key that `init` made, also after the file was lost or damaged. A
+/// worker never has the key. A cluster without a key continues.
 #[test]
 fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     let mut cluster = Cluster::begin();
@@ -189,7 +190,7 @@ fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     assert!(!file(&cluster, "w1").exists());
     drop(worker);
 
-    // Like a cluster of an older version: no manager has a key.
+    // No manager has a key, as in a cluster of an older version.
     for at in 0..3 {
         cluster.managers[at].kill();
         fs::remove_file(file(&cluster, &format!("m{}", at + 1))).expect("removed");
@@ -235,7 +236,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
             fs::remove_dir_all(&m1).expect("removed"); // `init` had completed; start again for slow machines
         }
     }
-    // A name that is invalid in every inventory creates nothing.
+    // An invalid name is rejected, and nothing is created.
     let mut odd = remoor();
     odd.args(["init", "--name", "web 1", "--advertise", &host(1), "--dir"]).arg(at("odd"));
     assert_rejected(&mut odd, 2, &["\"web 1\" can't be the name of a node (letters, digits", "next: --name"]);
@@ -269,8 +270,8 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
     assert_rejected(&mut join("w1", &guessed), 4, &["not valid here", "next: "]);
     assert_rejected(&mut join("w1", &of_manager), 4, &["this token is for managers", "next: remoor join --manager"]);
     assert_rejected(join("w1", &worker).arg("--manager"), 4, &["admits workers only", "next: "]);
-    // None of this prevents a later join, nor does what a kill left before the identity was
-    // written.
+    // The rejected joins do not prevent a later join. The remains of a join that was killed before
+    // it wrote its identity do not prevent a join either.
     run_successfully(&mut join("w1", &worker));
     fs::remove_file(at("w1").join("identity.json")).expect("removed");
     fs::write(at("w1").join("unfinished"), "").expect("written");
@@ -280,7 +281,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
         4,
         &["already belongs to node w1 of the token's cluster", "next: systemctl start"],
     );
-    // A directory of another cluster, and one that has lost its identity.
+    // These directories belong to another cluster, or have lost their identity.
     let other = at("m2");
     run_successfully(&mut init(&other, &host(3)));
     assert_rejected(
@@ -288,7 +289,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
         4,
         &["already belongs to node m1 of another cluster", "next: move the directory"],
     );
-    // A damaged file is named, with what to do, and stays unchanged.
+    // The error names a damaged file and the next step. The file stays unchanged.
     for (file, next) in [
         ("identity.json", "next: put back that file"),
         ("node.key", "next: put back that file"),

@@ -1,9 +1,9 @@
-//! The lab's own control groups. All processes that the lab started are in them, and no other
-//! process is ever signalled.
+//! The lab's own control groups. All processes that the lab started are in them, and the lab
+//! signals no other process.
 //!
-//! The cgroup2 tree is decisive. On a hybrid machine (version 1 with an additional cgroup2 mount)
-//! the processes also enter the same path in systemd's named version-1 tree, because systemd-nspawn
-//! reads its own position there.
+//! The cgroup2 tree decides which processes belong to the lab. On a hybrid machine (version 1 with
+//! an additional cgroup2 mount), the processes also enter the same path in systemd's named
+//! version-1 tree, because systemd-nspawn reads its own position in that tree.
 
 use super::tool::wait_for;
 use anyhow::{Context, Result};
@@ -21,7 +21,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Finds the trees and names `group` in them; creates nothing. The error says what is missing.
+    /// Finds the trees of this machine, and the path of `group` in each. Nothing is created. The
+    /// error names the missing tree.
     pub fn find(group: &str) -> Result<Groups, String> {
         let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| format!("/proc/self/mounts: {e}"))?;
         let (mut unified, mut named) = (None, None);
@@ -57,8 +58,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Shell text that moves the shell itself into `part`. A shell with `set -e` ends if that is
-    /// refused.
+    /// A shell script that moves the shell itself into `part`. With `set -e` the shell ends if the
+    /// kernel refuses the move.
     pub fn enter(&self, part: &str) -> String {
         self.trees().map(|tree| format!("echo 0 > '{}/cgroup.procs'\n", tree.join(part).display())).collect()
     }
@@ -76,14 +77,14 @@ impl Groups {
         pids
     }
 
-    /// Freezes or thaws every process of `part`. The kernel still answers for them, as on a hung
-    /// machine.
+    /// Freezes or thaws every process of `part`. The kernel still answers on the network for frozen
+    /// processes, as on a hung machine.
     pub fn freeze(&self, part: &str, on: bool) -> Result<()> {
         let file = self.unified.join(part).join("cgroup.freeze");
         fs::write(&file, if on { "1" } else { "0" }).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Kills all processes in `part` and waits until they are gone.
+    /// Kills all processes in `part`, and waits until they have ended.
     pub fn kill(&self, part: &str) -> Result<()> {
         wait_for("the lab's processes to end", Duration::from_secs(120), || {
             let left = self.pids(part);
@@ -100,7 +101,7 @@ impl Groups {
             let mut dirs = Vec::new();
             walk(&tree.join(part), &mut |dir| dirs.push(dir.to_owned()));
             for dir in dirs.iter().rev() {
-                // The kernel frees a group a moment after its last process is gone.
+                // The kernel releases a group a moment after the end of its last process.
                 let _ = wait_for("an empty group", Duration::from_secs(2), || match fs::remove_dir(dir) {
                     Err(e) if e.kind() != std::io::ErrorKind::NotFound => None,
                     _ => Some(()),

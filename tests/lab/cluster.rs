@@ -1,5 +1,5 @@
-//! A remoor cluster on the lab's hosts: three managers, two workers, with the fleet of five applied
-//! and commissioned. All actions use the command line, like an operator.
+//! A remoor cluster on the lab's hosts: three managers and two workers, with the fleet of five
+//! applied and commissioned. All actions use the command line, as an operator does.
 
 use super::{Lab, five, wait_for};
 use anyhow::{Context, Result, bail, ensure};
@@ -7,21 +7,21 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Far more than any step takes on a busy machine; reached only if something hangs.
+/// Timeout of a step. No step takes longer, even on a busy machine, so the timeout only ends hangs.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// The number of lines of each daemon's log in a report, for readers without access to the machine.
+/// Number of lines of each daemon's log in a report, for readers without access to the machine.
 const LINES_TOLD: usize = 60;
 const CHARS_TOLD: usize = 240;
 const FLEET: &str = "/root/fleet";
 
-/// A lab with remoor on it.
+/// A lab whose hosts run remoor.
 pub struct Cluster {
     pub lab: Lab,
 }
 
 impl Cluster {
-    /// Installs remoor, makes m1 a cluster of one, lets the others join, and waits until all are
-    /// seen.
+    /// Installs remoor, makes m1 a cluster of one, lets the other hosts join, and waits until all
+    /// nodes are alive.
     pub fn create(lab: Lab) -> Result<Cluster> {
         let cluster = Cluster { lab };
         match cluster.form() {
@@ -98,9 +98,9 @@ impl Cluster {
         output.require_success(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
-    /// The same with its exit code. If an election prevented the command (its message says that
-    /// nothing was changed, that the query must be repeated, or that the answer is stale), it is
-    /// repeated once after the election.
+    /// Runs `remoor` on a host's console and returns its output with the exit code. If an election
+    /// prevented the command, it is repeated once after the election. The message then says that
+    /// nothing was changed, that the query must be repeated, or that the answer is stale.
     pub fn run_with_retry(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -112,7 +112,7 @@ impl Cluster {
         self.run(host, argv)
     }
 
-    /// The same without a repetition.
+    /// Runs `remoor` once on a host's console and returns its output with the exit code.
     pub fn run(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         self.lab.exec(host, &[&[five::REMOOR], argv].concat())
     }
@@ -145,7 +145,7 @@ impl Cluster {
         .with_context(|| format!("the last status: {last}"))
     }
 
-    /// Applies the fleet; `edit` may change its files.
+    /// Applies the fleet. `edit` may change its files.
     pub fn apply(&self, edit: impl FnMut(&str, String) -> String) -> Result<()> {
         let dir = tempfile::tempdir()?;
         five::write(dir.path(), &five::hosts(&self.lab), edit)?;
@@ -167,7 +167,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sets all five up, and waits until each is as desired.
+    /// Commissions all five nodes, and waits until each is as desired.
     pub fn commission(&self) -> Result<()> {
         for host in five::HOSTS {
             self.run_successfully("m1", &["commission", host, "--detach"])?;
@@ -179,7 +179,7 @@ impl Cluster {
     }
 
     /// Waits until every node is alive, commissioned and as desired, three managers are voters, and
-    /// nothing is open, requested or stopped. A node in state flapping does not matter.
+    /// no job is open, requested or held. The condition `flapping` of a node is ignored.
     pub fn wait_quiet(&self) -> Result<()> {
         let open =
             ["examining", "settling", "waiting", "blocked", "resetup", "held", "maintenance", "host-key-changed"];
@@ -218,7 +218,7 @@ impl Cluster {
         description
     }
 
-    /// A node's row of the status.
+    /// A node's row of the current status.
     pub fn node(&self, name: &str) -> Result<Value> {
         let status = self.status()?;
         row(&status, name).cloned().with_context(|| format!("no node {name} in the status"))
@@ -229,7 +229,7 @@ impl Cluster {
         self.status()?["as_of"]["leader"].as_str().map(str::to_owned).context("no leader")
     }
 
-    /// The journal of one node, oldest first.
+    /// The journal of one node, oldest event first.
     pub fn history(&self, node: &str) -> Result<Vec<Value>> {
         let text = self.ask(&["history", node, "-o", "json"])?;
         let view: Value = serde_json::from_str(&text)?;
@@ -251,7 +251,8 @@ impl Cluster {
         .with_context(|| format!("{node}: {}", self.node(node).unwrap_or_default()))
     }
 
-    /// The runs on the host after the first `before` lines of its log: (phase, service) in order.
+    /// The runs on the host after the first `before` lines of its log: (phase, service), in their
+    /// order.
     pub fn ran_since(&self, host: &str, before: usize) -> Result<Vec<(String, String)>> {
         let runs = five::runs(&self.lab, host)?;
         ensure!(runs.len() >= before, "the log of runs of {host} became shorter");
@@ -265,7 +266,7 @@ pub fn row<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 impl Lab {
-    /// Waits until the agent of an isolated host has noticed that it is alone.
+    /// Waits until the agent of an isolated host has noticed that it has no peers.
     pub fn wait_isolated(&self, host: &str) -> Result<()> {
         wait_for(&format!("{host} to notice that it is alone"), PATIENCE, || {
             let record: Value = serde_json::from_slice(&self.read(host, "/var/lib/remoor/agent.json").ok()?).ok()?;

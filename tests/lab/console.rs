@@ -1,5 +1,5 @@
-//! A host's console: commands, files and processes without the network, as a serial line or a
-//! management board provides.
+//! A host's console: commands, files and processes without the network. On real machines, a serial
+//! line or a management board provides this.
 
 use super::host::Process;
 use super::tool::{Output, command, run, wait_for};
@@ -11,13 +11,13 @@ use std::fs;
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Lab {
-    /// Runs a command as root on the host, also while it is cut off. An error only if that takes
-    /// more than the command limit or is impossible.
+    /// Runs a command as root on the host, even while the host is cut off. Returns an error only if
+    /// the command exceeds the command limit or can't be started.
     pub fn exec(&self, host: &str, argv: &[&str]) -> Result<Output> {
         self.exec_with(host, argv, None)
     }
 
-    /// Like [`Lab::exec`] with a shell script that must succeed. Returns its output.
+    /// Like [`Lab::exec`], with a shell script that must succeed. Returns the output of the script.
     pub fn shell(&self, host: &str, script: &str) -> Result<String> {
         Ok(self.exec(host, &["sh", "-c", script])?.require_success(&format!("{host}: {script}"))?.text())
     }
@@ -25,8 +25,8 @@ impl Lab {
     fn exec_with(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
         let pid = self.first_process(host).with_context(|| format!("{host} is off"))?;
         // A process that enters from outside would keep all capabilities of the outer root,
-        // including CAP_SYS_TIME: `date -s` on a host would set the clock of this machine. So it
-        // gets only the capabilities that the host's own PID 1 may have.
+        // including CAP_SYS_TIME. Then `date -s` on a host would set the clock of this machine. So
+        // the process gets only the capabilities that the host's own PID 1 may have.
         let bound = capabilities(pid)?;
         let pid = pid.to_string();
         let enter = format!("set -e\n{}exec \"$@\"", self.groups.enter("console"));
@@ -40,7 +40,7 @@ impl Lab {
         run(command(&all), stdin, COMMAND_LIMIT)
     }
 
-    /// Runs a command on the host's disk, whether the host is on or off.
+    /// Runs a command on the host's disk, even if the host is switched off.
     fn on_disk(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
         if self.is_on(host) {
             return self.exec_with(host, argv, stdin);
@@ -51,8 +51,8 @@ impl Lab {
         run(command(&all), stdin, COMMAND_LIMIT)
     }
 
-    /// Puts a file owned by root on the host, atomically, and creates its folders. Works when the
-    /// host is off, too.
+    /// Writes a file on the host atomically, with the owner root, and creates its folders. This
+    /// also works while the host is switched off.
     pub fn push(&self, host: &str, bytes: &[u8], dest: &str, mode: u32) -> Result<()> {
         let script = "set -e; mkdir -p \"$(dirname \"$1\")\"; cat > \"$1.lab\"; chmod \"$2\" \"$1.lab\"; mv -f \"$1.lab\" \"$1\"";
         let argv = ["sh", "-c", script, "sh", dest, &format!("{mode:o}")];
@@ -60,7 +60,7 @@ impl Lab {
         Ok(())
     }
 
-    /// A file of the host. Works when the host is off, too.
+    /// The content of a file of the host. This also works while the host is switched off.
     pub fn read(&self, host: &str, path: &str) -> Result<Vec<u8>> {
         Ok(self.on_disk(host, &["cat", path], None)?.require_success(&format!("reading {path} of {host}"))?.stdout)
     }
@@ -69,7 +69,7 @@ impl Lab {
         Ok(String::from_utf8_lossy(&self.read(host, "/proc/sys/kernel/random/boot_id")?).trim().to_owned())
     }
 
-    /// Every process of the host (not those of the console), PID 1 first.
+    /// Every process of the host, PID 1 first. Processes of the console are not included.
     pub fn processes(&self, host: &str) -> Vec<Process> {
         let mut all: Vec<Process> =
             self.groups.pids(&format!("host/{host}")).into_iter().filter_map(read_process).collect();
@@ -77,8 +77,8 @@ impl Lab {
         all
     }
 
-    /// Sends a signal to every process of the host with this name, except PID 1. The kernel's names
-    /// have at most 15 characters. Returns the number of processes.
+    /// Sends a signal to every process of the host with this name, except PID 1. The kernel keeps
+    /// only 15 characters of a name. Returns the number of processes.
     pub fn kill(&self, host: &str, name: &str, signal: Signal) -> Result<usize> {
         let hit: Vec<Process> = self
             .processes(host)
@@ -100,7 +100,7 @@ impl Lab {
     }
 }
 
-/// The capabilities that a process may ever have, in the syntax of `setpriv`.
+/// The bounding set of a process's capabilities, in the syntax of `setpriv`.
 fn capabilities(pid: i32) -> Result<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let mask =
@@ -112,8 +112,8 @@ fn capabilities(pid: i32) -> Result<String> {
     Ok(format!("--bounding-set=-all{held}"))
 }
 
-/// A process inside a host has an additional process id in a second namespace. The nspawn process
-/// above it has none.
+/// Reads a process of a host. Such a process has an additional process id in a second namespace.
+/// The nspawn process above it has none, so the result is None.
 fn read_process(outer: i32) -> Option<Process> {
     let status = fs::read_to_string(format!("/proc/{outer}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

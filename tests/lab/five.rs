@@ -1,6 +1,6 @@
 //! The fleet of five hosts that the demo and the tests use: three masters and two workers, each
-//! with etcd, contiv's network and nginx. Writes the user's directory for a lab and installs on the
-//! hosts what no playbook of the fleet installs.
+//! with etcd, contiv's network and nginx. Writes the fleet directory for a lab. Installs the
+//! programs on the hosts that no playbook of the fleet installs.
 
 use super::tool::find_program;
 use super::{Host, Lab, Program};
@@ -21,7 +21,8 @@ pub const RUNS: &str = "/var/log/remoor-runs.log";
 
 /// Writes the fleet into `dir` with the addresses of these hosts: `remoor.yml`, `inventory.yml`,
 /// playbooks, templates, and the checks of the services that `remoor.yml` declares. `edit` may
-/// change each file's text, that of `remoor.yml` first; it receives the path within the fleet.
+/// change the text of each file, beginning with `remoor.yml`; it receives the path within the
+/// fleet.
 pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> String) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |from: &Path| fs::read_to_string(from).with_context(|| format!("reading {}", from.display()));
@@ -47,10 +48,10 @@ pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> S
     Ok(())
 }
 
-/// The shipped checks without a playbook: monitor-only services.
+/// The shipped services without a playbook. They are monitor-only.
 pub const MONITORED: [&str; 3] = ["base", "chrony", "sshd"];
 
-/// The text of the fleet's `remoor.yml` with [`MONITORED`], for these groups.
+/// The text of the fleet's `remoor.yml`, with [`MONITORED`] in these groups.
 pub fn with_monitored_services(config: &str, groups: &[&str]) -> String {
     let declared: String = MONITORED.iter().map(|name| format!("  {name}: {{provisioned: false}}\n")).collect();
     let mut config = config.replacen("\nservices:\n", &format!("\nservices:\n{declared}"), 1);
@@ -62,10 +63,10 @@ pub fn with_monitored_services(config: &str, groups: &[&str]) -> String {
     config
 }
 
-/// The shipped inventory with the addresses of `hosts` instead of its own.
+/// The shipped inventory, with its addresses replaced by those of `hosts`.
 fn inventory(text: &str, hosts: &[Host]) -> Result<String> {
     let mut text = text.to_owned();
-    // In two steps, because a host's new address may be the old address of another host.
+    // There are two steps, because a host's new address may be the old address of another host.
     for (at, name) in HOSTS.iter().enumerate() {
         text = text.replace(&format!("10.77.1.{}", 11 + at), &format!("<{name}>"));
     }
@@ -81,12 +82,12 @@ pub fn hosts(lab: &Lab) -> Vec<Host> {
     HOSTS.iter().map(|name| lab.host(name)).collect()
 }
 
-/// A program from the build directory of this one: `remoor`, or an example by its name.
-/// `REMOOR_PROFILE=release` selects the program that users run, independently of the profile of
-/// this one.
+/// The path of a program in the build directory of this program: `remoor`, or an example by its
+/// name. `REMOOR_PROFILE=release` selects the program that users run, whatever the profile of this
+/// program is.
 pub fn built_program(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe().context("where this program is")?;
-    // A test is in target/PROFILE/deps, an example in target/PROFILE/examples.
+    // A test is in target/PROFILE/deps, and an example in target/PROFILE/examples.
     let profile = program.parent().and_then(Path::parent).context("this program is in no target directory")?;
     let profile = match std::env::var("REMOOR_PROFILE") {
         Ok(other) => profile.with_file_name(other),
@@ -99,8 +100,9 @@ pub fn built_program(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Puts a program on a host. Returns an error if it needs libraries that the host's Debian lacks:
-/// on a newer distribution it must be linked statically (`-C target-feature=+crt-static`).
+/// Copies a program to a host. Returns an error if the program needs libraries that the host's
+/// Debian lacks. On a newer distribution, the program must be linked statically (`-C
+/// target-feature=+crt-static`).
 pub fn install(lab: &Lab, host: &str, program: &Path, dest: &str) -> Result<()> {
     let bytes = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
     lab.push(host, &bytes, dest, 0o755)?;
@@ -118,8 +120,8 @@ fn runs_there(lab: &Lab, host: &str, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// The five hosts, with remoor and the stand-ins of contiv's programs on their disks. The masters
-/// can log in on all hosts.
+/// Starts the five hosts. Their disks have remoor and the stand-ins of contiv's programs. The
+/// masters can log in to all hosts.
 pub fn start(name: &str) -> Result<Lab> {
     let (remoor, contiv) = (built_program("remoor")?, built_program("contiv-standin")?);
     let programs: [Program<'_>; 3] = [
@@ -133,7 +135,7 @@ pub fn start(name: &str) -> Result<Lab> {
     Ok(lab)
 }
 
-/// The stand-ins of contiv's programs on every host.
+/// Installs the stand-ins of contiv's programs on every host.
 pub fn install_contiv(lab: &Lab, standin: &Path) -> Result<()> {
     for host in HOSTS {
         install(lab, host, standin, "/usr/local/bin/netplugin")?;
@@ -142,19 +144,19 @@ pub fn install_contiv(lab: &Lab, standin: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The agent and its unit on a host; neither started nor enabled.
+/// Installs the agent and its unit on a host. The unit is neither started nor enabled.
 pub fn install_agent(lab: &Lab, host: &str, remoor: &Path) -> Result<()> {
     install(lab, host, remoor, REMOOR)?;
     install_unit(lab, host)
 }
 
-/// The agent's unit alone, for a host that has the program.
+/// Installs only the agent's unit, on a host that has the program already.
 pub fn install_unit(lab: &Lab, host: &str) -> Result<()> {
     lab.push(host, AGENT_UNIT.as_bytes(), "/etc/systemd/system/remoor.service", 0o644)?;
     lab.shell(host, "systemctl daemon-reload").map(drop)
 }
 
-/// One line of a host's log of runs.
+/// One line of a host's log of playbook runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub time: String,
@@ -164,8 +166,8 @@ pub struct Run {
     pub service: String,
 }
 
-/// The runs on the host, oldest first: the ground truth. Works when the host is cut off or powered
-/// off.
+/// The playbook runs on the host, oldest first, as the host itself logged them. This also works
+/// while the host is cut off or switched off.
 pub fn runs(lab: &Lab, host: &str) -> Result<Vec<Run>> {
     let text = lab.read(host, RUNS).unwrap_or_default();
     let line = |line: &str| -> Result<Run> {
@@ -177,8 +179,8 @@ pub fn runs(lab: &Lab, host: &str) -> Result<Vec<Run>> {
     String::from_utf8_lossy(&text).lines().map(line).collect()
 }
 
-/// The main process of a unit on a host, 0 if it does not run. Shows whether the unit was
-/// restarted.
+/// The process id of a unit's main process on a host, or 0 if the unit does not run. A change shows
+/// that the unit was restarted.
 pub fn main_pid(lab: &Lab, host: &str, unit: &str) -> Result<u32> {
     let shown = lab.exec(host, &["systemctl", "show", "-p", "MainPID", "--value", unit])?;
     shown.require_success(&format!("systemctl show {unit} on {host}"))?.text().parse().context("a process id")
@@ -193,7 +195,7 @@ pub fn ansible() -> Option<PathBuf> {
 fn the_inventory_has_the_hosts_addresses() {
     let shipped =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/five/inventory.yml")).unwrap();
-    // m2 has the address that the shipped file gives to m1.
+    // m2 has the address that m1 has in the shipped file.
     let address = [[10, 77, 9, 50], [10, 77, 1, 11], [10, 77, 9, 13], [10, 77, 9, 14], [10, 77, 9, 15]];
     let hosts: Vec<Host> =
         HOSTS.iter().zip(address).map(|(name, ip)| Host { name: (*name).into(), ip: ip.into() }).collect();

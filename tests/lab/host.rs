@@ -1,4 +1,4 @@
-//! One host: its disk, what an installer would write on it, its power, and its removal.
+//! One host: its disk, the files that an installer writes on it, its power, and its removal.
 
 use super::net::OPERATOR;
 use super::tool::{attempt, run_tool, wait_for};
@@ -20,23 +20,23 @@ pub struct Host {
     pub ip: Ipv4Addr,
 }
 
-/// How a host goes down.
+/// The way in which a host is switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
-    /// Like `systemctl reboot` or `poweroff`.
+    /// An orderly shutdown, as by `systemctl reboot` or `poweroff`.
     Orderly,
-    /// The power is cut: no process and no socket ends in order.
+    /// The power is cut. No process and no connection ends in an orderly way.
     Cut,
 }
 
 /// One process of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id on this machine.
+    /// The process id on this machine.
     pub outer: i32,
-    /// Its id on the host.
+    /// The process id on the host.
     pub pid: i32,
-    /// The kernel's name of it, at most 15 characters.
+    /// The name that the kernel has for the process, at most 15 characters.
     pub comm: String,
     pub command: String,
 }
@@ -54,7 +54,7 @@ impl Lab {
         format!("remoor-lab-{}-{host}", self.name)
     }
 
-    /// Puts the programs that all hosts have into the layer that they share.
+    /// Copies the programs of all hosts into the layer that the hosts share.
     pub(super) fn fill_shared_layer(&self, programs: &[Program<'_>]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
         for (program, dest) in programs {
@@ -65,8 +65,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Mounts a host's disk: the image, the shared layer unless this host is to have none of it,
-    /// and its own layer.
+    /// Mounts a host's disk: the image, the shared layer if `shared` is given, and the host's own
+    /// layer.
     pub(super) fn mount(&self, host: &str, shared: Option<&Path>) -> Result<()> {
         let disk = self.disk(host);
         for part in ["upper", "work", "root"] {
@@ -76,7 +76,7 @@ impl Lab {
         mount_overlay(&layers, &disk)
     }
 
-    /// What an installer writes on a new disk: names, keys, permitted logins.
+    /// Writes the files that an installer writes on a new disk: names, keys, permitted logins.
     pub(super) fn seed(&self, host: &str) -> Result<()> {
         let root = self.root(host);
         let put = |path: &str, text: &str, mode: u32| -> Result<()> {
@@ -88,9 +88,9 @@ impl Lab {
         put("etc/hostname", &format!("{host}\n"), 0o644)?;
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', "");
         put("etc/machine-id", &id, 0o444)?;
-        // Inotify instances of the outer machine are scarce. So no unit watches for password
-        // questions that nobody would answer. A login only starts its session, which also saves the
-        // start of root's own service manager.
+        // Inotify instances of the outer machine are scarce. So the units that watch for password
+        // questions are masked, because nobody would answer. A login only starts its session, so
+        // root's own service manager is masked too.
         for unit in ["user@.service", "systemd-ask-password-console.path", "systemd-ask-password-wall.path"] {
             let file = root.join("etc/systemd/system").join(unit);
             let _ = fs::remove_file(&file);
@@ -130,13 +130,13 @@ impl Lab {
         Ok(())
     }
 
-    /// The host's SSH key from the creation of its disk: type and base64.
+    /// The host's SSH key from the creation of its disk, as type and base64.
     pub fn host_key(&self, host: &str) -> Result<String> {
         let line = fs::read_to_string(self.disk(host).join("host_key.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
     }
 
-    /// Enables these hosts to log in to all others as root, as managers must.
+    /// Enables these hosts to log in to all other hosts as root, because managers must be able to.
     pub fn give_identity(&self, hosts: &[&str]) -> Result<()> {
         let (key, known) = (fs::read(self.fleet_key())?, fs::read(self.known_hosts())?);
         for host in hosts {
@@ -148,7 +148,7 @@ impl Lab {
 
     // --- power ---
 
-    /// Switches the host on; returns before it has booted.
+    /// Switches the host on. Returns before the host has booted.
     pub(super) fn power_on(&self, host: &str) -> Result<()> {
         if !self.groups.pids(&format!("power/{host}")).is_empty() {
             return Ok(());
@@ -164,14 +164,15 @@ impl Lab {
         supply.arg(disk.join("power.sh")).current_dir("/").process_group(0);
         supply.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut supply = supply.spawn().context("starting a host's power supply")?;
-        // Only prevents a zombie; the supply process outlives the process of a kept lab.
+        // This wait only prevents a zombie, because the supply process outlives the process of a
+        // kept lab.
         std::thread::spawn(move || supply.wait());
         Ok(())
     }
 
-    /// The host's power supply: it boots the host, and again after every reboot (nspawn's exit code
-    /// 133). Each boot gets a new network namespace, so no socket, address or route outlives the
-    /// host.
+    /// The script of the host's power supply. It boots the host, also after every reboot (nspawn's
+    /// exit code 133). Each boot gets a new network namespace, so no socket, address or route
+    /// outlives the host.
     fn power_script(&self, host: &str) -> String {
         let at = self.hosts.iter().position(|name| name == host).unwrap_or(0) as u8;
         let disk = self.disk(host);
@@ -206,13 +207,13 @@ impl Lab {
         self.first_process(host).is_some()
     }
 
-    /// The id on this machine of the host's PID 1.
+    /// The process id of the host's PID 1 on this machine.
     pub(super) fn first_process(&self, host: &str) -> Option<i32> {
         self.processes(host).into_iter().find(|p| p.pid == 1 && p.comm == "systemd").map(|p| p.outer)
     }
 
-    /// Restarts the host and waits until its sshd answers. If the host is cut off, waits until it
-    /// is up.
+    /// Restarts the host, and waits until its sshd answers. If the host is cut off, waits until it
+    /// has booted.
     pub fn reboot(&self, host: &str, how: Power) -> Result<()> {
         let old = self.first_process(host).with_context(|| format!("{host} is off"))?;
         let order = if how == Power::Cut { "cycle" } else { "on" };
@@ -223,7 +224,7 @@ impl Lab {
         if cut { self.wait_console(host) } else { self.wait_ssh(host) }
     }
 
-    /// Switches the host off; its disk stays and can be read and written.
+    /// Switches the host off. Its disk stays and can be read and written.
     pub fn poweroff(&self, host: &str, how: Power) -> Result<()> {
         fs::write(self.disk(host).join("order"), "off")?;
         if let Some(pid) = self.first_process(host) {
@@ -252,7 +253,7 @@ impl Lab {
         wait_for(&format!("{host} to go down"), BOOT_LIMIT, || (self.first_process(host) != Some(pid)).then_some(()))
     }
 
-    /// Freezes every process of the host; its kernel still answers pings and TCP handshakes.
+    /// Freezes every process of the host. Its kernel still answers pings and TCP handshakes.
     pub fn pause(&self, host: &str) -> Result<()> {
         self.groups.freeze(&format!("host/{host}"), true)
     }
@@ -261,8 +262,8 @@ impl Lab {
         self.groups.freeze(&format!("host/{host}"), false)
     }
 
-    /// Gives the host a new disk and boots it. Nothing of the old disk is left; machine id and SSH
-    /// host key differ.
+    /// Gives the host a new disk and boots it. Nothing of the old disk remains. The machine id and
+    /// the SSH host key are new.
     pub fn wipe(&self, host: &str) -> Result<()> {
         self.poweroff(host, Power::Cut)?;
         run_tool(&["umount", &self.root(host).display().to_string()])?;
@@ -275,7 +276,7 @@ impl Lab {
         self.poweron(host)
     }
 
-    /// Gives the host another address, now and for later boots. No other host is informed.
+    /// Gives the host another address, for now and for later boots. No other host is informed.
     pub fn readdress(&self, host: &str, ip: Ipv4Addr) -> Result<()> {
         let old = self.host(host).ip;
         self.state().addresses.insert(host.to_owned(), ip);
@@ -288,7 +289,8 @@ impl Lab {
         self.write_access()
     }
 
-    /// Address `last` of the lab's network, for [`Lab::readdress`]; hosts have 11 and up.
+    /// The address `last` of the lab's network, for [`Lab::readdress`]. Hosts have the numbers 11
+    /// and higher.
     pub fn address(&self, last: u8) -> Ipv4Addr {
         self.net.address(last)
     }
@@ -298,7 +300,7 @@ impl Lab {
         for entry in fs::read_dir(&hosts).into_iter().flatten().flatten() {
             let (root, host) = (entry.path().join("root"), entry.file_name().to_string_lossy().into_owned());
             if let Ok(meta) = fs::metadata(&root) {
-                // Files that a killed nspawn leaves outside the lab's directory.
+                // A killed nspawn leaves these files outside the lab's directory.
                 let _ = fs::remove_file(format!("/run/systemd/nspawn/locks/inode-{}:{}", meta.dev(), meta.ino()));
             }
             let _ = fs::remove_dir(format!("/run/systemd/nspawn/propagate/{}", self.machine(&host)));
@@ -316,7 +318,8 @@ fn mount_overlay(lower: &[&Path], disk: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts `root` if it is a mount. A process that ended a moment ago may still hold it.
+/// Unmounts `root` if it is a mount. The unmount is repeated, because a process that ended a moment
+/// ago may still use the mount.
 fn unmount(root: &Path) -> Result<()> {
     let place = root.display().to_string();
     wait_for(&format!("{place} to be free"), Duration::from_secs(60), || {
@@ -329,8 +332,8 @@ fn unmount(root: &Path) -> Result<()> {
     })
 }
 
-/// Tries one overlay in the lab's directory, because the root file system of a container often does
-/// not support a second one.
+/// Tries an overlay in the lab's directory. The root file system of a container often does not
+/// support a second overlay.
 pub(super) fn overlay_works() -> Result<(), String> {
     let dir = image::lab_dir();
     let attempt = || -> Result<()> {

@@ -1,8 +1,8 @@
-//! The disk that every host starts from: a small Debian, built once and shared read-only below each
-//! host's own layer.
+//! The disk with which every host starts: a small Debian. It is built once and shared read-only
+//! below each host's own layer.
 //!
-//! It has no identity (no machine id, no SSH host key, no host name) and its services are switched
-//! off: only services that a playbook started run on a host.
+//! The image has no identity (no machine id, no SSH host key, no host name). Its services are
+//! switched off, so a host runs only services that a playbook started.
 
 use super::tool::{command, find_program, run, run_tool};
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Pinned, independently of the distribution of this machine.
+/// The Debian release of the image. It is pinned, so that it does not depend on this machine's
+/// distribution.
 pub const SUITE: &str = "bookworm";
 
 const PACKAGES: &[&str] = &[
@@ -27,12 +28,12 @@ const PACKAGES: &[&str] = &[
     "procps",
     "sudo",
     "curl",
-    // For the groups that the user's own Ansible sets up, and for reading remoor's inventory with
-    // Ansible.
+    // Ansible is for groups that the user's own Ansible sets up, and for reading remoor's inventory
+    // with Ansible.
     "ansible-core",
 ];
 
-/// Services that a playbook must start, and timers that only make noise.
+/// Services that a playbook must start, and timers that only disturb the tests.
 const OFF: &[&str] = &[
     "nginx.service",
     "etcd.service",
@@ -45,22 +46,23 @@ const OFF: &[&str] = &[
     "fstrim.timer",
 ];
 
-/// Increase this number when [`customize`] changes.
+/// Number of the recipe. It must be increased when [`customize`] changes.
 const RECIPE: u32 = 1;
 
-/// `REMOOR_LAB_DIR`, else the lab's own folder under `/var/lib`. The image stays there between
-/// runs.
+/// The lab's directory: `REMOOR_LAB_DIR`, or the lab's own folder in `/var/lib`. The image stays in
+/// it between runs.
 pub fn lab_dir() -> PathBuf {
     std::env::var_os("REMOOR_LAB_DIR").map_or_else(|| "/var/lib/remoor-test-lab".into(), PathBuf::from)
 }
 
-/// `REMOOR_LAB_PACKAGES`: more packages for the image, separated by white space.
+/// The packages of the image. `REMOOR_LAB_PACKAGES` has additional packages, separated by white
+/// space.
 fn packages() -> Vec<String> {
     let more = std::env::var("REMOOR_LAB_PACKAGES").unwrap_or_default();
     PACKAGES.iter().map(|name| (*name).to_owned()).chain(more.split_whitespace().map(str::to_owned)).collect()
 }
 
-/// The path of the image of this recipe, whether built or not.
+/// The path of the image of this recipe. The image may not be built yet.
 pub fn path() -> PathBuf {
     let recipe = format!("{RECIPE} {SUITE} {:?} {OFF:?}", packages());
     lab_dir().join(format!("base-{:016x}", super::hash(&recipe)))
@@ -70,8 +72,8 @@ pub fn is_built() -> bool {
     path().with_extension("ok").exists()
 }
 
-/// Returns the image. Builds it if this machine has none of this recipe yet (a minute or two, and
-/// some 300 MB).
+/// Returns the path of the image. If this machine has no image of this recipe, it is built, which
+/// takes a minute or two and some 300 MB.
 pub fn ensure_built() -> Result<PathBuf> {
     let base = path();
     fs::create_dir_all(lab_dir()).with_context(|| format!("creating {}", lab_dir().display()))?;
@@ -99,7 +101,7 @@ fn bootstrap(root: &Path) -> Result<()> {
     argv.push("--aptopt=Acquire::Languages \"none\"".into());
     argv.push(format!("--include={}", packages().join(",")));
     argv.extend([SUITE.to_owned(), root.display().to_string()]);
-    // Without an explicit archive mmdebstrap uses Debian's.
+    // Without an explicit archive, mmdebstrap uses Debian's archive.
     argv.extend(archive());
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     run(command(&argv), None, Duration::from_secs(900))?
@@ -107,7 +109,8 @@ fn bootstrap(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `REMOOR_LAB_MIRROR`, else the archive from which this machine's own apt takes the suite, if any.
+/// The package archive: `REMOOR_LAB_MIRROR`, or the archive from which this machine's own apt takes
+/// the suite. None: neither exists.
 fn archive() -> Option<String> {
     std::env::var("REMOOR_LAB_MIRROR").ok().or_else(|| {
         let listed = run_tool(&["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).ok()?;
@@ -145,7 +148,7 @@ fn customize(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a tree that contains no mounts. A tree that does not exist is fine.
+/// Removes a tree that contains no mounts. It is no error if the tree does not exist.
 pub fn remove_tree(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -155,7 +158,7 @@ pub fn remove_tree(dir: &Path) -> Result<()> {
     }
 }
 
-/// What the build needs and this machine lacks.
+/// The requirement of the build that this machine lacks. None: nothing is missing.
 pub fn missing_requirement() -> Option<String> {
     if is_built() {
         return None;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that are available without swapping.
+/// Memory in bytes that is available without swapping.
 pub fn memory_available() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -15,13 +15,13 @@ pub fn memory_available() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// The maximum number of inotify instances of one user. None if the kernel does not say.
+/// Maximum number of inotify instances of one user. None: the kernel does not report it.
 pub fn inotify_limit() -> Option<usize> {
     fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").ok()?.trim().parse().ok()
 }
 
-/// The number of inotify instances of root, as far as /proc shows. Instances that processes share
-/// are counted twice.
+/// Number of inotify instances of root that /proc lists. Instances that several processes share are
+/// counted several times.
 pub fn inotify_used() -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let of_root = processes.filter(|p| p.metadata().is_ok_and(|meta| meta.uid() == 0));
@@ -29,8 +29,8 @@ pub fn inotify_used() -> usize {
     files.filter(|f| fs::read_link(f.path()).is_ok_and(|to| to.to_string_lossy().contains("inotify"))).count()
 }
 
-/// Records how long this machine stalled: a test that fails during a stall may say nothing about
-/// the program.
+/// Records how long this machine stalled. If a test fails during a stall, the failure may have
+/// nothing to do with the program.
 #[derive(Debug)]
 pub struct Stalls {
     longest_ms: Arc<AtomicU64>,

@@ -1,6 +1,6 @@
-//! Real hosts on one machine, for the tests and the demo: each has its own systemd as PID 1, sshd,
-//! disk, address, boot id and process tree (systemd-nspawn on an overlay of a small Debian). Needs
-//! root.
+//! Real hosts on one machine, for the tests and the demo. Each host has its own systemd as PID 1,
+//! sshd, disk, address, boot id and process tree (systemd-nspawn on an overlay of a small Debian).
+//! The lab needs root.
 //!
 //! ```text
 //!   operator ──┐                 one network namespace each
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The outer machine keeps its network, clock, devices and settings. Hosts have no CAP_SYS_TIME and
-//! none of its device nodes, and the lab kills only processes in its own control group. A lab has a
-//! name: `start` first removes what a crashed run of the same name left. Dropping the [`Lab`]
-//! removes everything but the image. This module knows nothing of remoor.
+//! no device nodes of the outer machine. The lab kills only processes in its own control group. A
+//! lab has a name: `start` first removes the remains of a crashed run with the same name. Dropping
+//! the [`Lab`] removes everything except the image. This module knows nothing of remoor.
 
 #![allow(dead_code, reason = "the tests and the demo each use a part")]
 
@@ -40,18 +40,19 @@ use std::sync::Mutex;
 use std::time::Duration;
 pub use tool::{Output, wait_for};
 
-/// The maximum time of a command on a host's console or of the operator. Some commands wait for a
-/// job of the fleet.
+/// Maximum time of a command on a host's console, or of a command of the operator. Some commands
+/// wait for a job of the fleet.
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
-/// The maximum time of a boot, from power to sshd's banner, on a busy machine.
+/// Maximum time of a boot on a busy machine, from power to sshd's banner.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
-/// The inotify instances of root that a host holds: 3 of systemd, 1 each of dbus, logind and the
-/// agent.
+/// Number of root's inotify instances that a host holds: 3 of systemd, and 1 each of dbus, logind
+/// and the agent.
 pub const INOTIFY_PER_HOST: usize = 6;
-/// A file from outside the lab that all hosts have from their first boot, and its path there.
+/// A file from outside the lab that all hosts have from their first boot, and its path on the
+/// hosts.
 pub type Program<'a> = (&'a Path, &'a str);
 
-/// Running hosts. Dropping it ends them, unless [`Lab::keep`] was called.
+/// Running hosts. They end when this value is dropped, unless [`Lab::keep`] was called.
 pub struct Lab {
     name: String,
     dir: PathBuf,
@@ -117,17 +118,17 @@ impl Lab {
         format!("systemd-nspawn hosts, Debian {}, control groups {groups}, {clock}", image::SUITE)
     }
 
-    /// Starts hosts and waits until each one's sshd answers. One process at a time can hold the lab
-    /// of a name.
+    /// Starts hosts, and waits until the sshd of each host answers. Only one process at a time can
+    /// hold the lab `name`.
     pub fn start(name: &str, hosts: &[&str]) -> Result<Lab> {
         Lab::start_with(name, hosts, &[])
     }
 
-    /// The same with programs on the hosts' disks, stored once for all of them. A wiped disk does
-    /// not have them.
+    /// Like [`Lab::start`], with programs on the hosts' disks. A program is stored once for all
+    /// hosts. After a wipe, a disk does not have the programs.
     pub fn start_with(name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
         for word in hosts.iter().chain([&name]) {
-            // p-NAME is an interface and may have 15 characters.
+            // p-NAME is the name of a network interface and may have at most 15 characters.
             let fits = word.len() <= 13 && word.starts_with(|c: char| c.is_ascii_lowercase()) && *word != OPERATOR;
             ensure!(
                 fits && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
@@ -193,7 +194,7 @@ impl Lab {
         Host { name: name.to_owned(), ip }
     }
 
-    /// The lab's own directory, removed with it; a place for the files of one run.
+    /// The lab's own directory, for the files of one run. It is removed together with the lab.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -205,7 +206,7 @@ impl Lab {
         self.net.address(1)
     }
 
-    /// For `ssh -F`: every host by name, strict host keys, the operator's key.
+    /// The file for `ssh -F`. It has every host by name, strict host keys, and the operator's key.
     pub fn ssh_config(&self) -> PathBuf {
         self.dir.join("ssh_config")
     }
@@ -214,7 +215,7 @@ impl Lab {
         self.dir.join("operator_key")
     }
 
-    /// The key that [`Lab::give_identity`] gives to managers; every host accepts it for root.
+    /// The key that [`Lab::give_identity`] gives to managers. Every host accepts it for root.
     pub fn fleet_key(&self) -> PathBuf {
         self.dir.join("fleet_key")
     }
@@ -223,28 +224,28 @@ impl Lab {
         self.dir.join("known_hosts")
     }
 
-    /// A command in the operator's network namespace, to be started by the caller.
+    /// A command in the operator's network namespace. The caller starts it.
     pub fn op_command(&self, argv: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.net.namespace(OPERATOR))).arg("--").args(argv);
         command
     }
 
-    /// Runs a command in the operator's network namespace. An error only if it can't be run or
-    /// exceeds the command limit.
+    /// Runs a command in the operator's network namespace. Returns an error only if the command
+    /// can't be run or exceeds the command limit.
     pub fn op(&self, argv: &[&str]) -> Result<Output> {
         tool::run(self.op_command(argv), None, COMMAND_LIMIT)
     }
 
-    /// Runs a shell script on the host over the network, as the operator would. Exit code 255: no
-    /// connection.
+    /// Runs a shell script on the host over the network, as the operator would. Exit code 255 means
+    /// that there was no connection.
     pub fn ssh(&self, host: &str, script: &str) -> Result<Output> {
         let config = self.ssh_config();
         self.op(&["ssh", "-F", config.to_str().context("the lab's directory has a name in UTF-8")?, host, script])
     }
 
-    /// Runs `call` on a thread in the operator's network namespace: sockets made there are on the
-    /// lab's network.
+    /// Runs `call` on a thread in the operator's network namespace. Sockets that `call` makes are
+    /// on the lab's network.
     pub fn in_net<T: Send>(&self, call: impl FnOnce() -> T + Send) -> Result<T> {
         let place =
             File::open(format!("/run/netns/{}", self.net.namespace(OPERATOR))).context("the lab's network is gone")?;
@@ -273,7 +274,8 @@ impl Lab {
         matches!(self.in_net(ask), Ok(Ok(true)))
     }
 
-    /// Waits until the host's sshd answers. The error contains the end of the host's console.
+    /// Waits until the host's sshd answers. The error contains the end of the host's console
+    /// output.
     pub fn wait_ssh(&self, host: &str) -> Result<()> {
         wait_for(&format!("sshd of {host}"), BOOT_LIMIT, || self.answers_ssh(host).then_some(())).with_context(|| {
             let console = fs::read_to_string(self.disk(host).join("console.log")).unwrap_or_default();
@@ -290,7 +292,7 @@ impl Lab {
         self.net.apply(&state.faults)
     }
 
-    /// Cuts the host off in both directions. It stays up and the console still works.
+    /// Cuts the host off in both directions. The host stays up, and its console still works.
     pub fn cut(&self, host: &str) -> Result<()> {
         self.change(|f| {
             f.deaf.insert(host.to_owned());
@@ -305,8 +307,8 @@ impl Lab {
         })
     }
 
-    /// Hosts of different groups can't communicate. A host without a group (the operator is `op`)
-    /// reaches all.
+    /// Separates the groups: hosts of different groups can't communicate. A host without a group
+    /// reaches all hosts (the operator is `op`).
     pub fn partition(&self, groups: &[&[&str]]) -> Result<()> {
         self.change(|f| {
             for (at, group) in groups.iter().enumerate() {
@@ -325,7 +327,7 @@ impl Lab {
         })
     }
 
-    /// Frames of the host are lost at random, `percent` each way.
+    /// Loses frames of the host at random, `percent` in each direction.
     pub fn lose(&self, host: &str, percent: u8) -> Result<()> {
         self.change(|f| {
             f.loss.insert(host.to_owned(), percent.min(100));
@@ -337,15 +339,15 @@ impl Lab {
         self.change(|f| *f = Faults::default())
     }
 
-    /// Ends the faults that name this host.
+    /// Ends every fault of the network that names this host.
     pub fn heal_host(&self, host: &str) -> Result<()> {
         self.change(|f| f.heal(host))
     }
 
     // --- ending ---
 
-    /// Leaves the hosts running after this process. A later [`Lab::start`] or [`Lab::remove`] of
-    /// the name ends them.
+    /// Leaves the hosts running after this process. A later [`Lab::start`] or [`Lab::remove`] with
+    /// the same name ends them.
     pub fn keep(mut self) -> String {
         self.keep = true;
         let enter = format!("nsenter --net=/run/netns/{}", self.net.namespace(OPERATOR));
@@ -357,7 +359,8 @@ impl Lab {
         )
     }
 
-    /// Ends the kept or crashed lab of this name and removes its files. No error if there is none.
+    /// Ends the kept or crashed lab of this name, and removes its files. It is no error if there is
+    /// none.
     pub fn remove(name: &str) -> Result<()> {
         let root = image::lab_dir();
         if !root.exists() {
@@ -380,7 +383,8 @@ impl Lab {
         lab.remove_all()
     }
 
-    /// Removes all that a lab of this name has on this machine, whichever process started it.
+    /// Removes everything that a lab of this name has on this machine, whichever process started
+    /// it.
     fn remove_all(&self) -> Result<()> {
         self.groups.kill("")?;
         self.groups.remove("");
@@ -403,7 +407,8 @@ impl Drop for Lab {
     }
 }
 
-/// Raising the limit would change the outer machine, so the error says what to do instead.
+/// Checks that this machine has enough inotify instances. The error names the command that raises
+/// the limit, because raising the limit here would change the outer machine.
 fn enough_inotify(hosts: usize) -> Result<()> {
     let need = hosts * INOTIFY_PER_HOST;
     match (machine::inotify_limit(), machine::inotify_used()) {
@@ -416,7 +421,8 @@ fn enough_inotify(hosts: usize) -> Result<()> {
     }
 }
 
-/// FNV-1a: the same on every machine and in every release, unlike the standard library's hasher.
+/// A hash (FNV-1a) that is the same on every machine and in every release. The standard library's
+/// hasher is not.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,9 +1,9 @@
 //! The lab's network: a bridge in its own namespace, a virtual cable to each host and to the
 //! operator, and the faults.
 //!
-//! All faults are one nftables table of the bridge, rewritten as a whole at each change. Frames are
-//! dropped silently, like a broken cable or a firewall does; the sender gets no error. Delay is not
-//! supported, because some kernels lack netem.
+//! All faults are in one nftables table of the bridge, which is rewritten as a whole at each
+//! change. Frames are dropped silently, as by a broken cable or a firewall; the sender gets no
+//! error. Delay is not supported, because some kernels lack netem.
 
 use super::COMMAND_LIMIT;
 use super::tool::{attempt, run_tool, run_tool_with};
@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 /// The name of the operator's machine in faults.
 pub const OPERATOR: &str = "op";
 
-/// Names and addresses of one lab's network: `10.77.N.0/24` with N from the lab's name.
+/// Names and addresses of one lab's network: `10.77.N.0/24`, where N depends on the lab's name.
 #[derive(Debug, Clone)]
 pub struct Net {
     lab: String,
@@ -27,8 +27,8 @@ impl Net {
         Net { lab: lab.to_owned(), number: (super::hash(lab) % 254) as u8 + 1 }
     }
 
-    /// The network namespace of the bridge, of the operator or of a host. A lab's name has no dot,
-    /// so no lab's prefix matches another lab.
+    /// The network namespace of the bridge, of the operator or of a host. The name of a lab has no
+    /// dot, so the prefix of one lab never matches another lab.
     pub fn namespace(&self, end: &str) -> String {
         format!("remoor-lab.{}.{end}", self.lab)
     }
@@ -42,7 +42,7 @@ impl Net {
         Ipv4Addr::new(10, 77, self.number, last)
     }
 
-    /// Creates the bridge and the operator's end.
+    /// Creates the bridge and connects the operator to it.
     pub fn create(&self) -> Result<()> {
         let (bridge, operator) = (self.bridge(), self.namespace(OPERATOR));
         run_tool(&["ip", "netns", "add", &bridge])?;
@@ -58,8 +58,8 @@ impl Net {
         self.apply(&Faults::default())
     }
 
-    /// Shell text that connects the bridge with `end` (whose namespace exists) and gives it an
-    /// address.
+    /// A shell script that connects the bridge with `end` and gives `end` an address. The namespace
+    /// of `end` must exist.
     pub fn plug(&self, end: &str, last: u8, address: &str) -> String {
         let (bridge, namespace) = (self.bridge(), self.namespace(end));
         format!(
@@ -73,12 +73,12 @@ impl Net {
         )
     }
 
-    /// Removes the cable; the host's sockets are not notified.
+    /// Removes the cable. The host's sockets are not notified.
     pub fn unplug(&self, end: &str) {
         attempt(&["ip", "-n", &self.bridge(), "link", "del", &format!("p-{end}")]);
     }
 
-    /// Applies exactly these faults.
+    /// Replaces the current faults by `faults`.
     pub fn apply(&self, faults: &Faults) -> Result<()> {
         let place = format!("--net=/run/netns/{}", self.bridge());
         run_tool_with(&["nsenter", &place, "nft", "-f", "-"], Some(faults.rules().as_bytes()), COMMAND_LIMIT)?;
@@ -108,14 +108,14 @@ pub enum Way {
     Out,
 }
 
-/// The current faults. Names are those of hosts or [`OPERATOR`].
+/// The current faults. The names are those of hosts, or [`OPERATOR`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults {
     pub deaf: BTreeSet<String>,
     pub mute: BTreeSet<String>,
-    /// Frames from the first to the second are lost.
+    /// Pairs of hosts. Frames from the first host to the second host are lost.
     pub blocked: BTreeSet<(String, String)>,
-    /// Percent of a host's frames lost, each way.
+    /// Percentage of a host's frames that are lost, in each direction.
     pub loss: BTreeMap<String, u8>,
 }
 
@@ -139,7 +139,7 @@ impl Faults {
         self.deaf.iter().for_each(|h| rule(format!("oifname \"p-{h}\"")));
         self.blocked.iter().for_each(|(from, to)| rule(format!("iifname \"p-{from}\" oifname \"p-{to}\"")));
         for (host, percent) in &self.loss {
-            // nftables rejects "< 100" because that is always true.
+            // nftables rejects "< 100", because that condition is always true.
             let some = if *percent < 100 { format!(" numgen random mod 100 < {percent}") } else { String::new() };
             rule(format!("iifname \"p-{host}\"{some}"));
             rule(format!("oifname \"p-{host}\"{some}"));

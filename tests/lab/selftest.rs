@@ -1,4 +1,4 @@
-//! The lab's own test: the properties on which other tests rely.
+//! A test of the lab itself. It checks the properties on which the other tests rely.
 
 use super::host::Power;
 use super::tool::run_tool;
@@ -7,12 +7,12 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::time::Duration;
 
-/// Far more than a healed cable or a killed process takes to be noticed.
+/// Timeout for noticing a healed cable or a killed process. Both take far less time.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Two hosts: own boot ids, cuts that work, a real reboot, an outer clock that can't be changed,
-/// nothing left behind. On a machine without real hosts the test prints a notice and passes, unless
-/// `REMOOR_LAB_REQUIRED` is set (CI).
+/// Tests a lab of two hosts: their boot ids differ, cuts work, a reboot is real, the outer clock
+/// can't be changed, and nothing is left behind. On a machine without real hosts, the test prints a
+/// notice and passes. With `REMOOR_LAB_REQUIRED` (CI) it fails.
 pub fn lab_self_test() {
     if let Err(why) = Lab::available() {
         assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "real hosts are required here: {why}");
@@ -86,8 +86,8 @@ fn cuts(lab: &Lab) -> Result<()> {
 
 const SENT: u64 = 400;
 
-/// The number of [`SENT`] datagrams to an unused port that arrive. No datagram is sent twice, so
-/// each lost one is missing.
+/// Sends [`SENT`] datagrams to an unused port, and returns how many arrive. No datagram is sent
+/// twice, so each lost datagram is missing.
 fn count_arrived(lab: &Lab, from: &str, to: &str) -> Result<u64> {
     let count = || -> Result<u64> {
         lab.shell(to, "awk '/^Udp: [0-9]/ {print $3}' /proc/net/snmp")?.parse().context("a count of datagrams")
@@ -99,7 +99,7 @@ fn count_arrived(lab: &Lab, from: &str, to: &str) -> Result<u64> {
 }
 
 fn lossy(lab: &Lab) -> Result<()> {
-    // A host that receives nothing gets no answer to its ARP query, so the neighbour entry is set
+    // A host that receives nothing gets no answer to its ARP query. So the neighbour entry is set
     // by hand.
     for (on, of) in [("a", "b"), ("b", "a")] {
         let mac = lab.shell(of, "ip -o link show eth0 | sed 's/.*link.ether \\([0-9a-f:]*\\).*/\\1/'")?;
@@ -178,7 +178,7 @@ fn check_wipe(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// The traces of a lab on this machine: namespaces, mounts, processes, control groups, folders,
+/// The remains of a lab on this machine: namespaces, mounts, processes, control groups, folders,
 /// files of nspawn.
 fn traces(name: &str) -> Result<Vec<String>> {
     let mut found = super::net::Net::new(name).namespaces();

@@ -1,4 +1,4 @@
-//! Runs a command with a time limit, and waits for a condition. Knows nothing of labs.
+//! Runs a command with a time limit, and waits for a condition. This module knows nothing of labs.
 
 use anyhow::{Context, Result, bail};
 use std::borrow::BorrowMut;
@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// A limit in the lab only catches hangs, so it may be long. With `REMOOR_LONG` the durations are
-/// those of production, which are ten times as long or more.
+/// The time limit for the present durations. A limit in the lab only ends hangs, so it may be long.
+/// With `REMOOR_LONG` the durations are those of production, which are often ten times as long.
 pub fn scaled_limit(limit: Duration) -> Duration {
     if has_production_durations() { limit * 10 } else { limit }
 }
@@ -20,13 +20,13 @@ pub fn has_production_durations() -> bool {
     std::env::var_os("REMOOR_LONG").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The maximum output of a command that is kept; the rest is read and dropped.
+/// Maximum output of a command that is kept, in bytes. Further output is read and dropped.
 const KEPT_BYTES: usize = 16 << 20;
 
 /// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Exit code, or 128 plus the number of the signal that ended it.
+    /// The exit code, or 128 plus the number of the signal that ended the command.
     pub code: i32,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
@@ -42,7 +42,7 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
 
-    /// The output of a command that must have succeeded.
+    /// The output, or an error if the command did not succeed.
     pub fn require_success(self, what: &str) -> Result<Output> {
         if !self.ok() {
             let text = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
@@ -52,8 +52,8 @@ impl Output {
     }
 }
 
-/// Runs `command` to its end with `stdin` (none: empty). At `limit` the command and its children
-/// are killed, which is an error.
+/// Runs `command` to its end. None for `stdin` means an empty input. At `limit` the command and its
+/// children are killed, and an error is returned.
 pub fn run(mut command: impl BorrowMut<Command>, stdin: Option<&[u8]>, limit: Duration) -> Result<Output> {
     let command = command.borrow_mut();
     let what = command.get_program().to_string_lossy().into_owned();
@@ -65,11 +65,11 @@ pub fn run(mut command: impl BorrowMut<Command>, stdin: Option<&[u8]>, limit: Du
     let stderr = collect(child.stderr.take(), done);
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), stdin) {
         let bytes = bytes.to_vec();
-        // A command may end without reading its input. A broken pipe is not an error here.
+        // A command may end without reading its input, so a broken pipe is not an error here.
         std::thread::spawn(move || drop(pipe.write_all(&bytes)));
     }
     let status = wait_child(&mut child, limit).with_context(|| format!("{what}: no end after {limit:?}"))?;
-    // A background process may hold the pipes open, so the readers only get a short time.
+    // A background process may hold the pipes open, so the readers get only a short time.
     let grace = Instant::now() + Duration::from_secs(2);
     for _ in 0..2 {
         let _ = ended.recv_timeout(grace.saturating_duration_since(Instant::now()));
@@ -114,7 +114,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>, done: mpsc::Sender<()>) -> 
     kept
 }
 
-/// Runs a command on this machine that must succeed within a minute. Returns its standard output.
+/// Runs a command on this machine, which must succeed within a minute. Returns its standard output.
 pub fn run_tool(argv: &[&str]) -> Result<String> {
     run_tool_with(argv, None, Duration::from_secs(60))
 }
@@ -124,7 +124,8 @@ pub fn run_tool_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Re
     Ok(run(command(argv), stdin, limit)?.require_success(&argv.join(" "))?.text())
 }
 
-/// Runs a command on this machine whose failure does not matter (removal of what may not exist).
+/// Runs a command on this machine. Its failure is ignored, for example when it removes an object
+/// that may not exist.
 pub fn attempt(argv: &[&str]) {
     let _ = run(command(argv), None, Duration::from_secs(60));
 }
@@ -135,14 +136,14 @@ pub fn command(argv: &[&str]) -> Command {
     command
 }
 
-/// The path of a program, also in the directories of root's programs.
+/// The path of a program. The directories of root's programs are searched too.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin:/bin";
     path.split(':').map(|dir| PathBuf::from(dir).join(name)).find(|file| file.is_file())
 }
 
-/// Repeats `ask` until it returns `Some`: at first every 30 ms, later three times a second, in
-/// order to limit the load. An error naming `what` after `limit` (see [`scaled_limit`]).
+/// Repeats `ask` until it returns `Some`. The pause is 30 ms at first and 300 ms later, to limit
+/// the load. After `limit` (see [`scaled_limit`]) an error names `what`.
 pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
     let end = Instant::now() + scaled_limit(limit);
     let mut pause = Duration::from_millis(30);

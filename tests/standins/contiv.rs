@@ -1,8 +1,9 @@
 //! Stand-ins for contiv's netmaster and netplugin, which Debian does not package. They read the
-//! arguments with which the real ones are configured, bind the real ports, query the cluster store,
-//! and exit with a message when misconfigured.
+//! same arguments as the real programs, bind the real ports, query the cluster store, and exit with
+//! a message if the configuration is wrong.
 //!
-//! One program; the name of the executable selects the role. They forward no packets.
+//! Both are one program. The name of the executable selects the role. The stand-ins forward no
+//! packets.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A store that refuses connections for this long is a wrong address or a missing etcd.
+/// If a store refuses connections for this time, its address is wrong or etcd is missing.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 const STORE_ANSWER: Duration = Duration::from_secs(3);
 
@@ -31,12 +32,12 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The program only ends with an error.
+/// A type without values, because the program only ends with an error.
 enum Never {}
 
 type Options = BTreeMap<String, String>;
 
-/// `-name value` and `-name=value`, as Go's flag package reads them.
+/// Parses `-name value` and `-name=value`, as Go's flag package does.
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options::new();
     while let Some(word) = words.next() {
@@ -89,7 +90,7 @@ fn netmaster(options: &Options) -> Result<Never, String> {
     )
 }
 
-/// Checks that this is an address of this host: only such an address can be bound.
+/// Checks that `text` is an address of this host, because no other address can be bound.
 fn own_address(text: &str) -> Result<(), String> {
     let ip: IpAddr = text.parse().map_err(|_| format!("{text:?} is no IP address"))?;
     if ip.is_unspecified() {
@@ -106,7 +107,8 @@ fn store_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Binds, notifies systemd that it is ready, queries the store, then answers every connection.
+/// Binds, notifies systemd that the program is ready, queries the store, then answers every
+/// connection.
 fn serve(places: &[SocketAddr], store: String) -> Result<Never, String> {
     let mut doors = Vec::new();
     for place in places {
@@ -129,7 +131,8 @@ fn serve(places: &[SocketAddr], store: String) -> Result<Never, String> {
     Err(end.recv().unwrap_or_else(|_| "every thread ended".into()))
 }
 
-/// Sends one line to each client, so that a test can distinguish the program from an open port.
+/// Sends one line to each client, so that a test can distinguish this program from any other open
+/// port.
 fn answer(door: &TcpListener) -> String {
     loop {
         match door.accept() {
@@ -143,8 +146,8 @@ fn answer(door: &TcpListener) -> String {
     }
 }
 
-/// Waits for a store that can be reached but gives no answer yet (it has no quorum). A store that
-/// can't be reached is an error.
+/// Waits while the store can be reached but gives no answer, because it has no quorum. Returns an
+/// error if the store can't be reached.
 fn find_store(place: &str) -> Result<(), String> {
     let mut refused_since: Option<(Instant, String)> = None;
     loop {
@@ -171,15 +174,15 @@ fn find_store(place: &str) -> Result<(), String> {
     }
 }
 
-/// The store's answer, head and version. None if it accepted the connection but did not answer in
-/// time.
+/// The store's answer, with head and version. None: the store accepted the connection but did not
+/// answer in time.
 fn ask_store(place: &str) -> std::io::Result<Option<String>> {
     let to = place.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&to, STORE_ANSWER)?;
     stream.set_read_timeout(Some(STORE_ANSWER))?;
     stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
-    // Silence and a server error come from an etcd without a quorum, or from a proxy without
+    // No answer or a server error comes from an etcd without a quorum, or from a proxy without
     // members.
     let _ = stream.take(4096).read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer).into_owned();

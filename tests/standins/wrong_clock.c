@@ -1,6 +1,6 @@
-/* A wrong wall clock for one process, by LD_PRELOAD. The file that WRONG_CLOCK names holds the
- * offset in seconds, as a 64-bit integer in the machine's byte order. It is mapped, so that the
- * test can set the clock while the process runs. The monotonic clock stays as it is. */
+/* Gives one process a wrong wall clock, by LD_PRELOAD. The file that WRONG_CLOCK names contains the
+ * offset in seconds, as a 64-bit integer in the machine's byte order. The file is mapped, so that
+ * the test can set the clock while the process runs. The monotonic clock does not change. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -64,7 +64,7 @@ fn drop_a_queued_request(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A task of a minute: `cancel` lets it finish, `cancel --now` does not.
+/// A task takes a minute. `cancel` lets it finish, and `cancel --now` does not.
 fn cancel_a_job(c: &Cluster) -> Result<()> {
     for now in [false, true] {
         c.lab.shell("w2", "rm -f /root/began /root/ended /root/go")?;

@@ -1,5 +1,5 @@
 //! The CA is replaced while daemons run. No node loses access, whichever nodes die, join or leave
-//! meanwhile. The old CA is worth nothing afterwards.
+//! meanwhile. Afterwards no node accepts the old CA.
 
 use super::*;
 use crate::local::three_managers;
@@ -10,7 +10,7 @@ fn credentials(dir: &std::path::Path, name: &str) -> Credentials {
     Credentials::load(&dir.join(name)).expect("read").expect("credentials")
 }
 
-/// The number of CAs that this node trusts, and the digest of the one that issues.
+/// The number of CAs that a node trusts, and the digest of the CA that issues its certificates.
 fn trust(dir: &std::path::Path, name: &str) -> (usize, String) {
     let ca_pem = credentials(dir, name).ca_pem;
     (ca_pem.matches("BEGIN CERTIFICATE").count(), token::ca_digest(&ca_pem).expect("a CA"))
@@ -80,7 +80,7 @@ fn all_vote(of: &Daemon, wanted: usize) {
     });
 }
 
-/// The output of `join` for this worker with the token in this file.
+/// The output of `join` for a worker. `token` is the name of the token's file.
 fn join_worker(dir: &std::path::Path, name: &str, address: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
     let mut join = remoor();
     join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &address.to_string(), "--dir"]);
@@ -93,21 +93,21 @@ fn order_successfully(of: &Daemon, args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {}", output_text(&out));
 }
 
-/// The order succeeds, and this text is in its output.
+/// Checks that the order succeeds and that `expected` is in its output.
 #[track_caller]
 fn assert_accepted(of: &Daemon, args: &[&str], expected: &str) {
     let out = of.ask(args);
     assert!(out.status.success() && output_text(&out).contains(expected), "{args:?}: {}", output_text(&out));
 }
 
-/// The order exits with 4, and this text is in its output.
+/// Checks that the order exits with 4 and that `expected` is in its output.
 #[track_caller]
 fn assert_refused(of: &Daemon, args: &[&str], expected: &str) {
     let out = of.ask(args);
     assert!(out.status.code() == Some(4) && output_text(&out).contains(expected), "{args:?}: {}", output_text(&out));
 }
 
-/// Waits until these nodes trust the same single CA, and not `old`.
+/// Waits until these nodes trust the same single CA, which is not `old`. Returns its digest.
 fn all_trust_another(dir: &std::path::Path, names: &[&str], old: &str) -> String {
     wait_until(&format!("{names:?} trust only the new CA"), || {
         let new = trust(dir, names[0]);
@@ -115,7 +115,7 @@ fn all_trust_another(dir: &std::path::Path, names: &[&str], old: &str) -> String
     })
 }
 
-/// The key files that this manager has.
+/// The names of the CA key files that this manager has. None: it has no directory for them.
 fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>> {
     let entries = fs::read_dir(dir.join(name).join("ca")).ok()?.flatten();
     let mut files: Vec<_> = entries.map(|e| e.file_name()).collect();
@@ -123,7 +123,8 @@ fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>>
     Some(files)
 }
 
-/// The managers .1, .2 and .3 accept the certificate `after`, of the same node, and not `before`.
+/// Checks that the managers .1, .2 and .3 accept the certificate `after` and reject `before`, which
+/// is a certificate of the same node.
 fn assert_only_renewed_is_accepted(at: impl Fn(u8) -> Ipv4Addr, before: &Credentials, after: &Credentials) {
     assert_eq!((after.node, &after.key_pem, &after.gossip_key), (before.node, &before.key_pem, &before.gossip_key));
     let peers = |as_of: &Credentials, last: u8| {
@@ -137,7 +138,8 @@ fn assert_only_renewed_is_accepted(at: impl Fn(u8) -> Ipv4Addr, before: &Credent
     }
 }
 
-/// No key appears where it does not belong.
+/// Checks that private keys are only where they belong: not in the history, not in a log, and not
+/// on a worker.
 fn assert_no_key_is_shown(dir: &std::path::Path, manager: &Daemon, all: &[&str]) {
     let history = manager.json("history").to_string();
     assert!(history.contains("the new CA is the only one") && !history.contains("PRIVATE KEY"));
@@ -158,7 +160,7 @@ fn wait_until_managers_are_ready(managers: &[Daemon]) {
     });
 }
 
-/// The rotation waits for w2 alone, and both `key status` and `status` say so.
+/// Checks that the rotation waits only for w2, and that both `key status` and `status` report it.
 fn assert_shown_to_wait_for_w2(of: &Daemon) {
     waits_for_w2_alone(of);
     let text = output_text(&of.ask(&["key", "status"]));
@@ -167,7 +169,7 @@ fn assert_shown_to_wait_for_w2(of: &Daemon) {
     assert!(status.contains("the new CA waits for w2"), "{status}");
 }
 
-/// Leaders are killed at two of the three steps, a manager is absent at the beginning, a worker
+/// The leader is killed at two of the three steps. A manager is absent at the beginning, a worker
 /// misses the first step, and a machine joins at each step.
 #[test]
 fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
@@ -190,8 +192,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     wait_until_away(m2, "w2");
     write_entry(m2, dir);
 
-    // Without m3 the rotation begins but does not end: no manager is left behind. m3 fetches later
-    // what it lacks.
+    // Without m3 the rotation begins but can't end, because it must include every manager. m3 later
+    // fetches the keys that it lacks.
     managers[2].kill();
     let m2 = &managers[1];
     wait_until_away(m2, "m3");
@@ -209,7 +211,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let _w3 = worker("w3", 13, 2);
     assert_eq!(trust(dir, "w3"), (2, old.1.clone()));
 
-    // The leader dies; the next one continues from the log.
+    // The leader dies. The next leader continues from the log.
     let leader = leader_index(&managers[1]);
     managers[leader].kill();
     let next = &managers[(leader + 1) % 3];
@@ -220,8 +222,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     wait_until_alive(&managers[1], &["m1", "m2", "m3", "w1", "w3"]);
     assert_refused(&managers[1], &["key", "rotate", "ca", "--finish"], "does not wait for them:");
 
-    // The next step is taken without a follower, because that manager has confirmed the step
-    // before. But the rotation does not end without it.
+    // The next step is taken without a follower, because that follower has confirmed the previous
+    // step. But the rotation does not end without the follower.
     waits_for_w2_alone(&managers[1]);
     let leader = leader_index(&managers[1]);
     let (killed, other) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -230,8 +232,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     wait_until_away(m, &format!("m{}", killed + 1));
     assert_accepted(m, &["key", "rotate", "ca", "--finish", "--yes"], "w2");
     wait_for_step(m, "issue");
-    // Meanwhile a node returns that missed all of this, and a machine joins with a token from
-    // before the rotation.
+    // Meanwhile a node returns that missed all steps. A machine joins with a token from before the
+    // rotation.
     assert_eq!(trust(dir, "w2"), old);
     let _w2 = Daemon::start(&dir.join("w2"));
     wait_until("w2 has a certificate of the new CA without an approval", || {
@@ -244,7 +246,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let _w5 = worker("w5", 15, at_other);
     wait_until_alive(m, &["w1", "w2", "w3", "w4", "w5"]);
     assert_eq!(keys(m)["ca"]["next"]["step"], "issue");
-    // The leader dies again.
+    // The leader dies for the second time.
     managers[leader].kill();
     managers[killed] = Daemon::start(&dir.join(format!("m{}", killed + 1)));
     wait_until("another leads", || managers[other].ask(&["key", "status"]).status.success().then_some(()));
@@ -269,8 +271,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     assert_no_key_is_shown(dir, m2, &all);
 }
 
-/// Also what depends on the CA's key: the gossip key, the operator's credentials, a manager that
-/// joins later, a restart.
+/// The test also covers everything that depends on the CA's key: the gossip key, the operator's
+/// credentials, a manager that joins later, and a restart.
 #[test]
 fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follows() {
     let mut cluster = Cluster::new(false);
@@ -295,14 +297,14 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
         (now.0 == 1 && now.1 != old.1).then_some(())
     });
 
-    // Copies of the operator's credentials are rejected with a reason. Those on m1 were renewed
-    // with the rotation.
+    // Copies of the operator's credentials are rejected with a reason. The credentials on m1 were
+    // renewed with the rotation.
     let operator = |file: &std::path::Path| {
         let mut status = remoor();
         status.args(["status", "--manager", &cluster.api(1), "--credentials"]).arg(file);
         status.bounded_output()
     };
-    // A connection that is open at that moment is closed.
+    // A connection that is open at the end of the rotation is closed.
     wait_until("copies are rejected with a reason", || {
         let out = operator(&copy);
         assert!(!out.status.success(), "{}", output_text(&out));
@@ -312,7 +314,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
     });
 
-    // New credentials are made, and are revoked by an order.
+    // An order creates new credentials, and another order revokes them.
     let zoe = dir.join("zoe.json");
     order_successfully(&cluster.m1, &["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
     assert!(operator(&zoe).status.success());
@@ -322,7 +324,8 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     assert!(out.status.code() == Some(4) && why.contains("of zoe were revoked at"), "{why}");
     assert_eq!(keys(&cluster.m1)["operators"][0]["state"], "revoked");
 
-    // A removed node learns that it was removed, and not that its certificate is void.
+    // A removed node learns that it was removed. It does not only learn that its certificate is
+    // invalid.
     let w3 = Daemon::start(&dir.join("w3"));
     wait_until("w3 knows that it was removed", || {
         let why = w3.json("status")["node"]["removed"].as_str().map(str::to_owned)?;
@@ -339,8 +342,8 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     assert_eq!((after.node, after.key_pem, trust(&dir, "w2")), (before.node, before.key_pem, trust(&dir, "w1")));
     wait_until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
 
-    // From now on the gossip key is derived from the new CA's key. It is rotated once more,
-    // followed by a restart.
+    // From now on, the gossip key is derived from the new CA's key. The gossip key is rotated once
+    // more, then a daemon is restarted.
     let gossips = |serial: u64| {
         order_successfully(&cluster.m1, &["key", "rotate", "gossip"]);
         wait_until("all have the new gossip key", || {
@@ -359,7 +362,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let public = cluster.public_token();
     assert!(public.contains(&trust(&dir, "m1").1) && trust(&dir, "m1").0 == 1);
 
-    // A manager that joins now gets the former keys that it needs, and can lead.
+    // A manager that joins now receives the former keys that it needs, and can lead.
     let manager = output_text(&cluster.m1.ask(&["token", "rotate", "--role", "manager", "-q"]));
     fs::write(dir.join("manager"), manager.trim()).expect("written");
     run_successfully(cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(dir.join("manager")));
@@ -372,8 +375,8 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     assert_eq!(held.len(), 6, "the first, the one of the gossip key, the present one: a certificate and a key each");
 }
 
-/// The worker comes back by a token with the same identity. The former manager comes back by an
-/// approval and as a worker, because it was demoted.
+/// The worker returns by a token, with the same identity. The former manager returns by an
+/// approval, and as a worker because it was demoted.
 #[test]
 fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
@@ -405,7 +408,8 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
     wait_until_rotated(m1, 0);
     let new = all_trust_another(dir, &["m1", "m2"], &old.1);
 
-    // The old token names a CA that is gone. The current token works with the old directory.
+    // The old token names a CA that does not exist anymore. The current token works with the old
+    // directory.
     let out = join_worker(dir, "w1", at(11), at(2), "worker");
     let why = output_text(&out);
     assert!(!out.status.success() && why.contains("a CA that was replaced since"), "{why}");
@@ -417,7 +421,7 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
     let after = credentials(dir, "w1");
     assert_eq!((after.node, after.key_pem, trust(dir, "w1")), (before.node, before.key_pem, (1, new.clone())));
 
-    // It believes that it is a manager, but no node trusts its certificate.
+    // m3 believes that it is a manager, but no node trusts its certificate.
     managers[2] = Daemon::start(&dir.join("m3"));
     let m1 = &managers[0];
     let waits = wait_until("m3 waits", || {
@@ -439,9 +443,9 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
     all_vote(m1, 2);
 }
 
-/// The backup has the keys of the CA in rotation, so the rotation continues wherever the nodes are
-/// meanwhile. With `trust` the lost cluster had completed that step, except for w2, which knows
-/// nothing of it.
+/// Restores a backup that was made at step `moment` of a rotation. The backup has the keys of the
+/// rotation, so the rotation continues. With `trust`, the lost cluster had completed the rotation,
+/// and only w2 had missed it.
 fn restored_at(moment: &str) {
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
@@ -460,7 +464,7 @@ fn restored_at(moment: &str) {
         wait_until_rotated(&cluster.m1, 0);
         all_trust_another(&dir, &["m1", "w1"], &old.1);
     } else {
-        // It has confirmed this step. The next step waits for it.
+        // w1 has confirmed this step, so the next step waits for w1.
         w1.kill();
         wait_until_away(&cluster.m1, "w1");
         order_successfully(&cluster.m1, &finish);
@@ -486,7 +490,8 @@ fn restored_at(moment: &str) {
             (worker.json("status")["manager"]["name"] == "m1").then_some(())
         });
     }
-    // A node that joins now gets a certificate of the new CA, because its key is there.
+    // A node that joins now gets a certificate of the new CA, because the manager has the key of
+    // that CA.
     write_entry(&cluster.m1, &dir);
     let _w3 = cluster.worker("w3", 4);
     assert_eq!(trust(&dir, "w3"), trust(&dir, "again"));
@@ -503,8 +508,8 @@ fn a_backup_of_the_second_step_of_a_rotation_becomes_a_cluster_that_ends_it() {
     restored_at("issue");
 }
 
-/// One node joins as a manager at the first step, a worker becomes one at the second. Then the
-/// founder is lost.
+/// One node joins as a manager at the first step, and a worker becomes a manager at the second
+/// step. Then the founder is lost.
 #[test]
 fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     let mut cluster = Cluster::new(false);
@@ -524,12 +529,12 @@ fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     waits_for_w2_alone(&cluster.m1);
     assert_eq!((trust(&dir, "m2"), keys_in(&dir, "m2")), ((2, old.1.clone()), keys_in(&dir, "m1")));
 
-    // The next step waits for a node that has confirmed this one.
+    // The next step waits for w3, because w3 has confirmed this step.
     w3.kill();
     wait_until_away(&cluster.m1, "w3");
     order_successfully(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
     wait_for_step(&cluster.m1, "issue");
-    // On a busy machine two managers may be without a majority for a moment.
+    // On a busy machine, two managers may be without a quorum for a moment.
     wait_until("the promotion of w1 is accepted", || {
         cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(())
     });

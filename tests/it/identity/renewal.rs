@@ -1,8 +1,8 @@
-//! Renewal of a certificate on request.
+//! The renewal of a certificate on request.
 
 use super::*;
 
-/// Authorization of a path: a worker's certificate renews only that worker's own certificate.
+/// A worker's certificate allows the renewal of only that worker's own certificate.
 #[test]
 fn a_certificate_is_renewed_for_its_own_node_and_key_only() {
     let cluster = Cluster::new(false);

@@ -1,5 +1,5 @@
 //! The result of a playbook, recorded from Ansible or run by remoor: tasks, recaps and the tree
-//! afterwards, without what differs between runs (times, owners, names of backups).
+//! afterwards. Values that differ between runs are removed (times, owners, names of backups).
 
 use crate::local::remoor;
 use crate::time_limit::BoundedCommand;
@@ -13,11 +13,11 @@ use std::process::{Command, Stdio};
 
 #[derive(Debug, Default, Deserialize)]
 pub struct Answer {
-    /// Version of ansible-core.
+    /// The version of ansible-core that was recorded.
     pub ansible: Option<String>,
     pub command: Option<String>,
     pub runs: Vec<Run>,
-    /// By path: mode and content, or the target of a link.
+    /// The tree by path: mode and content, or the target of a link.
     pub tree: BTreeMap<String, String>,
 }
 
@@ -26,26 +26,27 @@ pub struct Run {
     pub options: String,
     pub code: i32,
     pub hosts: BTreeMap<String, Host>,
-    /// The reason why it was not run at all.
+    /// The reason why the playbook was not run at all.
     #[serde(default)]
     pub refused: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Host {
-    /// `NAME: STATUS` of each task, in order; handlers with the prefix `handler `.
+    /// `NAME: STATUS` of each task, in order. Handlers have the prefix `handler `.
     pub tasks: Vec<String>,
     pub recap: BTreeMap<String, u32>,
 }
 
-/// The options of each run: those in the lines `# play:`, or two runs without options.
+/// The options of each run, from the lines `# play:`. Without such lines, the playbook is run twice
+/// without options.
 pub fn options_of(playbook: &str) -> Vec<String> {
     let found: Vec<String> =
         playbook.lines().filter_map(|line| line.strip_prefix("# play:")).map(|o| o.trim().to_owned()).collect();
     if found.is_empty() { vec![String::new(), String::new()] } else { found }
 }
 
-/// Runs a playbook of `home` as often as it says, in its own directory.
+/// Runs the playbook `name` of `home` with each of its options, in a separate directory.
 pub fn run_playbook(home: &Path, name: &str) -> Answer {
     let ground = tempfile::tempdir().expect("a directory");
     let ground = ground.path().canonicalize().expect("its real path");
@@ -54,7 +55,7 @@ pub fn run_playbook(home: &Path, name: &str) -> Answer {
     fs::set_permissions(&top, fs::Permissions::from_mode(0o755)).expect("its mode");
     let playbook = fs::read_to_string(home.join(format!("{name}.yml"))).expect("the playbook");
     let inventory = fs::read_to_string(home.join("hosts.ini")).expect("the inventory");
-    // Each host has its own state, outside the tree.
+    // Each host has its own state directory, outside the tree.
     let vars: String =
         (1..=3).map(|n| format!("n{n} remoor_state_dir={}\n", ground.join(format!("s{n}")).display())).collect();
     fs::write(ground.join("hosts.ini"), format!("{vars}\n{inventory}")).expect("an inventory");
@@ -95,7 +96,8 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
                 for (host, recap) in event["recap"].as_object().expect("a recap") {
                     let count =
                         |(key, value): (&String, &Value)| Some((key.clone(), u32::try_from(value.as_u64()?).ok()?));
-                    // A count that only remoor has is shown only if it is not zero.
+                    // `unknown` is a count that only remoor has, so it is compared only if it is
+                    // not zero.
                     let recap = recap.as_object().expect("counts").iter().filter_map(count);
                     let recap = recap.filter(|(key, n)| key != "unknown" || *n > 0).collect();
                     let tasks = open.remove(host).unwrap_or_default().tasks();
@@ -105,15 +107,15 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
             _ => {}
         }
     }
-    // Ansible counts no host on which it had nothing to do.
+    // Ansible's recap omits a host on which it had nothing to do.
     run.hosts.retain(|_, host| !host.tasks.is_empty() || host.recap.values().any(|n| *n > 0));
     run
 }
 
-/// Tasks of one host while their items arrive.
+/// The tasks of one host while their items arrive.
 #[derive(Default)]
 struct OpenTasks {
-    /// The number in the run of a task with items.
+    /// The turn of the current task with items. None: the current task has no items.
     last: Option<u64>,
     tasks: Vec<(String, Vec<String>)>,
 }
@@ -121,7 +123,7 @@ struct OpenTasks {
 impl OpenTasks {
     fn take(&mut self, event: &Value) {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        // Ansible reports nothing about these.
+        // Ansible reports nothing about `meta` tasks.
         if text("module") == "meta" {
             self.last = None;
             return;
@@ -138,7 +140,7 @@ impl OpenTasks {
         self.last = items.then_some(turn);
     }
 
-    /// The status of a task is the most severe one of its items.
+    /// The tasks with their statuses. The status of a task is the most severe status of its items.
     fn tasks(self) -> Vec<String> {
         const WEIGHTS: [&str; 7] = ["skipped", "ok", "changed", "would-run", "unknown", "ignored", "failed"];
         let weight = |status: &String| WEIGHTS.iter().position(|w| w == status);
@@ -176,7 +178,8 @@ fn walk(top: &Path, dir: &Path, seen: &mut BTreeMap<(u64, u64), String>, tree: &
     }
 }
 
-/// Ansible names a backup of x `x.PID.DATE@TIME~`, remoor `x.SECONDS-PID.remoor~`.
+/// The path without the time and process id of a backup. Ansible names a backup of x
+/// `x.PID.DATE@TIME~`; remoor names it `x.SECONDS-PID.remoor~`.
 fn without_time(path: &str) -> String {
     let parts: Vec<&str> = path.rsplitn(3, '.').collect();
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b == b'-');

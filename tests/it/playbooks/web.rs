@@ -1,5 +1,5 @@
-//! The web server that the playbooks use, at `web`: the same as `tests/playbooks/web.py`, which the
-//! recorded runs used.
+//! The web server that the playbooks use as `web`. It answers like `tests/playbooks/web.py`, which
+//! the recorded runs used.
 
 use base64::Engine;
 use sha2::{Digest, Sha256};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 const FILE: &str = "content of a file\n";
 
-/// The address of a server that runs as long as this program.
+/// The address of the server, which runs as long as this program.
 pub fn address() -> &'static str {
     static ADDRESS: OnceLock<String> = OnceLock::new();
     ADDRESS.get_or_init(|| {
@@ -17,7 +17,7 @@ pub fn address() -> &'static str {
         let address = format!("http://{}", listener.local_addr().expect("its number"));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // One request for each connection. A closed connection is ignored.
+                // Each connection has one request. An error of a connection is ignored.
                 std::thread::spawn(move || drop(answer(stream)));
             }
         });

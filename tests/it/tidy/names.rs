@@ -1,15 +1,16 @@
-//! Rules for names and sizes: no function is named by a bare preposition, participle or pronoun,
-//! public type names are unique, functions and structs stay short, and documents that a text refers
-//! to exist.
+//! Rules for names and sizes. No function has the name of a bare preposition, participle or
+//! pronoun. Names of public types are unique. Functions and structs stay short. Documents that a
+//! text refers to exist.
 //!
-//! The rules read tokens and lines of code that rustfmt has formatted, not the language.
+//! The rules read tokens, and lines of code that rustfmt has formatted. They do not parse the
+//! language.
 
 use super::source::Source;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Words that are not allowed as a whole function name: prepositions, adverbs, pronouns,
-/// determiners, and participles and verbs that need an object.
+/// determiners, participles, and verbs that need an object.
 const BARE: &str = "of at by in on to up out off over under above below behind beside between beyond among after before \
     since until once about apart aside away along across against near through towards toward instead as like unlike per \
     than then here there elsewhere again always never often soon late later early together alone otherwise perhaps far \
@@ -21,7 +22,7 @@ const BARE: &str = "of at by in on to up out off over under above below behind b
     unmet unknown undone unset look looks looked word words plain tell tells hear hears lets rest nap small whole good \
     says say short long large wrong well way is has must may would let because whether when where why how yes no not \
     and or but if ago";
-/// Nouns and verbs that end like participles but are none.
+/// Nouns and verbs that end like participles but are not participles.
 const NOUNS: &str = "need seed feed speed embed shed red bed exceed proceed ping string timing warning setting heading \
     finding mapping padding encoding listing recording open listen token ten children len even screen happen shorten \
     flatten golden tighten lengthen deepen";
@@ -30,10 +31,10 @@ const NOUNS: &str = "need seed feed speed embed shed red bed exceed proceed ping
 /// requires them.
 const DEMANDED: &str = "from into next expecting enabled";
 
-/// Lines of the longest function, from its signature to its closing brace.
+/// Maximum number of lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES_MAX: usize = 100;
-/// Fields of the largest struct. A stored or sent form of more fields is a list in `flat_form!`,
-/// because such a form is flat; the struct itself has parts.
+/// Maximum number of fields of a struct. If a stored or sent form has more fields, `flat_form!`
+/// lists them, because such a form is flat. The struct itself then consists of smaller structs.
 const FIELDS_MAX: usize = 20;
 
 fn is_bare(name: &str) -> bool {
@@ -46,7 +47,7 @@ fn is_bare(name: &str) -> bool {
     among(BARE) || participle
 }
 
-/// Functions named by a bare word, as `file: name`.
+/// Functions whose name is a bare word, as `file: name`.
 pub fn bare_functions(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
     for source in sources {
@@ -72,7 +73,7 @@ pub fn repeated_types(sources: &[Source]) -> Vec<String> {
                 .find_map(|kind| line.trim_start().strip_prefix("pub ")?.strip_prefix(kind)?.strip_prefix(' '));
             let end = |rest: &str| rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             if let Some(name) = rest.map(|rest| &rest[..end(rest)]) {
-                // A macro's `$name` has no name here.
+                // `$name` in a macro is not a name.
                 if name.is_empty() {
                     continue;
                 }
@@ -124,9 +125,9 @@ pub fn oversized_items(sources: &[Source]) -> Vec<String> {
     faults
 }
 
-/// References to documents that are not in the repository: names of files `*.md` that exist neither
-/// below the root nor below `docs/` nor next to the text, and the titles of the first design
-/// papers.
+/// References to documents that are not in the repository. These are file names `*.md` that exist
+/// neither below the root, nor below `docs/`, nor next to the text; and the titles of the first
+/// design papers.
 pub fn dangling_references(root: &Path, path: &str, text: &str) -> Vec<String> {
     let papers = ["DES IGN", "SCENA RIOS", "PLAY BOOKS"].map(|title| title.replace(' ', ""));
     let beside = Path::new(path).parent().unwrap_or(Path::new(""));
@@ -137,7 +138,7 @@ pub fn dangling_references(root: &Path, path: &str, text: &str) -> Vec<String> {
             faults.push(format!("{path}: refers to {word}, which is not in the repository"));
         }
         let there = |base: &Path| root.join(base).join(word).exists();
-        // Elsewhere, other names may be data of a test.
+        // Outside of pages, a name that does not begin with `docs/` may be data of a test.
         let is_page = path.ends_with(".md");
         let is_document = word.len() > 3 && word.ends_with(".md") && !word.starts_with('/');
         let is_document = is_document && (is_page || word.starts_with("docs/"));

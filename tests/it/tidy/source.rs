@@ -1,11 +1,11 @@
-//! A Rust file as far as the rules need it: the paths that its code names, without comments and
+//! A Rust file in the form that the rules need: the paths that its code names, without comments and
 //! literals.
 //!
-//! It reads tokens and does not parse the language. Paths that macros build are not found, but this
-//! project has none.
+//! This module reads tokens and does not parse the language. It does not find paths that macros
+//! build, but this project has none.
 
 pub struct Source {
-    /// Relative to the root of the project: `src/manager/mod.rs`.
+    /// The path, relative to the root of the project: `src/manager/mod.rs`.
     pub path: String,
     pub text: String,
     /// All paths in the code, each as its segments.
@@ -30,7 +30,7 @@ impl Source {
     }
 
     /// The full paths of items in this workspace that the file names. A path with `super::` counts
-    /// only if it certainly leaves the file's top module.
+    /// only if it certainly leaves the top module of the file.
     pub fn imports(&self) -> Vec<String> {
         let Some(module) = self.module() else { return Vec::new() };
         let segments: Vec<&str> = module.split("::").collect();
@@ -52,7 +52,7 @@ pub fn is_within(name: &str, module: &str) -> bool {
     name.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// The text of a Rust file with comments and literals left out.
+/// The text of a Rust file without comments and literals.
 fn code(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
@@ -104,7 +104,7 @@ fn code(text: &str) -> String {
     out
 }
 
-/// All paths in `code`, including those of one segment. Groups (`a::{b, c::d}`) are expanded.
+/// All paths in `code`, also those of one segment. Groups (`a::{b, c::d}`) are expanded.
 fn names(code: &str) -> Vec<Vec<String>> {
     let mut tokens: Vec<String> = Vec::new();
     for c in code.chars().filter(|c| !c.is_whitespace() || *c == ' ' || *c == '\n') {
@@ -124,7 +124,7 @@ fn names(code: &str) -> Vec<Vec<String>> {
     out
 }
 
-/// Reads the path that begins at `at`, if there is one. Returns its end.
+/// Reads the path that begins at `at`, if one begins there. Returns the index of its end.
 fn path_at(tokens: &[String], mut at: usize, before: &[String], out: &mut Vec<Vec<String>>) -> usize {
     let word = |t: Option<&String>| t.is_some_and(|t| t.starts_with(|c: char| c.is_alphabetic() || c == '_'));
     let mut path = before.to_vec();
