@@ -36,7 +36,7 @@ struct Fleet {
     good: NodeDigest,
     bad: NodeDigest,
     steps: Vec<Duration>,
-    /// The real time that each reading of the views of all nodes took.
+    /// The real time of each reading of the views of all nodes.
     views: Vec<Duration>,
     busy_max: usize,
     /// Maximum number of nodes of one group that were set up at the same time.
@@ -198,7 +198,7 @@ impl Fleet {
                     self.broken += usize::from(breaker);
                     self.count();
                 }
-                // The manager's loop does the same: every entry is an event, and the manager's own
+                // As in the manager's loop, every entry is an event, and the manager's own
                 // proposals are answered.
                 self.step(EngineEvent::Changed);
                 self.step(EngineEvent::Proposed { about, applied: Some(applied) });

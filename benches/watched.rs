@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// The first argument of the watching process. The other arguments are the folder and the number of
 /// its entries.
 const WATCH: &str = "--watched";
-/// The unit of the kernel's times in `/proc`.
+/// Number of the kernel's time units in `/proc` per second.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// The result, as the watching process prints it.
@@ -40,7 +40,8 @@ pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
     Some(Cost { percent: numbers.next()?, rest: numbers.next()?, most: numbers.next()? })
 }
 
-/// Measures if this process is the watching process; otherwise returns false.
+/// Runs the measurement and returns true if this process is the watching process. Otherwise returns
+/// false.
 pub fn is_watcher(manifest: impl Fn(&str) -> NodeManifest) -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, first, dir, entries, ..] = &arguments[..] else { return false };

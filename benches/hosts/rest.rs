@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     rss_kb: u64,
-    /// Processor time of the process itself. `children_ms` is that of its ended children.
+    /// Processor time of the process itself, in ms. `children_ms` is the processor time of its
+    /// ended children.
     own_ms: u64,
     children_ms: u64,
     over: Duration,

@@ -19,7 +19,7 @@ const PUPPET: &str = "puppet-agent";
 /// The variable that makes CFEngine keep its keys, locks and state outside the system directories.
 const CFENGINE_DIR: &str = "CFENGINE_TEST_OVERRIDE_WORKDIR";
 
-/// The cost of a tool here when nothing changes.
+/// The cost of a tool on this machine when nothing changes.
 pub struct Local {
     pub name: &'static str,
     pub wall: Spread,
@@ -72,7 +72,7 @@ fn peak(node: &Node, command: &Command) -> Result<f64> {
     Ok(text.trim().parse::<f64>().with_context(|| format!("not a number: {text}"))? / 1024.0)
 }
 
-/// The directory of a package with all its dependencies, without installation.
+/// The directory into which a package and all its dependencies are unpacked.
 fn root(package: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("playbook-peers-debs").join(package)
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The numbers of hosts on which a playbook runs.
 pub const COUNTS: [usize; 4] = [1, 5, 20, 50];
 pub const HOSTS: usize = 50;
-/// Number of addresses of one sshd. Its maximum is 16.
+/// Number of addresses on which one sshd listens. The maximum of sshd is 16.
 const HOSTS_OF_ONE: usize = 13;
 /// The address of the first host over the slow link.
 pub const FAR: &str = "127.0.1.2";

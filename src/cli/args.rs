@@ -1,5 +1,5 @@
 //! The command line as clap reads it: all commands, flags and help texts. `docs/reference/cli.md`
-//! documents them in full; a test requires that no command and no flag is missing there.
+//! documents them in full, and a test requires that the page omits no command and no flag.
 
 mod ask;
 mod check;

@@ -30,7 +30,7 @@ pub fn manager(node: &NodeView) -> String {
         ("learner", Some(lag)) if lag > 0 => format!("learner {lag} behind"),
         (state, _) => state.to_owned(),
     };
-    // The lag is shown already.
+    // The reason "catching up" is omitted, because the lag is shown already.
     if let Some(why) =
         node.membership.waits.as_ref().filter(|why| node.membership.lag.is_none() || !why.starts_with("catching up"))
     {

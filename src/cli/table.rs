@@ -47,7 +47,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The lines, each with a line end, without trailing spaces.
+    /// The lines of the table. Each ends with a line end and has no trailing spaces.
     pub fn render(&self, look: TableStyle) -> String {
         let mut lines: Vec<Vec<String>> = Vec::new();
         if look.headers {

@@ -25,10 +25,10 @@ pub enum FleetCacheError {
     Faults(u64, Vec<Fault>),
 }
 
-/// The summary of a fleet, after the values that it was made from.
+/// The values from which a summary was made, and the summary.
 type MadeSummary = (Sha256, ClusterContext, Arc<FleetSummary>);
 
-/// The large variables of a fleet, after the values that they were made from.
+/// The values from which large variables were made, and the large variables.
 type MadeVariables = (Sha256, BTreeMap<String, String>, Arc<LargeVariables>);
 
 #[derive(Debug)]

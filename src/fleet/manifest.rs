@@ -32,8 +32,8 @@ pub fn manifest(
                 continue;
             }
         };
-        // Each pattern was validated where it was written. This test finds out whether all patterns
-        // can be combined.
+        // Each pattern alone was validated before. All patterns of a service together may still be
+        // invalid.
         let normalize = merge_unique(&service.normalize, digest.normalize);
         if let Err(error) = Normalizer::new(&normalize) {
             faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));

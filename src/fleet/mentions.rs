@@ -1,5 +1,5 @@
-//! The paths, units, ports and accounts that a cleanup names, and whether it may name more. The
-//! code reads plans and renders nothing.
+//! The paths, units, ports and accounts that a cleanup names, and whether the cleanup may name
+//! more. The code reads plans and renders nothing.
 //!
 //! If a script may remove an item, the item counts as removed, because a false warning is worse
 //! than a missing one.

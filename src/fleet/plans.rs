@@ -127,8 +127,9 @@ fn nothing_provisioned(fleet: &Fleet, group: &GroupName, host: &str, services: &
     fleet.config.fault(&place, message).hint(hint)
 }
 
-/// Warnings about services that a cleanup removes and no provisioning sets up: of the whole group,
-/// or single services with their tags. `cleanup` and `provision` are the plans of the whole group.
+/// Warnings about services that a cleanup removes and no provisioning sets up. The whole group is
+/// checked, and each service with its own tags. `cleanup` and `provision` are the plans of the
+/// whole group.
 pub(super) fn left_down(
     fleet: &Fleet,
     host: &str,

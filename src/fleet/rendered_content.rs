@@ -14,8 +14,8 @@ pub struct RenderedContent<'a> {
 
 impl<'a> RenderedContent<'a> {
     /// Uses the `normalize` patterns of each service of `manifest`. Invalid patterns are reported
-    /// before a manifest exists. If one occurs here nevertheless, no lines of the service are
-    /// ignored.
+    /// before a manifest exists. If a service has an invalid pattern nevertheless, none of its
+    /// lines are ignored.
     pub fn new(rendered: &'a Expected, manifest: &'a NodeManifest) -> Self {
         let rule = |patterns: &[String]| Normalizer::new(patterns).ok().flatten();
         let rules = manifest.services.iter().filter_map(|s| Some((&s.name, rule(&s.normalize)?))).collect();

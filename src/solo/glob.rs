@@ -10,6 +10,7 @@ use std::str::Chars;
 
 /// Maximum number of names that are read per directory.
 const NAMES_MAX: usize = 10_000;
+/// Maximum number of paths that match one pattern.
 const PATHS_MAX: usize = 1_000;
 
 /// The existing paths that match `pattern`, relative to `base`. Fails if a directory can't be read

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Maximum depth of includes, as in goss.
 const DEPTH_MAX: usize = 50;
+/// Maximum number of files that are loaded.
 const FILES_MAX: usize = 1_000;
 /// Maximum size in bytes of a file that a template reads.
 const READ_MAX: u64 = 1 << 20;
@@ -169,7 +170,7 @@ struct FileRendering {
 
 impl Loader {
     /// Loads one file and its includes. `above` is the rendering of the including file. `stack`
-    /// contains the files on the way to this file.
+    /// contains the files that include this file, directly or indirectly.
     fn file(
         &mut self,
         source: CheckSource,
@@ -272,7 +273,7 @@ impl Loader {
     }
 }
 
-/// The same value for all paths of a file.
+/// A value that is the same for all paths of one file.
 fn identity(source: &CheckSource) -> PathBuf {
     source.path.as_ref().map_or_else(PathBuf::new, |path| path.canonicalize().unwrap_or_else(|_| path.clone()))
 }

@@ -27,8 +27,8 @@ const NETWORK: &str = "memberlist_core::network";
 const STATE: &str = "memberlist_core::state";
 /// Without a quorum, openraft logs several lines for every election attempt.
 const RAFT: &str = "openraft";
-/// The levels of the two log lines that report a suspicion. One filter for both levels is enough.
-/// With a second filter around it, the registry would call both filters for each line and span of
+/// The levels of the two log lines that report a suspicion. One filter selects both levels. If a
+/// second filter were nested, the registry would call both filters for each line and span of
 /// openraft.
 const SUSPICIOUS: RangeInclusive<Level> = Level::INFO..=Level::DEBUG;
 const NETWORK_LINES: u32 = 5;
@@ -210,8 +210,8 @@ impl<S> Filter<S> for Floods {
         true
     }
 
-    // The next two functions let the level filter decide alone. A line that it always rejects never
-    // reaches this filter.
+    // These two functions leave the decision to the level filter. A line that the level filter
+    // always rejects never reaches this filter.
     fn callsite_enabled(&self, _meta: &'static Metadata<'static>) -> Interest {
         Interest::always()
     }
@@ -222,7 +222,8 @@ impl<S> Filter<S> for Floods {
 
     fn event_enabled(&self, event: &Event<'_>, _cx: &Context<'_, S>) -> bool {
         let target = event.metadata().target();
-        // A submodule has the limit of its target too: `memberlist_core::network::packet`.
+        // The throttle of a target also covers its submodules, such as
+        // `memberlist_core::network::packet`.
         let of = |noisy: &str| target.strip_prefix(noisy).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         let Some((_, throttle)) = self.throttles.iter().find(|(noisy, _)| of(noisy)) else { return true };
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);

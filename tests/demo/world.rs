@@ -29,7 +29,8 @@ pub trait World {
     fn cut(&self, host: &str) -> Result<()>;
     fn heal(&self, host: &str) -> Result<()>;
     fn wait_isolated(&self, host: &str) -> Result<()>;
-    /// The shell command by which a colleague damages a host. `occasion` numbers the damages.
+    /// The shell command by which a colleague damages a host. `occasion` is the number of the
+    /// damage.
     fn mischief(&self, occasion: usize) -> String;
     /// Kills the agent of a host, as in a crash. No other process ends.
     fn kill_agent(&self, host: &str) -> Result<()>;

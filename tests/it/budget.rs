@@ -237,7 +237,8 @@ fn silent_connections_of_two_addresses_keep_nobody_else_out() {
     assert!(opened >= 512 && added < ADDED_MAX, "{opened} connections, {added} MB");
 }
 
-/// The codes with which strangers are refused: of the error, or of the refusal in the answer.
+/// Sends join requests of strangers, and returns one code for each: the refusal in the answer, or
+/// the code of the error.
 fn ask_to_join(cluster: &Cluster, requests: impl IntoIterator<Item = (IpAddr, JoinRequest)>) -> Vec<String> {
     let mut codes = Vec::new();
     for (from, request) in requests {

@@ -134,7 +134,8 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     cluster.managers[0] = Daemon::start(&manager);
     cluster.votes(0, 3);
 
-    // Two managers are lost. The remaining one reports this and rejects orders.
+    // Two managers are lost. The remaining manager reports that it has no quorum, and rejects
+    // orders.
     for lost in [1, 2] {
         cluster.managers[lost].kill();
     }
@@ -186,7 +187,7 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     }
     assert_success(&cluster.managers[0].ask(&["pause", "w1"]));
 
-    // Both lost managers return, which are a majority of the previous epoch. They learn of the new
+    // Both lost managers return. They are a majority of the previous epoch. They learn of the new
     // epoch, archive their logs and form no quorum.
     for lost in [1, 2] {
         let home = cluster.manager(lost);

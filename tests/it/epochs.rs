@@ -55,7 +55,8 @@ fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
         let home = cluster.manager(lost);
         cluster.managers[lost] = Daemon::start(&home);
     }
-    // Until then they acknowledge no order, because the result would be lost.
+    // Until a former manager has archived its log, it acknowledges no order, because the result
+    // would be lost.
     for lost in [1, 2] {
         let home = cluster.manager(lost);
         wait_until("the log is archived", || {
@@ -74,8 +75,8 @@ fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
 
 /// There are two recoveries. The workers have no address of the manager of the second recovery, and
 /// find it by its certificate. Then the manager of the first recovery returns while the second
-/// manager is down. It stops because of the workers' certificates. A node that joined later makes
-/// it stop as well.
+/// manager is down. The workers' certificates make the first manager stop. So does a node that
+/// joined later.
 #[test]
 fn workers_find_the_new_manager_by_its_certificate() {
     let mut cluster = Cluster::start();

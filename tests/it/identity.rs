@@ -282,7 +282,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
         })
     };
 
-    // No operator approves w1 in time. Its command prints the fingerprint to compare, and w1 is not
+    // No operator approves w1 in time. The command prints the fingerprint to compare, and w1 is not
     // a node.
     let out = cluster.join_command("w1", "w1", 2).args(token).args(["--wait", "1s"]).bounded_output();
     let text = output_text(&out);
@@ -551,7 +551,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     let _w2 = Daemon::start(&cluster.folder("w2"));
     alive(&["w2"]);
     wait_until("w2 has the new key", || (key("w2") == new).then_some(()));
-    // The same holds after a restart, and for a node that joins now.
+    // After a restart, w1 is alive again. w3 joins now and also gets the new gossip key.
     w1.kill();
     wait_until("w1 is away", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
     let _w1 = Daemon::start(&cluster.folder("w1"));

@@ -133,7 +133,7 @@ fn managers_come_and_go_without_an_absence() {
     let first = cluster.raft_id(1).expect("an id");
 
     // DemotePromoteLeader: first the leadership is handed over, then the former leader stops being
-    // a voter, then its id is retired. It returns with another id.
+    // a voter, then its id is retired. Afterwards the node returns with another id.
     assert_eq!(cluster.leader(1), 0);
     cluster.order_successfully(1, &["demote", "m1"]);
     cluster.votes(1, &["w1", "w2"]);
@@ -190,9 +190,9 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     assert!(code == Some(0) && history.contains("maintenance"), "{history}");
 }
 
-/// DemoteDownedManager: the dead manager is demoted while the two others are alive, and learns of
-/// it when it returns. If one of two managers is dead, neither is demoted. The living manager
-/// reports the reason, and the order can be cancelled.
+/// DemoteDownedManager: the dead manager is demoted while the two others are alive. It learns of
+/// the demotion when it returns. If one of two managers is dead, neither is demoted. The living
+/// manager reports the reason, and the order can be cancelled.
 #[test]
 fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();

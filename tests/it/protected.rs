@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A command for a process that may not trace other processes, even as root. The same holds for the
-/// processes that it starts.
+/// A command whose process, and the processes that it starts, may not trace other processes, even
+/// as root.
 fn without_tracing(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {

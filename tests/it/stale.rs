@@ -245,7 +245,7 @@ fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
     assert!(log.contains("there are two copies") && archived_log(&second).is_some(), "{log}");
     cluster.decide(leader, Some(victim));
     assert_eq!(cluster.voters(victim).expect("voters"), before);
-    // Because of gossip, the second daemon also stops as a node.
+    // Gossip shows that the identity is in use elsewhere, so the whole second daemon stops too.
     let ended = wait_until("the second ends", || copied.child.try_wait().expect("a status"));
     assert!(!ended.success());
     let log = fs::read_to_string(second.join("log")).expect("a log");

@@ -1,8 +1,8 @@
 //! Rules for the text of the project: allowed imports, names that the pure layers may not use, the
 //! first line of each file, agreement of documents and code, and a valid shipped fleet.
 //!
-//! Each rule is a function from small inputs to faults, with a test that finds a fault. rustfmt and
-//! clippy check all other rules.
+//! Each rule is a function from small inputs to faults. A test shows that the rule finds a fault.
+//! rustfmt and clippy check all other rules.
 
 mod names;
 mod source;

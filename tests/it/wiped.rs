@@ -13,7 +13,7 @@ use std::time::Duration;
 
 struct Cluster {
     dir: tempfile::TempDir,
-    /// Returns the address with a number.
+    /// Returns the address that belongs to a number.
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     managers: [Daemon; 3],
 }
@@ -99,7 +99,7 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         let listed = String::from_utf8_lossy(&[&listed.stdout[..], &listed.stderr].concat()).into_owned();
         assert!(listed.contains("voter: no answer to the leader"), "{listed}");
         assert!(listed.contains(&format!("{name} is alive but does not act as a manager")), "{listed}");
-        // The manager stays in this state after any number of starts, whatever the leader sends
+        // The manager makes no new log after any number of starts, whatever the leader sends
         // meanwhile. The other managers keep their leader and accept orders.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&dir);

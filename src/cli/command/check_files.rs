@@ -114,8 +114,8 @@ fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyho
         let mut interrupt = Interrupt::new()?;
         let (done, mut run) = oneshot::channel();
         let talk = out.clone();
-        // A separate thread, because a check that blocks can't be cancelled. A result after an
-        // interrupt is dropped.
+        // The suite runs in a separate thread, because a check that blocks can't be cancelled. A
+        // result after an interrupt is dropped.
         thread::spawn(move || drop(done.send(drivers::run_suite(&suite, &options, &mut |text| talk.talk(text)))));
         let (mut term, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
         let stopped = async {

@@ -162,7 +162,7 @@ fn now(node: &NodeView) -> String {
     if all.is_empty() { state::difference(node).unwrap_or_default() } else { all }
 }
 
-/// `drifted after network, 12:01:09`.
+/// The last verdict with its cause and time: `drifted after network, 12:01:09`.
 fn last_verdict(node: &NodeView, today: Today) -> String {
     let Some(finding) = &node.config.finding else { return String::new() };
     let after = match finding.cause.filter(|_| finding.absence.is_some()) {

@@ -89,8 +89,8 @@ pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     }
     let (lines, without) = drop_incomparable(before, now, &mut was, &mut is);
     unclear.extend(lines);
-    // A path that could not be read earlier is not new now. So a difference counts only if it
-    // exists in both directions.
+    // A path that could not be read earlier must not be reported as new. So a difference counts
+    // only if a comparison of the later digest with the earlier one finds it too.
     let (was, is) = (as_node_digest(was), as_node_digest(is));
     let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
     let mut changes: BTreeMap<String, PathChange> = BTreeMap::new();

@@ -41,8 +41,8 @@ impl HostConnection {
     }
 }
 
-/// Finds the connections, from an inventory and from the variables with the highest precedence,
-/// which override it.
+/// Finds the connection to each host of an inventory. Variables with the highest precedence
+/// override the inventory.
 pub(super) struct ConnectionFinder {
     fleet: Fleet,
     login: Login,

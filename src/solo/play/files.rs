@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of files.
 const FILES_MAX: usize = 10_000;
+/// Maximum size of all files together, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 /// Maximum size of a file, in bytes. A larger file is omitted, because it could not be sent.
 const FILE_MAX: u64 = 16 << 20;
@@ -36,9 +37,10 @@ pub struct Files {
     left_out: Vec<PathBuf>,
 }
 
-/// Reads the files below `root`. If `root` is None, the project directory of the playbook is used.
-/// This is the nearest directory with `ansible.cfg`, `roles` or `remoor.yml`, at most three above
-/// the playbook's own; otherwise the playbook's own directory.
+/// Reads the files below `root`. If `root` is None, the project directory of the playbook is used:
+/// the nearest directory with `ansible.cfg`, `roles` or `remoor.yml`. The search begins in the
+/// playbook's own directory and ends three directories above it. If it finds nothing, the
+/// playbook's own directory is used.
 pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     let shown = playbook.display().to_string();
     let fault = |message: String| vec![Fault::error(&shown, 0, 0, message)];

@@ -41,7 +41,7 @@ pub(super) struct HostResult {
     pub message: Option<String>,
     pub failure: Option<FailureView>,
     pub owed: Vec<String>,
-    /// Whether the cause was a task whose failure stops all hosts.
+    /// Whether the run ended because of a task whose failure stops all hosts.
     pub fatal: bool,
 }
 
@@ -130,8 +130,8 @@ async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
     }
 }
 
-/// Runs `order` and returns its final reply. Meanwhile, it tells the host which plays may begin,
-/// and forwards requests to stop early.
+/// Runs `order` and returns its final reply. Meanwhile, this function tells the host which plays
+/// may begin, and forwards requests to stop early.
 async fn run_order(
     session: &mut Session,
     order: ExecutorOrder,

@@ -69,7 +69,7 @@ impl HostSelection {
     }
 
     /// All hosts of these plays, in the order of the inventory. If the inventory does not contain
-    /// this machine, it comes last.
+    /// this machine, this machine comes last.
     pub fn hosts_of_plays(&self, plays: &[(PlayKeys, Vec<String>)]) -> Vec<String> {
         let mut left: BTreeSet<&String> = plays.iter().flat_map(|(_, hosts)| hosts).collect();
         let mut out: Vec<String> = self.hosts.hosts.iter().filter(|host| left.remove(host)).cloned().collect();

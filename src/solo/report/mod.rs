@@ -96,7 +96,8 @@ fn is_bad(outcome: &AssertionOutcome) -> bool {
     matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
 }
 
-/// Whether the assertion counts as skipped. A waived assertion does, because goss has no waivers.
+/// Whether the assertion counts as skipped. A waived assertion counts as skipped too, because goss
+/// has no waivers.
 fn is_skipped(outcome: &AssertionOutcome) -> bool {
     matches!(outcome.result.state, CheckState::Skip | CheckState::Waived)
 }

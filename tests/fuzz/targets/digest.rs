@@ -1,6 +1,7 @@
-//! Data from the network. The first input is arbitrary frames, used as answers of a node and as
-//! orders to it. The second is a digest walk whose answers are changed on the way. The result of a
-//! walk is always consistent. If no answer was changed, it equals the node's digest.
+//! Data from the network. The first byte of the input selects one of two cases. The first case is
+//! arbitrary frames, used as answers of a node and as orders to it. The second case is a digest
+//! walk whose answers are changed on the way. The result of a walk is always consistent. If no
+//! answer was changed, the result equals the node's digest.
 
 use remoor_exec::wire::{ExecutorOrder, Reply, frame};
 use remoor_model::{

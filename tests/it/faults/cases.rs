@@ -58,7 +58,7 @@ fn join_twice() {
     let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&again).bounded_output();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && text.contains("it is not joined a second time"), "{text}");
-    // Another machine with another key tries to join with that name.
+    // Another machine with another key tries to join with the name m2.
     let other = again.with_file_name("other");
     let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&other).bounded_output();
     assert!(!out.status.success(), "{out:?}");

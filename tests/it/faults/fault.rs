@@ -199,8 +199,8 @@ fn fill_disk(cluster: &mut Cluster) -> Option<String> {
 /// must reject the older directory. After a demotion and a promotion, the node must vote again.
 /// None: the node was demoted meanwhile.
 fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
-    // How many times the node has stopped its manager service, and how many times because of an old
-    // directory.
+    // The number of times that the node has stopped its manager service: in all, and because of an
+    // old directory.
     let stops = |c: &Cluster| {
         let log = std::fs::read_to_string(c.log(who)).unwrap_or_default();
         ["this node is no longer a manager", "stale-directory"].map(|text| log.matches(text).count())

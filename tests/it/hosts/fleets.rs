@@ -175,8 +175,8 @@ fn run_story(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), S
     Err(one_line(&error))
 }
 
-/// Creates a new fleet. The first fleet of a worker thread is free. Each further fleet is counted
-/// against [`REBUILDS`].
+/// Creates a new fleet. The first fleet of a worker thread is not counted. Each further fleet is
+/// counted against [`REBUILDS`].
 fn replace_fleet(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
     let mut made = if first { fresh(lab) } else { Err(anyhow::anyhow!("the previous story failed on the old one")) };
     while let Err(error) = &made {

@@ -51,8 +51,8 @@ pub fn fleet(path: &str, text: String) -> String {
     if phase == "cleanup" { text.replacen(ended, &format!("{mark}{ended}"), 1) } else { text }
 }
 
-/// Checks that one cleanup and one provisioning of contiv_network ran in this order, and nothing
-/// else.
+/// Checks that one cleanup and one provisioning of contiv_network ran in this order, and that
+/// nothing else ran.
 fn check_one_resetup(c: &Cluster, host: &str, before: usize) -> Result<()> {
     let ran = c.ran_since(host, before)?;
     ensure!(ran == pairs(&["contiv_network"]), "ran {ran:?}");
@@ -106,8 +106,8 @@ fn agent_down(c: &Cluster) -> Result<()> {
     wait_for("a notice to be sent", PATIENCE, || count_notices().ok().filter(|count| *count > before))?;
     let check = c.run("m1", &["check", "w1"])?;
     ensure!(check.code == 0, "check says {} {}", check.code, String::from_utf8_lossy(&check.stderr));
-    // A host whose agent is silent drifts. The managers only test whether the host answers; they do
-    // not log in.
+    // Drift occurs on a host whose agent is silent. The managers only test whether the host
+    // answers; they do not log in.
     let good = c.lab.read("w1", NETPLUGIN)?;
     drift(c, "w1")?;
     let logins = logins_of(c, "w1")?;

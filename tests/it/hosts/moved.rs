@@ -13,8 +13,8 @@ pub const ALL: &[Story] = &[("A10 a node comes back with another address", addre
 fn address_changes_and_returns(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let home = c.lab.host("w1").ip;
-    // The operator sets `ansible_host`, so it would not change. In this fleet, remoor determines
-    // the address of w1.
+    // remoor never changes an `ansible_host` that the operator set. In this fleet w1 has none, so
+    // remoor determines the address of w1.
     let home_line = format!("w1: {{ansible_host: {home}}}");
     c.apply(|path, text| match path {
         "inventory.yml" => {

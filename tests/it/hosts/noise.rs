@@ -168,7 +168,8 @@ pub fn check_unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -
         after = without_volatile_fields(ask().ok()?);
         (after == *before).then_some(())
     });
-    // The difference becomes the root cause, because the last lines of a log show the root cause.
+    // The difference is the root cause of the error, because the last lines of a log show the root
+    // cause.
     ensure!(same.is_ok(), "changed {}", difference(before, &after));
     Ok(())
 }
@@ -239,7 +240,7 @@ fn refusals(c: &Cluster) -> Result<()> {
         refused(4, "commission w2 nobody")
     })?;
     c.verdict("w2", no)?;
-    // A job is open during these orders. It continues as if no order had been given.
+    // During these orders a job is open. The job continues as if no order had been given.
     c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
     c.lab.push("w1", b"", HOLD, 0o644)?;
     run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;

@@ -255,8 +255,8 @@ fn impostor(c: &Cluster) -> Result<()> {
         ensure!(before.contains(was), "no {was} in {name}: {before}");
         std::fs::write(&path, before.replace(was, is))?;
     }
-    // The agent of w1 soon learns the generation with which w1 was set up. It reports its files at
-    // its next examination.
+    // The agent of w1 soon learns the generation with which w1 was set up. The agent reports the
+    // files of w1 at its next examination.
     let before = c.wait("w1's agent to know its generation and to have looked", |s| {
         let row = row(s, "w1")?;
         let (root, reported) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);

@@ -7,7 +7,8 @@
 use super::fleets::one_line;
 use anyhow::Result;
 
-/// Maximum number of failures that are retried. The cause of more failures is not the machine.
+/// Maximum number of failures that are retried. If there are more failures, the machine is not
+/// their cause.
 pub const MAX_RETRIES: usize = 5;
 
 /// A test that failed the first time.

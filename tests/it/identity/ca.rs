@@ -324,8 +324,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     assert!(out.status.code() == Some(4) && why.contains("of zoe were revoked at"), "{why}");
     assert_eq!(keys(&cluster.m1)["operators"][0]["state"], "revoked");
 
-    // A removed node learns that it was removed. It does not only learn that its certificate is
-    // invalid.
+    // A removed node learns that it was removed, and not only that its certificate is invalid.
     let w3 = Daemon::start(&dir.join("w3"));
     wait_until("w3 knows that it was removed", || {
         let why = w3.json("status")["node"]["removed"].as_str().map(str::to_owned)?;

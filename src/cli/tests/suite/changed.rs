@@ -77,8 +77,8 @@ fn only_changes_are_printed_and_everything_counts() {
     assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o7777, 0o700);
 }
 
-/// A result may show only a part of a value, and only the number of lines of a file's content. The
-/// change is found in spite of that.
+/// A result may show only a part of a value, and only the number of lines of a file's content. A
+/// change that the result does not show is found too.
 #[test]
 fn a_failure_with_another_value_counts_as_a_change() {
     let suite = "file: {DIR/f: {exists: true, contents: [x]}}\ncommand: {cat DIR/g: {exit-status: 0, stdout: short}}\n";
