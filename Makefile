@@ -1,7 +1,7 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
-# tests/tools.sh downloads goss to this directory. It comes last, so that a goss of the machine is
-# preferred.
+# tests/tools.sh downloads goss to this directory. The directory is last in PATH, so that a goss of
+# the machine is preferred.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
 .PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz bench bench-checks bench-members bench-playbooks

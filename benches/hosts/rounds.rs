@@ -1,5 +1,5 @@
 //! Makes absences and reads their ends from the journal. After the return of a host, the journal is
-//! queried once a second, so rarely that the queries do not change the result.
+//! queried only once a second, so that the queries do not change the result.
 
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::wait_for;

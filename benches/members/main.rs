@@ -116,7 +116,7 @@ impl Writer {
         Self { targets, open: None, at: 0, tried: 1_000, acked: 0 }
     }
 
-    /// Writes larger values until a manager acknowledges one.
+    /// Writes larger and larger values until a manager acknowledges a value.
     async fn write(&mut self) {
         loop {
             self.tried += 1;

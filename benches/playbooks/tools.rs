@@ -136,8 +136,8 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
         "- hosts: all\n  gather_facts: false\n  vars: {{own: '{top}/{{{{ inventory_hostname }}}}'}}\n  tasks:\n"
     );
     fs::write(node.path("site.yml"), format!("{play}{tasks}"))?;
-    // The executor is the parent of the shell. This task is the last one, so the executor has
-    // reached its peak memory.
+    // The executor is the parent of the shell. This is the last task, so the executor has reached
+    // its peak memory.
     let peak = "    - {name: peak, shell: 'grep VmHWM /proc/$PPID/status'}\n";
     fs::write(node.path("peak.yml"), format!("{play}{tasks}{peak}"))?;
     fs::write(node.path("copy"), "a copied line\n")?;

@@ -126,7 +126,7 @@ pub(super) struct ApplicableCheckFile {
     pub digest: DigestOptions,
 }
 
-/// Why a check file does not apply.
+/// The reason why a check file does not apply.
 pub(super) enum NotApplicable {
     OtherService,
     /// The file is for another role. `role` is the cluster role of the node.

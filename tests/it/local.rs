@@ -146,8 +146,8 @@ pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] 
     three_managers_of(Path::new(PROGRAM), dir, host)
 }
 
-/// Like [`three_managers`], but `program` creates and runs all of them. It may be of another
-/// version.
+/// Like [`three_managers`], but `program` creates and runs all of them. The program may be of
+/// another version.
 pub fn three_managers_of(program: &Path, dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
     let first = one_manager_of(program, dir, host(1));
     let joined = |name: &str, last: u8| {

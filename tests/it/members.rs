@@ -144,8 +144,8 @@ fn managers_come_and_go_without_an_absence() {
     let again = cluster.raft_id(0).expect("an id");
     assert!(again > first, "{again} was granted after {first}");
 
-    // DemoteToSingleManager, in one order. An order to demote all three is refused, and no part of
-    // it is executed.
+    // DemoteToSingleManager is tested with one order. An order to demote all three is refused, and
+    // no part of it is executed.
     let (code, text) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
     assert_eq!(code, Some(4), "{text}");
     cluster.votes(0, &["m1", "w1", "w2"]);

@@ -91,15 +91,15 @@ impl Cluster {
         self.lab.shell(host, "systemctl enable --now remoor 2>&1").map(drop)
     }
 
-    /// Runs `remoor` on a host's console and returns its standard output. The error contains its
-    /// messages.
+    /// Runs `remoor` on a host's console and returns its standard output. The error contains the
+    /// messages of the command.
     pub fn run_successfully(&self, host: &str, argv: &[&str]) -> Result<String> {
         let output = self.run_with_retry(host, argv)?;
         output.require_success(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
     /// Runs `remoor` on a host's console and returns its output with the exit code. If an election
-    /// prevented the command, it is repeated once after the election. The message then says that
+    /// prevented the command, it is repeated once after the election. Such a command says that
     /// nothing was changed, that the query must be repeated, or that the answer is stale.
     pub fn run_with_retry(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;

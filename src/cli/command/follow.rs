@@ -67,7 +67,7 @@ pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiEr
     Ok((view.jobs.iter().map(|j| j.id.0).max().unwrap_or(0), view.names))
 }
 
-/// The query for the jobs that these nodes got since their orders.
+/// The query for the jobs of these nodes since their orders.
 fn query(followed: &[FollowedJob]) -> String {
     let nodes: Vec<String> = followed.iter().map(|f| api::segment(&f.node)).collect();
     let after = followed.iter().map(|f| f.before).min().unwrap_or(0);

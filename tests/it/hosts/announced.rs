@@ -18,8 +18,8 @@ pub const ALL: &[Story] = &[
     ("A02 a paused node", drift_of_a_paused_node),
 ];
 
-/// The maintenance makes the absence a planned one. The repair follows after the end of the
-/// maintenance and not before.
+/// The maintenance makes the absence planned. The repair follows after the end of the maintenance
+/// and not before.
 fn drift_after_announced_maintenance(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     run_expecting(c, "m1", 0, &["maintenance", "w2", "--for", "1h"])?;

@@ -88,7 +88,7 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
 }
 
 /// The flap window and the hold of this story. In production they are ten minutes. Three absences
-/// and their verdicts must fit in, even on a slow machine.
+/// and their verdicts must fit into the window, even on a slow machine.
 const FLAPS: Duration = Duration::from_secs(150);
 
 /// The time since the last absence of w2 began.
