@@ -52,7 +52,8 @@ long-lib: test-tools
 long-sim:
 	$(call logged,REMOOR_SIM_SEEDS=100000 $(SIM) --nocapture)
 
-# Managers of this version and of the previous one in one cluster, even if no format has changed.
+# Tests managers of this version and of the previous one in one cluster, even if no format has
+# changed.
 long-versions: previous
 	$(call logged,$(IT) versions:: --nocapture)
 

@@ -452,7 +452,7 @@ pub fn prepare_play(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
 /// An event of a running play.
 pub enum PlayEvent {
     Event(PlayRunEvent),
-    /// A Ctrl-C, SIGTERM or SIGHUP arrived. The value says how the play ends.
+    /// A Ctrl-C, SIGTERM or SIGHUP arrived. The value is the way in which the play ends.
     Ending(PlayEnding),
 }
 

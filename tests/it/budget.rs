@@ -182,8 +182,8 @@ fn pieces_of_one_byte_cost_a_manager_no_more_than_their_bytes() {
     assert!(added.iter().all(|mb| *mb < ADDED_MAX), "{added:?} MB");
 }
 
-/// Opens connections one after the other until `over`, and sends nothing on them. With `tls` this
-/// is after the TLS handshake, with None before it.
+/// Opens connections one after the other until `over`, and sends nothing on them. If `tls` is
+/// given, each connection first completes a TLS handshake.
 async fn be_silent(
     (api, from): (String, IpAddr),
     tls: Option<ClientTls>,

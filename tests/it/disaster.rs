@@ -172,7 +172,7 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     let history = cluster.managers[0].json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("recovered without a majority"), "{history}");
     // Another manager finds no majority either, but learns that a newer epoch exists. No option
-    // overrides this.
+    // overrides this rejection.
     let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
     let lost = identity(&cluster.manager(1));
     assert_rejected(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);

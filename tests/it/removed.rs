@@ -123,8 +123,8 @@ fn routes() -> Vec<(&'static str, String)> {
     routes
 }
 
-/// Requests every route of the manager at `at` as a worker, a removed node, the manager's own node
-/// and an operator, and without credentials.
+/// Requests every route of the manager at `at` without credentials, as a worker, as a removed node,
+/// as the manager's own node, and as an operator.
 fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
     let operator = TlsIdentity::load(&dir.join("m1/operator.json")).expect("an operator");
     let operator = Visitor { tls: ClientTls::member(&operator).expect("TLS"), at };

@@ -136,7 +136,8 @@ impl Lab {
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
     }
 
-    /// Enables these hosts to log in to all other hosts as root, because managers must be able to.
+    /// Enables these hosts to log in to all other hosts as root. Every manager must be able to do
+    /// so.
     pub fn give_identity(&self, hosts: &[&str]) -> Result<()> {
         let (key, known) = (fs::read(self.fleet_key())?, fs::read(self.known_hosts())?);
         for host in hosts {

@@ -54,8 +54,8 @@ struct Queue {
     rebuilds: usize,
 }
 
-/// The number of fleets: `REMOOR_FLEETS`, or the number that this machine can run. If memory or
-/// inotify allow fewer fleets than the processors, the reason is printed.
+/// The number of fleets: `REMOOR_FLEETS`, or the number that this machine can run. If the memory or
+/// the inotify instances suffice for fewer fleets than the processors do, the reason is printed.
 fn how_many(stories: usize) -> Result<usize> {
     if let Ok(asked) = std::env::var("REMOOR_FLEETS") {
         return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is not a number")?.clamp(1, 8));

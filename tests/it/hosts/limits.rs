@@ -228,7 +228,7 @@ fn check_failing_phase(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> R
 }
 
 /// The playbook leaves a file that differs from the file that the manager renders. Another attempt
-/// would not change that.
+/// would leave the same file.
 fn provisioned_wrong(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w1", format!("echo '# as the playbook likes it' >> {NETPLUGIN}\n").as_bytes(), HOOK_WRITTEN, 0o644)?;
