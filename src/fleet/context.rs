@@ -13,7 +13,7 @@ const LARGE: [&str; 3] = ["groups", "hostvars", "peers"];
 /// The variables of one node.
 #[derive(Debug, Clone)]
 pub struct NodeVariables {
-    /// All variables in their order. A large variable is null here, and its value is in `shared`.
+    /// All variables by name. A large variable is null here, and its value is in `shared`.
     pub vars: Map<String, Value>,
     /// The values of the large variables, which the nodes of a fleet share.
     pub shared: BTreeMap<String, SharedVar>,
