@@ -138,8 +138,8 @@ fn key(text: &str) -> String {
     scalar(&text.into())
 }
 
-/// Strings that every YAML reader reads as the same string are written plain; other strings in
-/// double quotes.
+/// Writes a string plain if every YAML reader reads it as the same string; otherwise in double
+/// quotes.
 fn scalar(value: &Value) -> String {
     const WORDS: [&str; 9] = ["yes", "no", "on", "off", "true", "false", "null", "y", "n"];
     match value {

@@ -1,14 +1,14 @@
-//! Maximum bipartite matching: pairs as many matchers as possible with an element each. Pure; knows
-//! neither matchers nor values.
+//! Maximum bipartite matching: assigns one element each to as many matchers as possible. Pure;
+//! works on indexes of matchers and elements only.
 
 use std::collections::VecDeque;
 
 /// A maximum matching: for each matcher the index of its element, or None.
 ///
-/// `fits(matcher, element)` is called at most once per pair. For one matcher it is called only
-/// until as many elements fit as there are matchers, because then one always remains for it. The
-/// work after these calls is at most proportional to `matchers`^2.5, regardless of the number of
-/// elements.
+/// `fits(matcher, element)` is called at most once per pair. If a matcher accepts as many elements
+/// as there are matchers, `fits` is not called for its other elements: the other matchers cannot
+/// take all of these elements. The work after these calls is at most proportional to
+/// `matchers`^2.5, regardless of the number of elements.
 pub(super) fn assign(
     matchers: usize,
     elements: usize,
@@ -37,8 +37,8 @@ struct Pairing {
 }
 
 impl Pairing {
-    /// For each matcher the number of matchers that would have to move first. None if no matcher
-    /// can be added.
+    /// For each matcher, its distance in moves from the nearest matcher that has no element. None
+    /// if no matcher can be added.
     fn levels(&self) -> Option<Vec<usize>> {
         let mut levels: Vec<usize> =
             self.element_of.iter().map(|own| if own.is_none() { 0 } else { usize::MAX }).collect();
@@ -59,8 +59,8 @@ impl Pairing {
         room.then_some(levels)
     }
 
-    /// Gives `matcher` an element by moving others along a shortest augmenting path, if this round
-    /// still has one.
+    /// Gives `matcher` an element along a shortest augmenting path: other matchers on this path
+    /// move to other elements. Changes nothing if this round has no such path left.
     fn augment(&mut self, matcher: usize, levels: &[usize], next: &mut [usize]) {
         let mut way = vec![matcher];
         while let Some(last) = way.last().copied() {

@@ -60,7 +60,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Parses an epoch. dpkg keeps it in an `int`.
+/// Parses an epoch. The maximum is that of a C `int`, because dpkg stores epochs in an `int`.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|n| text.bytes().all(|b| b.is_ascii_digit()) && *n <= i32::MAX.unsigned_abs().into())
 }
@@ -99,13 +99,14 @@ fn compare_non_digits(a: &[u8], b: &[u8]) -> Ordering {
     (0..longest).map(|at| weight(a.get(at)).cmp(&weight(b.get(at)))).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// A sort key that orders numbers of any length: without leading zeros, the longer one is larger.
+/// A sort key for numbers of any length: the count of digits without leading zeros, then the
+/// digits.
 fn numeric_key(digits: &[u8]) -> (usize, &[u8]) {
     let (_zeros, digits) = split_leading(digits, |byte| *byte == b'0');
     (digits.len(), digits)
 }
 
-/// `>= 1.22, << 2~`: all parts must hold.
+/// A list of relations that must all hold, such as `>= 1.22, << 2~`.
 #[derive(Debug, Clone)]
 pub(super) struct Constraint(Vec<(Relation, Version)>);
 

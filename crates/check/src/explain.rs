@@ -5,15 +5,16 @@ use super::go_value::{Numeric, text};
 use super::matcher::{MatchBudget, Matcher, document, elements, lines, pair, value_at_path};
 use serde_json::{Map, Value, json};
 
-/// One comparison, explained. A field that goss leaves out (`null`) is empty.
+/// The explanation of one comparison. A field that goss leaves out (`null`) is empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
     /// The whole matcher as written if it holds, otherwise the part that does not hold.
     pub expected: Value,
     /// Examples: `to equal`, `not to contain substring`; `matches expectation` if it holds.
     pub message: String,
-    /// For a list of matchers or patterns: those that matched no element. `found` has those that
-    /// matched one (None where goss reports none), `extra` the elements that no matcher took.
+    /// For a list of matchers or patterns: the matchers that matched no element. `found` has the
+    /// matchers that matched an element; None if goss does not report them. `extra` has the
+    /// elements that no matcher matched.
     pub missing: Vec<Value>,
     pub found: Option<Vec<Value>>,
     pub extra: Vec<Value>,
@@ -25,8 +26,8 @@ pub struct Explained {
     pub untransformed: Value,
 }
 
-/// The text that goss shows instead of a value that it reads line by line. Which text it is depends
-/// on the source of the value.
+/// The text that goss shows instead of a value that it reads line by line. `judge` replaces it with
+/// the text for the source of the value.
 const READER: &str = "object: *strings.Reader";
 
 /// The fields `missing`, `found` and `extra`.
@@ -204,8 +205,8 @@ impl Matcher {
         }
     }
 
-    /// As goss shows a nested matcher: an expected number as `{"eq": 5}`, `equal` as its value, and
-    /// without the paths of `gjson`.
+    /// The matcher in the form that goss shows for a nested matcher: an expected number as `{"eq":
+    /// 5}`, `equal` as its value, and `gjson` without its paths.
     fn to_goss_json(&self) -> Value {
         match self {
             Matcher::Is(value) if !value.is_number() => value.clone(),

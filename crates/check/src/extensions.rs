@@ -35,8 +35,9 @@ impl Loader<'_> {
         }
     }
 
-    /// Loads the groups of the block. Must be called last, because the members must be known.
-    /// Groups are appended after all other checks, and each group after its members.
+    /// Loads the groups of the block. The caller must load all other checks first, because a group
+    /// may name any of them. Groups are appended after all other checks, and each group after its
+    /// members.
     pub fn groups(&mut self, block: &YamlNode) {
         let mut groups = Vec::new();
         for (key, node) in block.pairs() {
@@ -129,16 +130,16 @@ impl Loader<'_> {
         }
     }
 
-    /// Appends the groups, each after its members (a topological sort). Groups that remain contain
-    /// themselves, and are faults.
+    /// Appends the groups, each after its members (a topological sort). A group that remains
+    /// contains itself, directly or through other groups, and is reported as a fault.
     fn append_in_order(&mut self, groups: Vec<Group>) {
         let asked = groups.iter().filter(|group| !group.check.skip);
         let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();
         let labels: Vec<String> = groups.iter().map(|group| group.check.label()).collect();
         let mut same: BTreeMap<&str, usize> = BTreeMap::new();
         labels.iter().for_each(|label| *same.entry(label).or_default() += 1);
-        // For each group the number of groups it waits for, and for each label the groups that wait
-        // for it.
+        // `waits` counts, for each group, the groups that must be appended before it. `waiting`
+        // lists, for each label, the groups that have this label as a member.
         let mut waits = vec![0; groups.len()];
         let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, group) in groups.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! `for` of periodic checks: a failure counts only after it has lasted for this long. Not used for
-//! examinations, which cannot wait.
+//! `for` of periodic checks: the duration that a failure must last before it counts. Examinations
+//! ignore `for`, because they cannot wait.
 
 use super::load::Check;
 use remoor_model::{CheckResult, CheckState, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Keeps the time since when each assertion has been failing, from one periodic run to the next.
+/// The time at which each assertion began to fail, kept between periodic runs.
 #[derive(Debug, Clone, Default)]
 pub struct FailureThreshold {
     since: BTreeMap<(String, String, String), Now>,

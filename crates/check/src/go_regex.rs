@@ -42,11 +42,12 @@ impl fmt::Display for GoRegex {
     }
 }
 
-/// Maximum length of a pattern in bytes, and maximum memory of a compiled one: `(\w{1000}){1000}`
-/// is rejected without compiling it completely.
+/// Maximum length of a pattern, and maximum memory of a compiled pattern, both in bytes:
+/// `(\w{1000}){1000}` is rejected before it is compiled completely.
 const LONGEST: usize = 16 << 10;
 const COMPILED_MAX: usize = 4 << 20;
-/// This number of squared steps costs as much as one comparison: 64 steps over 1 MiB are 16,384.
+/// The squared number of steps, times the bytes of text, that costs as much as one comparison. 64
+/// steps over 1 MiB cost 16,384 comparisons.
 const COST_SHARE: usize = 1 << 18;
 /// Maximum nesting of groups.
 const DEEPEST: u32 = 100;
@@ -133,7 +134,7 @@ impl Writer<'_> {
         Ok(Some(format!("{{{inside}}}")))
     }
 
-    /// Reads a name or flags after a `(`. The crate knows more flags than Go.
+    /// Reads a name or flags after a `(`. A flag that only the crate `regex` has is rejected.
     fn group(&mut self) -> Result<(), String> {
         self.out.push('(');
         let mut ahead = self.rest.clone();
@@ -149,7 +150,8 @@ impl Writer<'_> {
                 return Err(format!("`{name}` is not a valid group name"));
             }
             self.rest.nth(flags.len() + 2 + name.len());
-            // The crate accepts no name that begins with a digit, and no name twice.
+            // The crate rejects a name that begins with a digit or occurs twice. Such a group gets
+            // no name.
             let written = format!("?P<{name}>");
             if !name.starts_with(|c: char| c.is_ascii_digit()) && !self.out.contains(&written) {
                 self.out.push_str(&written);
@@ -247,7 +249,7 @@ impl Writer<'_> {
                     octal = octal * 8 + c.to_digit(8).unwrap_or_default();
                     length += 1;
                 }
-                // In Go, `\1` alone would be a backreference, which Go does not support either.
+                // `\1` alone is rejected: it would be a backreference, which Go does not support.
                 char::from_u32(octal)
                     .filter(|_| first == '0' || length > 1)
                     .ok_or(format!("unknown escape `\\{first}`"))?

@@ -107,8 +107,8 @@ fn line_number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
 
-/// The lines of the block as a range of indexes, from the `remoor:` line to before the next block.
-/// Comments may precede the block.
+/// The range of line indexes of the block: from the `remoor:` line up to the next block, which is
+/// not included. Comments may precede the block.
 fn block(text: &str) -> Option<(usize, usize)> {
     let skip = |line: &str| line.trim().is_empty() || line.starts_with('#') || line.trim_end() == "---";
     let mut lines = text.lines().enumerate().skip_while(|(_, line)| skip(line));

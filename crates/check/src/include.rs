@@ -9,7 +9,7 @@ const KEYS: [&str; 4] = ["file", "skip", "title", "meta"];
 /// One entry of `gossfile:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GossfileEntry {
-    /// A path or glob, relative to the file that includes.
+    /// A path or glob, relative to the file that contains this entry.
     pub pattern: String,
     /// Position in the rendered text.
     pub line: u32,

@@ -62,8 +62,8 @@ pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Ve
     all
 }
 
-/// Whether this is a file that only its owner may read. Not even its hash goes into a report, even
-/// if the check is not marked as secret.
+/// Whether the check is about a file that only its owner may read. Reports contain neither the
+/// content nor the hash of such a file, even if the check is not marked as secret.
 fn is_private(check: &Check, answers: &ProbeAnswers) -> bool {
     check.kind == ResourceKind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
 }
@@ -78,9 +78,9 @@ fn reader(kind: ResourceKind, property: &str) -> &'static str {
     }
 }
 
-/// Explains which patterns are not met, or which extra elements a list has. The result lists all
-/// expected values, so this message adds the difference. Empty for other matchers. The message
-/// quotes nothing of a file's content, because only a list has extra elements.
+/// Lists the unmet patterns or the extra elements of a list, because the result itself lists only
+/// all expected values. Returns an empty message for other matchers. The message quotes no content
+/// of a file, because only lists have extra elements.
 fn explain_unmet(matcher: &Matcher, value: &Value) -> String {
     match matcher {
         Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}

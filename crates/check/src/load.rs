@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 /// An attribute of `matching`: the content is read line by line, as file contents and output are.
 const AS_READER: &str = "as-reader";
 
-/// Properties that are true or false. An expected string, number or list could never match them,
-/// and is a fault.
+/// Properties that are true or false. An expected string, number or list is a fault, because such a
+/// value can never match.
 const BOOLEAN: [&str; 7] = ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
 /// Maximum timeout that a check may request.
 const MAX_TIMEOUT_MS: u64 = 600_000;

@@ -78,8 +78,8 @@ const MAX_COST: u64 = 6_000_000;
 /// The remaining budget for one value, and properties of that value.
 pub(super) struct MatchBudget {
     left: Cell<u64>,
-    /// The found value is a list from the machine. Such lists contain strings, so their lines may
-    /// be read as a number. A list within JSON is never read as a number.
+    /// The found value is a list from the machine. Its elements are strings, so their lines may be
+    /// read as a number. A list within JSON is never read as a number.
     list: bool,
     /// Errors must not quote the value.
     hide_value: bool,
@@ -90,7 +90,7 @@ impl MatchBudget {
         Self { left: Cell::new(MAX_COST), list: actual.is_array(), hide_value: false }
     }
 
-    /// Checks that `cost` remains. If not, the whole budget is used up.
+    /// Checks that `cost` remains. Otherwise uses up the whole budget and returns Err.
     fn afford(&self, cost: usize) -> Result<(), String> {
         if self.left.get() <= cost as u64 {
             self.left.set(0);

@@ -1,6 +1,6 @@
-//! Rejects templates that use names which are known only for a node of a fleet, when the file is
-//! rendered without one. Tera treats a missing name in a condition as false, so the check would
-//! assert less than it seems to.
+//! Checks a template that is rendered without a node of a fleet. A name that is known only for such
+//! a node is a fault, because Tera treats a missing name in a condition as false. The check would
+//! then assert less than its text suggests.
 //!
 //! The template engine decides which names are used. The text is searched only for the line to
 //! report.
@@ -32,8 +32,8 @@ pub(super) fn faults(file: &str, text: &str, context: &Map<String, Value>) -> Ve
     told.chain(field(file, text, context)).collect()
 }
 
-/// The fault for the first use of `node` other than a field, written as `node.NAME`, that `context`
-/// has.
+/// A use `node.NAME` is correct if `context` has the field `NAME`. Returns a fault for the first
+/// other use of `node`.
 fn field(file: &str, text: &str, context: &Map<String, Value>) -> Option<Fault> {
     let node = context.get("node").filter(|_| !context.contains_key("peers"))?.as_object()?;
     // An invalid template is not checked here, because rendering reports the fault.
@@ -41,8 +41,8 @@ fn field(file: &str, text: &str, context: &Map<String, Value>) -> Option<Fault> 
     let rest = replace_node_uses(text, |_, field| field.is_some_and(|field| node.contains_key(field)));
     // The variable `__tera_context` contains all values, so it uses every field of `node`.
     let dumped = text.contains("__tera_context");
-    // If the text without the known fields is no valid template, its use of `node` is unclear, and
-    // it is rejected.
+    // If the text without the known fields is no valid template, the remaining uses of `node` are
+    // unclear. The template is then rejected.
     if !dumped && used_names(&rest).is_some_and(|used| !used.contains("node")) {
         return None;
     }

@@ -23,7 +23,7 @@ const LINE_MAX: usize = 500;
 const ADDED_ATTRIBUTES: [(&str, &[&str]); 2] =
     [("file", &["exists", "mode", "owner", "group", "filetype", "linked-to"]), ("http", &["status"])];
 
-/// Why the state of a resource could not be read. Nothing was written.
+/// The reason why the state of a resource could not be read. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObserveError {
     /// The resource type or the id is not valid.

@@ -1,8 +1,8 @@
 //! Kills processes that a command left running outside its process group. They are found by a mark
 //! in the environment, which child processes inherit.
 //!
-//! A process is not found if it clears its environment, or if this process may not read its
-//! environment because it runs as another user.
+//! A process is not found if it clears its environment. It is not found either if it runs as
+//! another user, so that remoor may not read its environment.
 
 use remoor_host::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

@@ -58,8 +58,8 @@ impl AssertionOutcome {
     }
 }
 
-/// The id as goss prints it. For a command it never contains the command line. Resource types that
-/// goss does not know have the id alone.
+/// The id as goss prints it. For a command it never contains the command line. For a resource type
+/// that goss does not know, it is the id alone.
 fn goss_id(check: &Check) -> String {
     let name = redact_passwords(&check.name);
     let known = check.kind != ResourceKind::Command && SPECS.iter().any(|spec| spec.kind == check.kind);

@@ -31,11 +31,11 @@ impl CheckRunOptions {
     }
 }
 
-/// Runs all `checks` and returns one result per assertion, in their order. Blocks until the last
-/// check has answered or timed out.
+/// Runs all `checks` and returns one result per assertion, in the order of `checks`. Blocks until
+/// the last check has answered or timed out.
 ///
-/// A check that fails to answer, panics or times out is `Unknown`. Checks are retried as their
-/// `retry` says. `for` is not applied here; see `FailureThreshold`.
+/// A check that fails to answer, panics or times out is `Unknown`. A check is retried as its
+/// `retry` requires. `for` is not applied here; see `FailureThreshold`.
 pub fn run(checks: &[Check], options: &CheckRunOptions) -> Vec<CheckResult> {
     let all = answers(checks, options, Detail::Results);
     all.into_iter().flat_map(|answer| answer.judged).map(|judged| judged.result).collect()
@@ -61,7 +61,7 @@ struct CheckRun {
     took: Duration,
 }
 
-/// One answer per check, in their order.
+/// Runs `checks` and returns one answer per check, in the order of `checks`.
 fn answers(checks: &[Check], options: &CheckRunOptions, detail: Detail) -> Vec<CheckRun> {
     let world = World::new(checks, options.timeout);
     let next = AtomicUsize::new(0);
@@ -89,8 +89,9 @@ fn answers(checks: &[Check], options: &CheckRunOptions, detail: Detail) -> Vec<C
 }
 
 /// Number of threads to use. Checks that wait for other programs or machines need one thread each.
-/// Checks of local state need at most one per processor, but at least two because files are read
-/// from disk. Each thread costs memory and start-up time.
+/// Checks of local state use at most one thread per processor, but two on a machine with one
+/// processor, because reading a file may wait for the disk. Each thread costs memory and start-up
+/// time.
 fn threads(checks: &[Check], parallelism: usize) -> usize {
     let waiting = checks.iter().filter(|check| waits_for_others(check)).count();
     // Services and packages are each queried once for all checks: one thread waits for the answer

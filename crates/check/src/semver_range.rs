@@ -35,8 +35,8 @@ enum Operator {
 }
 
 impl SemverRange {
-    /// Err: the reason why `text` is not a range. Ranges that goss interprets differently from what
-    /// they say are also rejected: in goss, `!=1.x` never holds, and `1.x.x` is `1.0.x`.
+    /// Err: the reason why `text` is not a range. A range is also rejected if its meaning in goss
+    /// differs from its usual meaning: in goss, `!=1.x` never holds, and `1.x.x` is `1.0.x`.
     pub fn parse(text: &str) -> Result<Self, String> {
         // White space may separate an operator from its version.
         let mut words: Vec<String> = Vec::new();
@@ -85,7 +85,7 @@ fn version(text: &str) -> Result<Version, String> {
     Version::parse(text).map_err(|e| format!("`{text}` is not a version like 1.2.3: {e}"))
 }
 
-/// Parses one comparison. With an `x` as last component it becomes two.
+/// Parses one comparison. A comparison with `x` as the last component becomes two bounds.
 fn bounds(word: &str) -> Result<Vec<Bound>, String> {
     let at = word.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("`{word}` has no version"))?;
     let (operator, rest) = word.split_at(at);

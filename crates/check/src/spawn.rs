@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of bytes kept of each output stream.
 pub(super) const MAX_OUTPUT: usize = 1 << 20;
-/// After a program has ended, its background processes may keep its output open for this long.
+/// Time for which background processes may keep the output of a program open after its end.
 const LINGER: Duration = Duration::from_millis(200);
 /// Maximum wait for a killed program to end.
 const REAP: Duration = Duration::from_secs(2);
@@ -52,8 +52,9 @@ impl Stream {
     }
 }
 
-/// Runs `command` until it ends. Err: why there is no result, for messages. On return, its process
-/// group has been killed. After an error, processes that left the group have been killed, too.
+/// Runs `command` until it ends. Err: the reason why there is no result, for messages. When this
+/// function returns, the process group of the program has been killed. After an error, processes
+/// that left the group have been killed, too.
 pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<ProgramOutput, String> {
     let deadline = Instant::now() + timeout;
     let program = command.get_program().to_string_lossy().into_owned();
@@ -116,7 +117,7 @@ impl Group {
     /// Kills the rest of the group after the program has ended. Processes that left the group may
     /// continue to run.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // Fails if no process of the group is left.
+        // This call fails if no process of the group is left, which needs no report.
         let _ = kill_process_group(self.pid, Signal::KILL);
         self.reaped = true;
         self.child.wait()
@@ -143,11 +144,13 @@ fn set_nonblocking<T: AsFd>(pipe: &T) -> io::Result<()> {
     rustix::io::ioctl_fionbio(pipe, true).map_err(io::Error::from)
 }
 
-/// Reads the available output and closes the pipe at its end. Returns true if anything was read.
+/// Reads the available output, and closes the pipe when it has ended. Returns true if anything was
+/// read.
 fn drain(pipe: &mut Option<impl Read>, stream: &mut Stream) -> bool {
     let mut moved = false;
     let mut buffer = [0; 16 << 10];
-    // Bounded, so that the deadline is checked even if a program writes without end.
+    // The number of reads is bounded, so that the deadline is checked even if a program writes
+    // without end.
     for _ in 0..64 {
         let Some(open) = pipe else { break };
         match open.read(&mut buffer) {
@@ -213,8 +216,8 @@ mod tests {
     #[test]
     fn a_timeout_kills_processes_outside_the_group() {
         let mark = format!("86397.{}", std::process::id());
-        // Processes in sessions of their own, one with its parent and one adopted by init. All
-        // start before the deadline.
+        // The processes run in sessions of their own, one below its parent and one adopted by init.
+        // All start before the deadline.
         let text = format!("setsid sh -c 'sleep {mark} & sleep {mark}' & (setsid sleep {mark} &); sleep {mark}");
         assert!(sh(&text, Duration::from_secs(1)).is_err());
         assert!(!exists(&mark));

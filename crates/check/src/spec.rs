@@ -37,11 +37,12 @@ pub(super) enum AttributeUse {
     Assert,
     /// An optional assertion. A list in it contains line patterns.
     Stream,
-    /// Asserted: a number of days, which may be written as `30d`.
+    /// An optional assertion about a number of days, which may be written as `30d`.
     Days,
-    /// A string argument; the assertion is that it holds.
+    /// A string argument. The assertion is that the argument holds, such as a version constraint.
     Holds,
-    /// Arguments: a string, a list of strings, milliseconds, true or false.
+    /// Arguments: `Text` is a string, `Texts` a list of strings, `Millis` a number of milliseconds,
+    /// `Flag` true or false.
     Text,
     Texts,
     Millis,

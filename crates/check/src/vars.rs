@@ -6,8 +6,8 @@ use remoor_model::Fault;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// Parses `text` as a map; an empty text is an empty map. Strict as for check files: values that
-/// YAML readers interpret differently are faults.
+/// Parses `text` as a map; an empty text is an empty map. The parser is as strict as for check
+/// files: values that YAML readers interpret differently are faults.
 pub fn vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let tree = yaml::parse(file, text)?;
     match (&tree.yaml, tree.value()) {

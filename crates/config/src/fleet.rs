@@ -28,8 +28,9 @@ pub struct Fleet {
 
 impl Fleet {
     /// Reads the fleet directory and its inventory. An executable inventory runs for at most a
-    /// minute. Err: all faults of `remoor.yml` and inventory, including `validate`'s errors in the
-    /// parts that could be read. After Ok call `validate` for the remaining checks.
+    /// minute. Err: all faults of `remoor.yml` and of the inventory. If the inventory cannot be
+    /// read, the faults include those of the checks in `validate` that need no inventory. After Ok
+    /// the caller runs `validate` for the remaining checks.
     pub fn load(dir: &Path) -> Result<Fleet, Vec<Fault>> {
         let (mut files, outside) = load::read(dir)?;
         let (config, mut faults) = match files.text(CONFIG_FILE) {
@@ -116,7 +117,7 @@ impl Fleet {
     }
 
     /// The host's variables and their origins. Precedence, weakest first: `vars:` of `remoor.yml`,
-    /// the `vars` of its group there, the inventory.
+    /// the `vars` of the host's group in `remoor.yml`, the inventory.
     pub fn vars(&self, name: &str) -> Result<MergedVars, Fault> {
         let host = self.host(name)?;
         let (mut vars, mut origins) = (Map::new(), BTreeMap::new());
@@ -138,7 +139,7 @@ impl Fleet {
     }
 
     /// `services` and every service that depends on one of them, directly or not. Dependencies come
-    /// before dependents, else sorted by name. Unknown names are omitted.
+    /// before their dependents; otherwise the order is by name. Unknown names are omitted.
     pub fn dependents<'a>(&self, services: impl IntoIterator<Item = &'a ServiceName>) -> Vec<ServiceName> {
         let all = &self.config.services;
         let mut closure: BTreeSet<&ServiceName> =
@@ -176,7 +177,8 @@ impl Fleet {
     }
 }
 
-/// The inventory that the configuration names. If it names none, that fault was already reported.
+/// Reads the inventory that the configuration names. If the configuration names none, the error has
+/// no faults, because that fault was already reported.
 fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleInventory, Vec<Fault>> {
     if config.inventory.is_empty() {
         return Err(Vec::new());

@@ -13,7 +13,7 @@ pub const BYTES_MAX: usize = 64 << 20;
 /// Maximum depth of directories.
 const DEPTH_MAX: usize = 32;
 
-/// Directories that are not part of a fleet; `.remoor` is the place of the resolved inventory.
+/// Directories that are not part of a fleet. `.remoor` contains the resolved inventory.
 const NO_DIRECTORIES: &[&str] = &[".git", ".hg", ".svn", ".remoor", "__pycache__"];
 const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".retry"];
 
@@ -68,7 +68,8 @@ impl DirectoryReader<'_> {
         }
     }
 
-    /// Whether a limit was exceeded; more faults would only repeat it.
+    /// Whether a limit was exceeded. Reading then ends, because more faults would only repeat the
+    /// first.
     fn is_full(&self) -> bool {
         self.set.0.len() > FILES_MAX || self.bytes > BYTES_MAX || self.faults.len() > 100
     }
@@ -83,7 +84,7 @@ impl DirectoryReader<'_> {
         }
         let mut names = Vec::new();
         let listing = fs::read_dir(dir).and_then(|entries| {
-            // The limit of files also limits the names.
+            // The limit on files also limits the names in one directory.
             entries.take(FILES_MAX + 1).try_for_each(|entry| entry.map(|entry| names.push(entry.file_name())))
         });
         if let Err(error) = listing {
@@ -123,7 +124,7 @@ impl DirectoryReader<'_> {
             }
             return;
         }
-        // `.git` is a file in a worktree.
+        // In a worktree of git, `.git` is a file.
         if NO_DIRECTORIES.contains(&name) {
             return;
         }

@@ -33,7 +33,7 @@ impl<'n> Section<'n> {
     pub fn get(&self, key: &str) -> Option<&'n ConfigNode> {
         self.entries.get(key).copied()
     }
-    /// The dotted path of one of its keys.
+    /// The dotted path of a key of this section.
     pub fn path(&self, key: &str) -> String {
         join(&self.path, key)
     }
@@ -50,7 +50,8 @@ impl<'a> ConfigReader<'a> {
         self.faults.last_mut().expect("one was pushed")
     }
 
-    /// A mapping with only these keys. An empty value is an empty mapping.
+    /// Reads a mapping. A key that is not in `known` is a fault. An empty value is an empty
+    /// mapping.
     pub fn section<'n>(&mut self, node: &'n ConfigNode, path: &str, known: &[&str]) -> Section<'n> {
         let mut entries = BTreeMap::new();
         for (key, value) in self.mapping(node, path) {

@@ -29,7 +29,7 @@ impl Scalar {
             Scalar::Str | Scalar::MergeKey => Value::from(text),
         }
     }
-    /// The name of its core tag.
+    /// The name of the scalar's core tag in YAML.
     pub fn tag(&self) -> &'static str {
         match self {
             Scalar::Null => "null",

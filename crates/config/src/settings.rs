@@ -19,7 +19,8 @@ pub struct FleetConfig {
     pub groups: BTreeMap<GroupName, GroupConfig>,
     pub services: BTreeMap<ServiceName, ServiceConfig>,
     pub limits: Limits,
-    /// Windows of the fleet. The summary of each group has its own, combined with these.
+    /// Maintenance windows of the fleet. The summary of each group combines them with its own
+    /// windows.
     pub windows: Windows,
     pub notify: Vec<Notify>,
     /// The position of each field, by its dotted path (`groups.web.provision`).
@@ -27,20 +28,21 @@ pub struct FleetConfig {
 }
 
 impl FleetConfig {
-    /// A fault at the field with this dotted path, or at the whole file if the field is not in it.
+    /// A fault at the field with this dotted path, or at the whole file if the file has no such
+    /// field.
     pub fn fault(&self, path: &str, message: impl Into<String>) -> Fault {
         let at = self.places.get(path).copied().unwrap_or_default();
         Fault::error(CONFIG_FILE, at.line, at.column, message)
     }
 }
 
-/// How managers log in, unless a group or host overrides it.
+/// The login data of managers, unless a group or host overrides it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshConfig {
     pub user: String,
     pub port: u16,
-    /// Private key: an absolute path on the managers. None: the agent and the user's default keys.
-    /// The cluster key comes last.
+    /// Private key: an absolute path on the managers. None: the keys of the SSH agent and the
+    /// user's default keys. The cluster key is always tried last.
     pub identity: Option<String>,
     pub connect_timeout_ms: u64,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).

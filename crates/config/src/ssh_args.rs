@@ -53,7 +53,7 @@ const SUPPORTED_OPTIONS: &[&str] = &[
 ];
 
 const HOST_KEYS: &str = "host keys are always checked";
-/// In lower case.
+/// Options about host keys, in lower case.
 const ABOUT_HOST_KEYS: &[&str] = &[
     "stricthostkeychecking",
     "userknownhostsfile",
@@ -69,7 +69,7 @@ const ABOUT_HOST_KEYS: &[&str] = &[
 ];
 
 const SET_BY_REMOOR: &str = "remoor sets it itself";
-/// In lower case.
+/// Options that remoor sets itself, in lower case.
 const OPTIONS_OF_REMOOR: &[&str] = &[
     "addkeystoagent",
     "batchmode",
@@ -102,7 +102,7 @@ const OPTIONS_OF_REMOOR: &[&str] = &[
 ];
 /// Single-letter flags that do not affect the route to the host.
 const IGNORED_FLAGS: &str = "AMNTXYafgknqtvxy";
-/// Letters that take a value: the rest of the argument, or the next one.
+/// Letters of flags that take a value: the rest of the argument, or the next argument.
 const TAKE_A_VALUE: &str = "BDEFIJLOPQRSWbceilmopw";
 
 /// Reads the arguments in order. The first value of an option is used, as in ssh.

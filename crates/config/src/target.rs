@@ -1,4 +1,4 @@
-//! How to log in to one host: `ssh:` of `remoor.yml`, overridden by the host's `ansible_*`
+//! The login data of one host: `ssh:` of `remoor.yml`, overridden by the host's `ansible_*`
 //! variables.
 
 use super::fleet::Fleet;
@@ -15,8 +15,8 @@ pub struct SshTarget {
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// Private key: a file of the managers. None: the agent and the user's default keys. The
-    /// cluster key comes last.
+    /// Private key: a file of the managers. None: the keys of the SSH agent and the user's default
+    /// keys. The cluster key is always tried last.
     pub identity: Option<String>,
     pub sudo: bool,
     /// More options for an ssh_config, keyword and value. None of them affects host keys.
@@ -33,8 +33,8 @@ pub struct SshTarget {
 const ARGS: [&str; 2] = ["ansible_ssh_common_args", "ansible_ssh_extra_args"];
 
 impl Fleet {
-    /// How to log in to `name`. Err for an unknown host and for an unusable variable, with its
-    /// position.
+    /// The login data of the host `name`. Err for an unknown host, and for a variable that cannot
+    /// be used, with the position of the variable.
     pub fn ssh_target(&self, name: &str) -> Result<SshTarget, Fault> {
         let ssh = &self.config.ssh;
         let get = |names: &[&'static str]| self.host_var(name, names);
@@ -120,7 +120,7 @@ impl Fleet {
                 ));
             }
         }
-        // For Ansible as provisioner these variables have their usual effect.
+        // If the provisioner is Ansible, these variables have their usual effect.
         let ansible = self.host_group(name).ok().and_then(|group| self.config.groups.get(&group));
         let ansible = ansible.is_some_and(|group| group.provisioner == Provisioner::Ansible);
         if let Ok(Some((var, value, origin))) = self.host_var(name, &["ansible_connection"])
@@ -134,7 +134,7 @@ impl Fleet {
         out
     }
 
-    /// The words of both variables, each with its variable and origin.
+    /// The words of the variables in `ARGS`, each with its variable and origin.
     fn ssh_words(&self, name: &str) -> Result<Vec<(&'static str, &str, String)>, Fault> {
         let mut out = Vec::new();
         for var in ARGS {
@@ -147,7 +147,8 @@ impl Fleet {
         Ok(out)
     }
 
-    /// `word` as `ssh_args` writes it: an option, or a letter and its value.
+    /// The fault for a refused argument. `word` has the form of `ssh_args`: an option, or a letter
+    /// and its value.
     fn unsupported_argument(&self, name: &str, word: &str, hint: &str) -> Fault {
         let last = word.split([' ', '=']).rfind(|part| !part.is_empty()).unwrap_or(word);
         let words = self.ssh_words(name).unwrap_or_default();
@@ -159,8 +160,8 @@ impl Fleet {
             .hint(hint)
     }
 
-    /// The position of the first line of this fleet file that contains both words. If there is
-    /// none, the position of the first line that contains the variable; otherwise 0.
+    /// The position of the first line of this fleet file that contains `var` and `word`. If there
+    /// is none, the position of the first line that contains `var`; otherwise 0.
     fn place(&self, file: &str, var: &str, word: &str) -> (u32, u32) {
         let lines = || self.files.text(file).into_iter().flat_map(|text| text.lines().zip(1..));
         let both = lines().find(|(line, _)| line.contains(var) && line.contains(word));

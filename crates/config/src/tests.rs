@@ -393,7 +393,7 @@ fn the_manual_names_every_field_and_default() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
-    /// Every input gives a fleet or faults.
+    /// Every input gives a fleet or faults, and never a panic.
     #[test]
     fn garbage_gives_faults(text in GARBAGE, ending in "(yml|ini|json)", cut in 0..2000_usize) {
         let name = format!("i.{ending}");
@@ -408,5 +408,5 @@ proptest::proptest! {
     }
 }
 
-/// Fragments that are meaningful to one of the parsers, and others.
+/// Fragments of text; many of them have a meaning for one of the parsers.
 const GARBAGE: &str = r#"(\PC{0,8}|[\[\]{}(),:=#'"\\&*!<>|%@~?. \t\n-]{0,6}|all|web|hosts|children|vars|w\[0?1:\d{1,9}\]|\\x\d|r'|'''|<<: \*a|&a |!!int |0x|1_0|:\d){0,40}"#;

@@ -1,8 +1,8 @@
 //! Parses YAML into one tree in which every value and key has its line and column.
 //!
-//! Built on the event parser of serde-saphyr, because a serde derive stops at the first fault,
-//! while users want all of them. Refuses duplicate keys, unknown tags (`!vault`), several
-//! documents, and alias bombs. Does not know the meaning of keys.
+//! The module uses the event parser of serde-saphyr, because a serde derive stops at the first
+//! fault and users want all faults. It refuses duplicate keys, unknown tags (`!vault`), several
+//! documents, and alias bombs. It does not know the meaning of keys.
 
 use super::scalar::{self, Scalar};
 use remoor_model::Fault;

@@ -66,8 +66,8 @@ pub const SCOPES: &[(&str, bool)] = &[("service", false), ("group", true)];
 pub const NOTIFY_ON: &[(&str, NotifyOn)] =
     &[("verdict", NotifyOn::Verdict), ("held", NotifyOn::Held), ("alert", NotifyOn::Alert)];
 
-/// Names that a group may not have: the cluster roles by which checks select, and Ansible's
-/// built-in groups.
+/// Names that a group may not have: the cluster roles, because checks select nodes by groups and by
+/// cluster roles, and Ansible's built-in groups.
 const RESERVED_GROUPS: &[&str] = &["manager", "worker", "all", "ungrouped"];
 /// Maximum number of retries; more attempts are hardly useful.
 const RETRIES_MAX: usize = 20;
@@ -296,8 +296,8 @@ fn limits(r: &mut ConfigReader, node: &ConfigNode) -> Limits {
         remove_left_ms,
         examination_interval_ms,
     } = &mut out;
-    // The third value is the minimum in milliseconds. 0 disables the first two; smaller values of
-    // the others would cause busy loops.
+    // The third value is the minimum in milliseconds. 0 allows a field to be disabled. A minimum of
+    // 100 ms or more prevents busy loops.
     let times = [
         ("settle", settle_ms, 0),
         ("leader-grace", leader_grace_ms, 0),
@@ -393,7 +393,7 @@ fn notify(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Option<Notify>
         let text = r.text(node, &s.path("text"))?;
         if let Err(error) = tera::Tera::default().add_raw_template("text", &text) {
             let error = error.to_string();
-            // The other lines are a drawing of the position.
+            // The other lines show the position as a drawing.
             let first = error.lines().next().unwrap_or_default();
             let first = first.strip_prefix("error: ").unwrap_or(first);
             let message = format!("`{}` is not a valid Tera template: {first}", s.path("text"));

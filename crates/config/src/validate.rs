@@ -47,7 +47,7 @@ impl Fleet {
         }
     }
 
-    /// Every manager keeps every generation, so a private key must not be in it.
+    /// Warns about private keys, because every manager keeps every generation.
     fn check_keys(&self, faults: &mut Vec<Fault>) {
         for file in self.files.paths_below("") {
             let Some(text) = self.files.text(file) else { continue };
@@ -106,7 +106,8 @@ impl Fleet {
             if named.contains(start) {
                 continue;
             }
-            // Breadth-first search from `start` back to it, which finds the shortest cycle.
+            // A breadth-first search from `start` until it reaches `start` again finds the shortest
+            // cycle.
             let mut from: BTreeMap<&ServiceName, &ServiceName> = BTreeMap::new();
             let mut todo = std::collections::VecDeque::from([start]);
             while let Some(at) = todo.pop_front() {

@@ -95,7 +95,7 @@ fn days_of(text: &str) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// `06:30`; `24:00` is the end of a day.
+/// Parses a time of day such as `06:30`; `24:00` is the end of a day. Returns minutes.
 fn minute(text: &str) -> Result<u32, String> {
     let wrong = || format!("`{text}` is not a time of day");
     let two = |part: &str| part.parse::<u32>().ok().filter(|_| part.len() == 2 && part.is_ascii());

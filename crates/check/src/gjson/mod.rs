@@ -1,9 +1,10 @@
 //! gjson's path language, which goss uses for JSON: `a.b`, `list.#.name`, `list.#(age>45)#.last`,
 //! `a|@reverse`, `[a,b]`.
 //!
-//! Works on parsed values. The only crate for gjson had its last release in 2022, searches in text
-//! that it does not validate, and lacks `@keys`, `@values`, `@fromstr`, `@group` and `@dig`. Pure.
-//! The cost is limited by a budget, because each step of a path may double the value.
+//! The search works on parsed values. The only crate for gjson had its last release in 2022,
+//! searches in text that it does not validate, and lacks `@keys`, `@values`, `@fromstr`, `@group`
+//! and `@dig`. Pure. The cost is limited by a budget, because each step of a path may double the
+//! value.
 
 mod modifier;
 mod query;
@@ -30,7 +31,7 @@ pub(super) fn get(document: &Value, path: &str, spend: &dyn Fn(usize) -> Result<
     Ok(Walk { spend }.get(Some(document), path, 0)?.map(floats))
 }
 
-/// The reason why `path` is not supported, for faults while a file is loaded.
+/// The reason why `path` is not supported, for faults while a file is loaded. None if it is.
 pub(super) fn refusal(path: &str) -> Option<String> {
     let has = |modifier: &str| {
         path.match_indices(modifier)
@@ -87,7 +88,7 @@ impl Walk<'_> {
         if depth > DEEPEST {
             return Err("the gjson path is nested too deeply".to_owned());
         }
-        // A single character is always a name.
+        // A path of one character is always a name.
         if path.len() > 1 {
             let (made, rest) = match path.as_bytes()[0] {
                 b'@' => match scan::modifier(path) {
@@ -187,7 +188,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `[a,b]` and `{a,"name":b}`; paths without a value are left out.
+    /// Evaluates `[a,b]` or `{a,"name":b}`. Paths without a value are left out of the result.
     fn select(
         &self,
         json: Option<&Value>,
@@ -239,7 +240,7 @@ mod tests {
         get_bounded(&document(), path).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// Each of these has the same answer in goss 0.4.9.
+    /// goss 0.4.9 gives the same answer for each of these paths.
     #[test]
     fn each_part_of_the_language() {
         let cases = [

@@ -3,13 +3,13 @@
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What follows a name or an index.
+/// The rest of a path after a name or an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GjsonStep<'a> {
     End,
     /// Continues within the found value.
     Into(&'a str),
-    /// Is applied to the found value, even if there is none.
+    /// The rest is applied to the found value, or to nothing if no value was found.
     Pipe(&'a str),
 }
 
@@ -44,7 +44,7 @@ impl Selector<'_> {
     }
 }
 
-/// Reads a key without its backslashes, and whether it contains wildcards.
+/// Reads a key. Returns the key without backslashes, whether it has wildcards, and the next step.
 pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, GjsonStep<'_>) {
     let mut plain = String::new();
     let (mut escaped, mut wild, mut start) = (false, false, 0);
@@ -110,7 +110,8 @@ pub(super) fn split_pipe(path: &str) -> (&str, Option<&str>) {
     (path, None)
 }
 
-/// Reads `@name` or `@name:argument`, and returns the rest. None if there is no such modifier.
+/// Reads `@name` or `@name:argument`, and returns it with the rest of the path. None if no modifier
+/// has this name.
 pub(super) fn modifier(path: &str) -> Option<(ModifierCall<'_>, &str)> {
     let body = path.strip_prefix('@')?;
     let end = body.find([':', '|', '.']).unwrap_or(body.len());
@@ -130,7 +131,7 @@ pub(super) fn modifier(path: &str) -> Option<(ModifierCall<'_>, &str)> {
     Some((ModifierCall { name, argument: &rest[..end] }, &rest[end..]))
 }
 
-/// Reads `!` and a JSON value, and returns the rest.
+/// Reads `!` and a JSON value, and returns the value with the rest of the path.
 pub(super) fn literal(path: &str) -> Option<(Value, &str)> {
     let body = path.strip_prefix('!')?;
     let end = match body.as_bytes().first()? {
@@ -142,7 +143,8 @@ pub(super) fn literal(path: &str) -> Option<(Value, &str)> {
     Some((value, &body[end..]))
 }
 
-/// Reads the paths of `[...]` or `{...}`, and returns the rest. None if the bracket is not closed.
+/// Reads the paths of `[...]` or `{...}`, and returns them with the rest of the path. None if the
+/// bracket is not closed.
 pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
     let mut all = Vec::new();
     let (mut depth, mut start, mut colon, mut modifier) = (1, 1, None, false);
@@ -171,8 +173,8 @@ pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
     None
 }
 
-/// Length in bytes up to the end of the bracket or quote that `text` begins with; the whole length
-/// if it is not closed. At least 1.
+/// The length in bytes of the bracket or quoted string at the beginning of `text`. If it is not
+/// closed, the whole length of `text`. At least 1.
 pub(super) fn balanced_length(text: &str) -> usize {
     let mut depth = 0usize;
     let mut quoted = false;

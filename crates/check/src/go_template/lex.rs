@@ -29,7 +29,7 @@ pub(super) enum TemplateToken {
 pub(super) struct Lexeme {
     pub token: TemplateToken,
     pub at: Place,
-    /// White space precedes the token, so that it does not continue the previous one.
+    /// White space precedes the token. The token then does not continue the previous one.
     pub apart: bool,
 }
 

@@ -6,8 +6,8 @@
 //! sprig. A missing key is a fault. Time, depth, memory and output are limited. The caller provides
 //! the environment and the files.
 //!
-//! Stricter than Go: a `printf` whose format does not fit its arguments is a fault. Go would print
-//! a message as part of the text.
+//! One rule is stricter than in Go: a `printf` whose format does not fit its arguments is a fault.
+//! Go prints a message as part of the text.
 
 mod budget;
 mod exec;
@@ -33,7 +33,7 @@ pub struct Outside<'a> {
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
 }
 
-/// Why a template failed, with line and column from 1.
+/// The reason why a template failed, with line and column from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TemplateError {
     line: u32,

@@ -19,7 +19,8 @@ struct Form {
     precision: Option<usize>,
 }
 
-/// Err: why the format does not fit the arguments. Go would print a message as part of the text.
+/// Formats `arguments` by `format`. Err: the reason why the format does not fit the arguments. Go
+/// prints a message as part of the text instead.
 pub(super) fn printf(format: &str, arguments: &[&Value]) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = arguments.iter();

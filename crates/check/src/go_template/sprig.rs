@@ -17,7 +17,7 @@ struct SprigFunction {
     run: Run,
 }
 
-/// Runs only after the number of arguments was checked.
+/// The code of a function. The caller has checked the number of arguments.
 type Run = fn(&FunctionCall) -> Result<Value, String>;
 
 /// The end of a range without a maximum.
@@ -194,7 +194,7 @@ fn arithmetic(call: &FunctionCall) -> Result<Value, String> {
     result.map(Value::from).ok_or_else(|| "the result is not a valid integer".to_owned())
 }
 
-/// A numeric argument where sprig does not convert strings.
+/// A numeric argument of a function for which sprig does not convert strings.
 fn number(call: &FunctionCall, at: usize) -> Result<i64, String> {
     match call.argument(at) {
         value @ Value::Number(_) => Ok(to_integer(value)),

@@ -45,7 +45,7 @@ pub(super) struct Pipeline {
     pub at: Place,
     /// Variables that receive the result; two in a `range`.
     pub variables: Vec<String>,
-    /// The variables are declared here, not assigned.
+    /// The variables are declared by this pipeline (`:=`), not only assigned (`=`).
     pub declares: bool,
     pub commands: Vec<Vec<Operand>>,
 }

@@ -17,7 +17,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Whether a value is true in a condition: not empty, zero, false or null.
+/// Whether a value is true in a condition. Values that are empty, zero, false or null are not true.
 pub(super) fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -101,7 +101,8 @@ fn presented_by_server(
     let (config, seen) = config()?;
     let mut tls = ClientConnection::new(Arc::new(config), name).map_err(unknown_error)?;
     let handshake = tls.complete_io(&mut DeadlineStream { stream, until });
-    // A server that requires a client certificate presents its own before it reports the error.
+    // A server that requires a client certificate presents its own certificate before the handshake
+    // fails. That certificate is sufficient.
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (shown, handshake) {
         (Some(der), _) => Ok(der),
@@ -141,8 +142,8 @@ fn config() -> Result<(ClientConfig, PresentedCertificate), ProbeError> {
 
 type PresentedCertificate = Arc<Mutex<Option<CertificateDer<'static>>>>;
 
-/// Accepts any certificate. No data is sent to the server, and expired certificates are what such a
-/// check looks for.
+/// Accepts any certificate, because such a check also examines certificates that are expired. No
+/// data is sent to the server.
 #[derive(Debug)]
 struct AcceptAnyCertificate {
     presented: PresentedCertificate,
@@ -175,7 +176,7 @@ impl DeadlineStream {
     }
 }
 
-/// A socket reports its timeout as `WouldBlock`.
+/// Converts `WouldBlock`, which a socket reports after its timeout, to an error about the timeout.
 fn as_timeout(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"),

@@ -1,5 +1,5 @@
-//! `dns`: what a name resolves to. Without `server`, this machine's resolver is asked, including
-//! the hosts file. With `server`, only that server is asked.
+//! `dns`: the addresses or records of a name. Without `server`, this machine's resolver is queried,
+//! including the hosts file. With `server`, only that server is queried.
 
 use super::resolve::resolve;
 use super::{ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
@@ -156,7 +156,7 @@ fn remaining_time(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Sends the query by UDP. Returns the first datagram from `server` that `fits`.
+/// Sends the query by UDP. Returns the first datagram from `server` for which `fits` is true.
 fn send_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8]) -> bool) -> io::Result<Vec<u8>> {
     let any = if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;

@@ -43,7 +43,7 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
         Ok((status, headers, body)) => {
             ProbeAnswers::from([("status", Ok(status.into())), ("headers", Ok(headers.into())), ("body", body)])
         }
-        // An error may quote the URL.
+        // An error may quote the URL, which may contain a password.
         Err(ProbeError::Failed(why)) => ProbeAnswers::from([("status", Err(failed_error(redact_passwords(&why))))]),
         Err(ProbeError::Unknown(why)) => ProbeAnswers::from([("status", Err(unknown_error(redact_passwords(&why))))]),
     }
@@ -53,8 +53,8 @@ fn request(ask: &ProbeContext) -> Result<(u16, String, ProbeAnswer), ProbeError>
     let until = Instant::now() + ask.timeout(DEFAULT_MS);
     let agent: Agent = Agent::config_builder()
         .http_status_as_error(false)
-        // Redirects are followed here, because ureq drops all credentials and keeps any `Host`
-        // header.
+        // This module follows redirects itself, because ureq drops all credentials on a redirect
+        // and keeps any `Host` header.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown_error)?)
@@ -136,8 +136,8 @@ fn send(
     agent.run(request).map_err(|e| trouble(&e))
 }
 
-/// The TLS settings: the trusted CAs are those of `ca-file`, otherwise those of this machine. Also
-/// adds the client certificate.
+/// The TLS settings: the client certificate, and the trusted CAs, which are those of `ca-file` or
+/// otherwise of this machine. With `allow-insecure`, any server certificate is accepted.
 fn tls(ask: &ProbeContext) -> Result<TlsConfig, ProbeError> {
     let mut tls = TlsConfig::builder();
     if ask.flag("allow-insecure") {
@@ -160,7 +160,7 @@ fn client(ask: &ProbeContext, cert: &str, key: &str) -> Result<ClientCert, Probe
     let certs = certificates(ask, cert)?;
     let pem = content(ask, Path::new(key))?;
     let private = PrivateKey::from_pem(&pem).map_err(|e| failed_error(format!("{key}: {e}")))?;
-    // ureq panics if the key does not fit the certificate.
+    // The key is compared with the certificate here, because ureq panics if they do not match.
     let chain = certs.iter().map(|cert| cert.der().to_vec().into()).collect();
     let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed_error(format!("{key}: {e}")))?;
     CertifiedKey::from_der(chain, der, &rustls::crypto::ring::default_provider())
@@ -168,7 +168,7 @@ fn client(ask: &ProbeContext, cert: &str, key: &str) -> Result<ClientCert, Probe
     Ok(ClientCert::new_with_certs(&certs, private))
 }
 
-/// Reads the certificates of a PEM file; at least one.
+/// Reads the certificates of a PEM file. A file without any certificate is an error.
 fn certificates(ask: &ProbeContext, path: &str) -> Result<Vec<Certificate<'static>>, ProbeError> {
     web::certificates(&content(ask, Path::new(path))?).map_err(|e| failed_error(format!("{path}: {e}")))
 }

@@ -26,10 +26,10 @@ fn read(path: &PathBuf) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The path of a parameter. As in sysctl(8), the first `.` or `/` in a name is the separator of its
-/// components. The other character then means the separator character within a component. So
-/// `net.ipv4.conf.eth0/100.mtu` and `net/ipv4/conf/eth0.100/mtu` are the same parameter. None if
-/// the name is not valid.
+/// The path of a parameter. As in sysctl(8), the first `.` or `/` in a name decides which of the
+/// two characters separates the components. The other character then stands for the separator
+/// character within a component. So `net.ipv4.conf.eth0/100.mtu` and `net/ipv4/conf/eth0.100/mtu`
+/// are the same parameter. None if the name is not valid.
 pub(super) fn path(name: &str) -> Option<PathBuf> {
     let turned = |c: char| match c {
         '.' => '/',

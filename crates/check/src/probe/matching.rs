@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let argument = |name: &str| ask.check.arguments.get(name).cloned().unwrap_or_default();
     let content = argument("content");
-    // Read as a stream, the value is text as Go prints it.
+    // With `as-reader`, the value is the text that Go prints.
     let found = if argument("as-reader") == Value::Bool(true) { format_value(&content).into() } else { content };
     ProbeAnswers::from([("matches", Ok(found))])
 }

@@ -30,7 +30,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why there is no value for a property.
+/// The reason why there is no value for a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeError {
     /// The property certainly does not have the expected value: the contents of a directory, the
@@ -40,8 +40,8 @@ pub(super) enum ProbeError {
     Unknown(String),
 }
 
-/// An additional answer for a `file`: whether only its owner may read it, or the target of the
-/// link.
+/// An additional answer for a `file`: whether only the owner may read the file. For a link, the
+/// answer is about the target of the link.
 pub(super) const PRIVATE: &str = "private";
 
 pub(super) type ProbeAnswer = Result<Value, ProbeError>;
@@ -91,8 +91,8 @@ fn text<'c>(check: &'c Check, argument: &str) -> Option<&'c str> {
     check.arguments.get(argument).and_then(Value::as_str)
 }
 
-/// Examines the asserted properties. Blocks for at most about the check's timeout if it waits for
-/// other programs or machines.
+/// Examines the asserted properties. A probe that waits for other programs or machines blocks for
+/// at most about the check's timeout.
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     match ask.check.kind {
         ResourceKind::Addr => addr::ask(ask),

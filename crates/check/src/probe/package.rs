@@ -96,7 +96,8 @@ pub(super) fn list(limit: Duration) -> Result<Packages, String> {
 }
 
 impl Manager {
-    /// The package manager of the distribution. Some distributions also have the tools of others.
+    /// The package manager of the distribution. The distribution decides, because a machine may
+    /// also have the tools of other distributions.
     fn from_os_release(os_release: &str) -> Option<Self> {
         let field = |name: &str| {
             let value = os_release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

@@ -90,7 +90,7 @@ fn parse_listening(text: &str, family: SocketFamily) -> impl Iterator<Item = Lis
     })
 }
 
-/// The kernel prints 32-bit words in the machine's own byte order.
+/// Parses an IP address. The kernel prints it as 32-bit words in the machine's own byte order.
 fn address(hex_words: &str) -> Option<IpAddr> {
     let mut bytes = Vec::new();
     for at in (0..hex_words.len()).step_by(8) {

@@ -29,7 +29,7 @@ struct Details {
     args: String,
 }
 
-/// Selects processes of one name, as `meta.remoor` says.
+/// Selects among the processes of one name, by the settings in `meta.remoor`.
 struct ProcessFilter<'a> {
     /// A user name or uid.
     user: Option<&'a str>,

@@ -57,7 +57,8 @@ fn stable(
         if !before.is_file() {
             continue;
         }
-        // Space for the whole file and its end, otherwise it is read in growing steps.
+        // The buffer has space for the whole file and its end. A smaller buffer would grow in
+        // steps.
         let mut bytes = Vec::with_capacity(usize::try_from(before.len().min(MAX_FILE)).unwrap_or(0) + END);
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown_error)?;
         if bytes.len() as u64 > MAX_FILE {

@@ -30,8 +30,9 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     }
 }
 
-/// Whether this is a valid unit name. `systemctl` would interpret wildcards and a leading dash
-/// differently, and templates have no state.
+/// Whether this is a valid unit name. Wildcards and a leading dash are not valid, because
+/// `systemctl` would interpret them. Templates (`NAME@.service`) are not valid, because they have
+/// no state.
 pub(super) fn is_unit_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('-')

@@ -84,8 +84,9 @@ impl World {
         self.roots.get_or_init(remoor_host::web::roots).clone()
     }
 
-    /// Tells whether the servers of network filesystems respond; each is asked once per run. Uses
-    /// the same table as `mounts`, which reports an error in reading it.
+    /// The network filesystems, with the question whether their servers respond; each server is
+    /// probed once per run. The list is empty if the mount table could not be read, an error that
+    /// `mounts` reports.
     pub(super) fn servers(&self) -> &Servers {
         self.servers.get_or_init(|| Servers::from_mounts(self.mounts().unwrap_or_default().to_vec()))
     }

@@ -15,7 +15,8 @@ struct NameServer {
 
 impl Drop for NameServer {
     fn drop(&mut self) {
-        // The server may be waiting for a query by TCP that no test sends.
+        // The server may be waiting for a query by TCP that no test sends. This connection ends the
+        // wait.
         drop(TcpStream::connect(self.address));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"end", self.address).unwrap();
@@ -44,7 +45,7 @@ fn name_server() -> NameServer {
                 "large.test" => {
                     udp.send_to(&answer(query, PacketFlag::TRUNCATION), from).unwrap();
                     let (mut stream, _) = tcp.accept().unwrap();
-                    // Err if the client has closed the connection.
+                    // The write fails if the client has closed the connection.
                     let _ = by_tcp(&mut stream);
                 }
                 _ => drop(udp.send_to(&answer(query, PacketFlag::empty()), from).unwrap()),

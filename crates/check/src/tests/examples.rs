@@ -94,7 +94,7 @@ fn context(group: &str) -> serde_json::Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// All assertions of the file for a node of `group`.
+/// The assertions of the check file for a node of `group`, as text.
 fn assertions(text: &str, group: &str) -> String {
     let (head, goss) = header("x.yml", text).unwrap();
     assert_eq!(applies("x.yml", &head, group, "worker", &context(group)), Ok(Applies::Yes));

@@ -12,7 +12,7 @@ const CHECKS: &str = "command:
   idle: {exec: 'true', exit-status: 0, skip: true}
 ";
 
-/// `label state message` of each group over the four commands.
+/// A line `label state message` for each group in `text`. The members are the commands of `CHECKS`.
 fn groups(text: &str) -> Vec<String> {
     let text = format!("remoor:\n  service: s\n{text}{CHECKS}");
     let group = |r: &CheckResult| r.check.contains("-of:");

@@ -1,5 +1,5 @@
-//! Check files of remoor are goss files, including the `remoor:` block. Needs goss on the PATH.
-//! `types` compares the answers of both.
+//! Tests that goss accepts remoor's check files, including the `remoor:` block. The test is skipped
+//! if goss is not on the PATH. The module `types` compares the answers of goss and remoor.
 
 use super::*;
 use std::fs;

@@ -218,7 +218,8 @@ fn the_password_of_a_url_is_in_no_result() {
     let told = faults(&twice);
     assert!(told.contains("already exists with another password") && told.contains("lacks `status`"), "{told}");
     assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
-    // The order does not matter: if two ids look the same, one must have a name.
+    // The order of the checks does not matter. If two ids differ only in their passwords, one check
+    // must have a separate name.
     let shown = format!("http: {{'{}': {{status: 200}}, '{}': {{status: 200}}}}", url("secret"), url("***"));
     assert!(faults(&shown).contains("with another password"));
     for text in [

@@ -1,4 +1,4 @@
-//! When each matcher holds, and the laws between matchers.
+//! Tests when each matcher holds, and the laws between matchers.
 
 use super::super::matcher::Matcher;
 use super::*;
@@ -55,8 +55,8 @@ fn what_cannot_be_asked_fails_also_below_not() {
     assert!(ask(json!({"gjson": {"a": {"not": {"lt": 4}}}}), json!("{\"a\": [\"5\"]}")).is_err());
 }
 
-/// A number of comparisons within the limit succeeds. More is an error, even if skipping elements
-/// would let it pass.
+/// A number of comparisons within the limit succeeds. A larger number is an error, even if the
+/// matcher would hold without the remaining elements.
 #[test]
 fn many_elements_and_many_matchers() {
     let elements: Vec<Value> = (0..10_000).map(|n| json!(format!("element {n}"))).collect();
@@ -68,8 +68,8 @@ fn many_elements_and_many_matchers() {
     assert!(ask(json!({"not": {"contain-elements": all}}), json!(elements)).is_err());
 }
 
-/// An explanation must not evaluate each part again with a new budget; it costs no more than the
-/// answer.
+/// An explanation costs no more than the answer. For this, the explanation must not evaluate each
+/// part again with a new budget.
 #[test]
 fn what_is_too_much_is_explained_in_time_too() {
     let elements: Vec<Value> = (0..10_000).map(|n| json!(n)).collect();

@@ -36,8 +36,8 @@ fn answers(text: &str) -> Vec<String> {
     results(text).into_iter().map(line).collect()
 }
 
-/// Repeats `ask` until the answers satisfy `are_so`. A listener that a test has closed may stay
-/// open for a moment in a child process that another test is starting.
+/// Repeats `ask` until the answers satisfy `are_so`. The first answers may be wrong, because a
+/// child process that another test is starting may keep a closed listener open for a moment.
 fn retry_until(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

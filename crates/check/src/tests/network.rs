@@ -229,7 +229,7 @@ fn certificates_that_servers_show() {
     let ask = |port: u16, rest: &str| answers(&format!("remoor: {{cert: {{'localhost:{port}': {{{rest}}}}}}}"));
     assert_eq!(ask(port, "not-after: {gt: 1d}, dns-names: [a.test]"), ["not-after Pass", "dns-names Pass"]);
     thread.join().unwrap();
-    // The server presents its certificate before it requests the client's.
+    // The server presents its certificate before it requests the certificate of the client.
     let (port, thread) = https(1, &certificate(&["a.test"]), Some(&fresh("client")));
     assert_eq!(ask(port, "dns-names: [a.test]"), ["dns-names Pass"]);
     thread.join().unwrap();

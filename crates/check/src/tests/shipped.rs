@@ -1,6 +1,6 @@
-//! The check files that remoor ships for services it does not set up. Tests their contents, the
-//! reactions to failures and the values that their matchers accept. If goss is on the PATH, it must
-//! accept the files.
+//! Tests the check files that remoor ships for services that it does not set up: their contents,
+//! the reactions to failures, and the values that their matchers accept. If goss is on the PATH,
+//! goss must accept the files.
 
 use super::*;
 use expect_test::expect;
@@ -14,7 +14,7 @@ const SHIPPED: [(&str, &str); 3] = [
     ("sshd", include_str!("../../../../checks/sshd.yml")),
 ];
 
-/// The file as rendered for the node w1.example, with these variables over the file's own.
+/// The file, rendered for the node w1.example. `vars` overrides the variables of the file.
 fn render_shipped(name: &str, vars: Value) -> String {
     let text = SHIPPED.iter().find(|(file, _)| *file == name).expect(name).1;
     let (head, goss) = header(name, text).unwrap_or_else(|faults| panic!("{}", lines(&faults)));
@@ -115,8 +115,8 @@ fn sshd_must_admit_managers() {
     let wanted = render_shipped("sshd", json!({"sshd_wanted": ["usedns yes"], "sshd_socket": "no-such.socket"}));
     let exec = |name: &str| checks(&wanted).iter().find(|c| c.label() == name).map(|c| c.name.clone()).expect(name);
     for name in ["command:config", "command:settings", "command:settings-wanted"] {
-        // Simulates a socket unit without the directory. The rest of the command does not depend on
-        // this machine.
+        // Simulates an active socket unit without the directory `/run/sshd`. The rest of the
+        // command does not depend on this machine.
         let asked = exec(name).replace("[ ! -d /run/sshd ] && systemctl -q is-active no-such.socket", "true");
         let output = Command::new("sh").arg("-c").arg(asked).output().expect("a shell");
         let told = String::from_utf8(output.stdout).expect("a text");

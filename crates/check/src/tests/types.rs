@@ -1,5 +1,5 @@
-//! Compares goss 0.4.9 and remoor on the same machine state, which the test creates:
-//! `tests/goss/types`, with goss's recorded answers.
+//! Compares the answers of goss 0.4.9 and remoor about the same machine state, which the test
+//! creates. The checks and goss's recorded answers are in `tests/goss/types`.
 //!
 //! State that differs between machines is left out: services (systemd may be absent), installed
 //! packages, and names that only a DNS server knows. To record again: `UPDATE_EXPECT=1 cargo test
@@ -21,8 +21,8 @@ use std::thread::{self, JoinHandle};
 
 const SUITE: &str = include_str!("../../../../tests/goss/types/suite.yaml");
 const ANSWERS: &str = include_str!("../../../../tests/goss/types/answers.txt");
-/// The first line of the recorded answers: the version of the goss package, because Debian's goss
-/// does not print it, and the command.
+/// The first line of the recorded answers: the version of the goss package and the command. The
+/// package has the version because Debian's goss does not print it.
 const HEADING: &str = "# goss 0.4.9-2: goss -g FILE validate -f json\n";
 
 /// Assertions that remoor answers differently from goss, with remoor's result and the reason.
@@ -40,7 +40,7 @@ const DEPARTURES: &[(&str, CheckState, &str)] = &[
     ("process:long running", CheckState::Pass, "goss knows the first 15 characters only"),
 ];
 
-/// The state that the suite examines; it exists as long as this value.
+/// The state that the suite examines. The state exists as long as this value.
 struct Machine {
     dir: tempfile::TempDir,
     tcp: TcpListener,
@@ -239,7 +239,7 @@ fn what_was_recorded_is_what_goss_says() {
     };
     let line = |r: &Value| {
         let kind = r["resource-type"].as_str().unwrap().to_lowercase().replace("kernelparam", "kernel-param");
-        // For a check with a separate name, goss prints both.
+        // For a check with a separate name, goss prints the id and the name.
         let id = r["resource-id"].as_str().unwrap().split(": ").next().unwrap();
         let property = r["property"].as_str().unwrap();
         (format!("{kind}:{id} {property}"), state(&r["result"]))

@@ -181,8 +181,8 @@ impl Draft {
         let mut done = BTreeSet::new();
         let mut found = Vec::new();
         for start in self.groups.keys() {
-            // Explicit stack, because chains of groups may be long. Each frame is a group and its
-            // unvisited children.
+            // The search has an explicit stack, because chains of groups may be long. Each frame is
+            // a group and its unvisited children.
             let mut way: Vec<(&str, Vec<&str>)> = Vec::new();
             let frame =
                 |name: &'_ str| -> Vec<&str> { self.groups[name].children.keys().map(String::as_str).collect() };

@@ -11,7 +11,7 @@ use std::path::Path;
 /// The name in a fault for text that is not from a file.
 const OPTION_NAME: &str = "--extra-vars";
 
-/// The variables of one such option. Reads the file if it names one.
+/// The variables of one `-e` option. Reads the file if the option names a file.
 pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let text = text.trim();
     if let Some(file) = text.strip_prefix('@') {

@@ -16,7 +16,7 @@ impl AnsibleInventory {
         let mut list = Map::from_iter([("_meta".to_owned(), json!({ "hostvars": hostvars }))]);
         for (name, group) in &self.groups {
             let mut out = Map::new();
-            // Every host belongs to `all` in Ansible, so none is listed there.
+            // In Ansible every host belongs to `all`, so `all` needs no list of hosts.
             if !group.hosts.is_empty() && name != "all" {
                 out.insert("hosts".into(), json!(group.hosts));
             }

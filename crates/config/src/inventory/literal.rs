@@ -126,7 +126,8 @@ impl<'a> Parser<'a> {
                 if !map.is_empty() {
                     return None;
                 }
-                // No colon after the first item: a set, which becomes a list.
+                // Without a colon after the first item, the braces enclose a set, which becomes a
+                // list.
                 self.rest = before;
                 let (items, _) = self.items('{', '}')?;
                 let mut once: Vec<Value> = Vec::new();

@@ -75,7 +75,7 @@ pub fn load_inventory(path: &Path) -> Result<AnsibleInventory, Vec<Fault>> {
     load_below(path.parent().unwrap_or(Path::new("")), path)
 }
 
-/// As `load_inventory`; files below `root` are named relative to it.
+/// Like `load_inventory`, but faults and origins name files below `root` relative to `root`.
 pub fn load_below(root: &Path, path: &Path) -> Result<AnsibleInventory, Vec<Fault>> {
     let mut draft = draft::Draft::default();
     source::read(root, path, &mut draft);

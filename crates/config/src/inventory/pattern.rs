@@ -2,7 +2,7 @@
 
 use super::HOSTS_MAX;
 
-/// Names and port of a host pattern. Err: what is wrong with it.
+/// The names and the port of a host pattern. Err: the reason why the pattern is not valid.
 pub fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String> {
     let (host, port) = split_port(pattern)?;
     let names = expand_ranges(host)?;
@@ -20,8 +20,8 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A port follows the only colon outside brackets, or brackets around the whole host (IPv6). Other
-/// colons belong to the name.
+/// Splits off the port. A port follows the only colon outside brackets, or brackets around the
+/// whole host (IPv6). Other colons belong to the name.
 fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
     let port_of = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     if let Some((host, port)) = pattern.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:"))
@@ -76,7 +76,7 @@ fn expand_ranges(host: &str) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// `01:10`, `a:f`, `0:10:2`. Both ends are included; a leading zero fixes the width.
+/// Expands `01:10`, `a:f` or `0:10:2`. Both ends are included; a leading zero fixes the width.
 fn range_items(range: &str) -> Result<Vec<String>, String> {
     let wrong = |why: &str| format!("the range [{range}] {why}");
     let parts: Vec<&str> = range.split(':').collect();

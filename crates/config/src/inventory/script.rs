@@ -129,7 +129,8 @@ fn host_vars(
                 Ok(vars) => (vars, format!("{}: --host {host}", at.file)),
                 Err(fault) => {
                     draft.faults.push(fault);
-                    // The other hosts would probably fail in the same way, and later.
+                    // The other hosts are not requested, because they would probably fail in the
+                    // same way.
                     return;
                 }
             }
@@ -163,10 +164,10 @@ fn mentioned_hosts(list: &Value) -> BTreeSet<String> {
     out
 }
 
-/// Standard output of one run. The whole process group is killed at the deadline, after too much
-/// output, and at the end.
+/// Runs the program once and returns its standard output. The whole process group is killed at the
+/// deadline, after too much output, and at the end.
 fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: ScriptLimits) -> Result<Vec<u8>, String> {
-    // The program runs in its own directory, where a relative path would be wrong.
+    // The path is made absolute, because the program runs in its own directory.
     let program = &std::path::absolute(program).map_err(|error| format!("could not be run: {error}"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -224,8 +225,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Reads a pipe to its end in another thread, at most one byte more than `most`; the rest is read
-/// and dropped.
+/// Reads a pipe to its end in another thread. Sends at most `most` + 1 bytes; the rest is read and
+/// dropped.
 fn read_pipe(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -235,7 +236,8 @@ fn read_pipe(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<
         let full = bytes.len() > most;
         let sent = sender.send(bytes);
         if full && sent.is_ok() {
-            // The receiver decides now. Until then the program must not block on a full pipe.
+            // The receiver now decides whether to kill the program. Until then the program must not
+            // block on a full pipe.
             let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         }
     });

@@ -1,13 +1,13 @@
-//! Splits a line into words like a POSIX shell: host lines of INI inventories and SSH arguments,
-//! with `#` comments; variables of a command line, without comments.
+//! Splits a line into words like a POSIX shell. `#` begins a comment in host lines of INI
+//! inventories and in SSH arguments, but not in variables of a command line.
 
-/// The words of `line`. Err: which quote does not end. As in Python's shlex, `#` begins a comment
-/// also within a word.
+/// The words of `line`. Err: the reason why the line cannot be split, such as a quote without its
+/// end. As in Python's shlex, `#` begins a comment also within a word.
 pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
     split_words(line, true)
 }
 
-/// Like [`split_words`], but `#` is an ordinary character.
+/// Like [`split`], but `#` is an ordinary character.
 pub fn split_without_comments(line: &str) -> Result<Vec<String>, &'static str> {
     split_words(line, false)
 }

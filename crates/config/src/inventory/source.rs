@@ -102,8 +102,9 @@ fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
             );
         }
         None => match tree::parse(&file, text) {
-            // A file without suffix is tried as both. A plain list of hosts is one YAML text, and
-            // sections are one YAML list.
+            // A file without a suffix is YAML if it parses as a mapping, otherwise INI. An INI file
+            // is never a mapping: a plain list of hosts is one YAML text, and sections are a YAML
+            // list.
             Ok(Some(node)) if node.entries().is_some() => yaml::read(&file, &node, draft),
             Err(faults) if begins_as_yaml(text) => draft.faults.extend(faults),
             _ => ini::read(&file, text, draft),
@@ -118,7 +119,7 @@ fn is_source(name: &str) -> bool {
         && !NO_SOURCE_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The first line that is no comment is `---` or a key, so the file is meant as YAML.
+/// Whether a file is meant as YAML: the first line that is no comment is `---` or a key.
 fn begins_as_yaml(text: &str) -> bool {
     let first = text
         .lines()
@@ -127,7 +128,7 @@ fn begins_as_yaml(text: &str) -> bool {
     first.is_some_and(|line| line == "---" || line.ends_with(':'))
 }
 
-/// A file encrypted by ansible-vault cannot be read.
+/// Returns the fault if the file is encrypted by ansible-vault, because remoor cannot read it.
 pub fn vault_fault(file: &str, text: &str) -> Option<Fault> {
     text.starts_with("$ANSIBLE_VAULT").then(|| {
         Fault::error(file, 1, 1, "is encrypted by ansible-vault")
@@ -173,7 +174,7 @@ pub fn read_content(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// `path` for messages: relative to `root` if it is below it.
+/// `path` for messages: relative to `root` if `path` is below `root`.
 pub fn relative_name(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }

@@ -16,9 +16,10 @@ pub struct Sources {
     pub order: Vec<String>,
 }
 
-/// Reads `sources` into one inventory; a later one overrides an earlier one. Each is read with the
-/// `group_vars` and `host_vars` next to it; those of `playbooks`, the directory of a playbook,
-/// override them. Faults name files as given. Runs executables.
+/// Reads `sources` into one inventory; a later source overrides an earlier one. The `group_vars`
+/// and `host_vars` next to each source are read too. `playbooks` is the directory of a playbook;
+/// its `group_vars` and `host_vars` override all of these. Faults name files as given. Runs
+/// executables.
 pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sources, Vec<Fault>> {
     let root = Path::new("");
     let mut draft = Draft::default();

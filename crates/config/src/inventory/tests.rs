@@ -79,7 +79,8 @@ cat <<'END'
 END
 "#;
 
-/// Without `_meta`: variables are requested host by host.
+/// A program whose list has no `_meta`, so that the variables of each host are requested
+/// separately.
 const OLD_SCRIPT: &str = r#"#!/bin/sh
 case "$1 $2" in
 "--list ") echo '{"all": {"hosts": ["lone"], "vars": {"ntp": "10.0.0.1"}}, "prod": {"children": ["web", "db"]},

@@ -1,6 +1,6 @@
 //! `group_vars/` and `host_vars/` next to the inventory. For each name the first of these that
 //! exists is read, as in Ansible: the directory, the file without suffix, `.yml`, `.yaml`, `.json`.
-//! A further one is not read and causes a warning.
+//! Any other one that exists is not read and causes a warning.
 
 use super::draft::{Draft, SourcePosition, VarsWithOrigins};
 use super::source::{entries, read_content, relative_name, vault_fault};
@@ -20,7 +20,8 @@ pub enum VarsLocation {
     Playbook,
 }
 
-/// Reads both directories below `base` into `draft`; they override earlier ones.
+/// Reads `group_vars` and `host_vars` below `base` into `draft`. The variables override those of an
+/// earlier call.
 pub fn read(root: &Path, base: &Path, beside: VarsLocation, draft: &mut Draft) {
     let mut names: BTreeSet<String> = draft.groups.keys().cloned().collect();
     names.extend(["all".to_owned(), "ungrouped".to_owned()]);
@@ -35,7 +36,8 @@ pub fn read(root: &Path, base: &Path, beside: VarsLocation, draft: &mut Draft) {
     }
 }
 
-/// The variables of each of `names` that has some in `path`.
+/// The variables that the directory `path` has for each of `names`. Names without variables are
+/// omitted.
 fn directory(
     root: &Path,
     path: &Path,
