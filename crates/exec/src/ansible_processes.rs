@@ -1,9 +1,10 @@
-//! Finds processes that Ansible on a manager started on this node (`provisioner: ansible`). They
-//! are no children of the executor and survive the SSH connection, so each carries its attempt in
-//! an environment variable (the mark).
+//! Finds processes that Ansible on a manager started on this node (`provisioner: ansible`). These
+//! processes are no children of the executor and survive the SSH connection. Therefore each of them
+//! carries its attempt in an environment variable (the mark).
 //!
-//! A daemon that a playbook starts without systemd carries the mark too. Therefore `closed.json`
-//! records the last attempt that was closed as done: processes that it left are meant to run.
+//! A daemon that a playbook starts without systemd carries the mark too, and it must continue to
+//! run. Therefore `closed.json` records the last attempt that was closed as done. Processes of that
+//! attempt and of older ones are never killed.
 
 use super::fence::FenceStore;
 use super::process::{self, ProcessId};
@@ -26,7 +27,7 @@ struct ClosedAttempts {
     done: Option<Fence>,
 }
 
-/// Records that an attempt is over: Ansible runs nothing for it any more.
+/// Records that an attempt is closed: Ansible runs nothing for this attempt any more.
 pub(super) fn close(state_dir: &Path, fence: &Fence, done: bool) -> io::Result<()> {
     let mut closed = read_closed(state_dir);
     closed.last = Some(fence.clone());
@@ -37,7 +38,7 @@ pub(super) fn close(state_dir: &Path, fence: &Fence, done: bool) -> io::Result<(
 }
 
 /// Kills the processes of attempts older than `fence` on `node`; `fence` must be stored already.
-/// Some: a description of what was killed. Err: the processes that still run.
+/// Some: a description of the killed processes. Err: the processes that still run.
 pub(super) fn kill_older(
     state_dir: &Path,
     node: &NodeName,
@@ -54,9 +55,9 @@ pub(super) fn kill_older(
     Ok(Some(format!("Ansible processes of attempt {} were {how} ({})", one.mark.attempt, first.len())))
 }
 
-/// Describes the Ansible process that works on this node: the current attempt holds the node and
-/// was not closed. Only processes of root or of the caller count, so that no other user can keep a
-/// node from being examined. Daemons do not count.
+/// Describes an Ansible process of the current attempt on this node, unless that attempt was
+/// closed. Only processes of root or of the caller count, because otherwise any user could prevent
+/// examinations of the node. Daemons do not count.
 pub(super) fn running_ansible(state_dir: &Path, node: &NodeName) -> Option<String> {
     let current = FenceStore::new(state_dir).current().ok()??;
     if read_closed(state_dir).last.as_ref() == Some(&current) {
@@ -103,7 +104,7 @@ fn read_mark(pid: i32) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// A file that cannot be read counts as if no attempt was closed.
+/// Reads `closed.json`. A file that cannot be read counts as if no attempt was closed.
 fn read_closed(state_dir: &Path) -> ClosedAttempts {
     fs::read(path(state_dir)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
@@ -118,7 +119,7 @@ mod tests {
     use crate::wire::sample_fence;
     use std::process::{Child, Command};
 
-    /// Starts a task as Ansible does, in its own session, whose connection is gone.
+    /// Starts a process as a task of Ansible whose connection is gone: in a session of its own.
     fn task(node: &str, attempt: u64) -> Child {
         let mark = sample_fence(attempt).mark(&node.into());
         let mut command = Command::new("setsid");

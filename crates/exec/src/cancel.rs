@@ -1,4 +1,4 @@
-//! Tells a run that it should stop after its current task, or at once.
+//! Signals a run to stop after its current task, or immediately.
 
 use super::play_gate::PlayGate;
 use super::process::ProcessId;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Why a run stops early.
+/// The reason why a run stops early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// The manager ordered it.
     Asked,
     /// The manager ordered to stop and also to kill the current task.
     Killed,
-    /// The time of the order is over.
+    /// The time limit of the order has passed.
     Timeout,
     /// No manager is connected any longer.
     ManagerLost,
@@ -34,8 +34,8 @@ impl Stop {
 /// Called with all running children whenever one starts or ends.
 type Watcher = Box<dyn Fn(&[ProcessId]) + Send + Sync>;
 
-/// Stop signal of one session. A stop cannot be taken back. It also records the processes that the
-/// run has started, so that a later attempt can kill them if this executor dies.
+/// Stop signal of one session. A stop cannot be taken back. The value also records the processes
+/// that the run has started, so that a later attempt can kill them if this executor dies.
 #[derive(Default)]
 pub struct SessionCancel {
     stop: Mutex<Option<Stop>>,
@@ -46,7 +46,7 @@ pub struct SessionCancel {
 }
 
 impl SessionCancel {
-    /// The first reason is kept, except that a lost manager outweighs it.
+    /// Stops the run. The first reason is kept, but `Stop::ManagerLost` replaces any other reason.
     pub fn stop(&self, why: Stop) {
         let mut stop = lock_unpoisoned(&self.stop);
         if stop.is_none() || why == Stop::ManagerLost {

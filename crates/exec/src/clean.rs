@@ -36,7 +36,7 @@ pub(super) fn leftovers(tuning: &Tuning, units: &[String], files: &[String], kee
     found
 }
 
-/// Asks systemd over one bus connection. Where systemd is not reachable, runs `systemctl` instead.
+/// Queries systemd over one bus connection. If systemd is not reachable, runs `systemctl` instead.
 fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
     if units.is_empty() {
         return Vec::new();
@@ -160,8 +160,8 @@ fn literal_part(glob: &str) -> PathBuf {
     plain.collect()
 }
 
-/// `*` matches within a directory, `**` across directories. A path that ends in `/` covers
-/// everything below it.
+/// Compiles globs. `*` matches within a directory, `**` across directories. A path that ends in `/`
+/// covers everything below it.
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Tuning where systemd is not reachable, so that only `systemctl` is used.
+    /// Tuning with which systemd is not reachable, so that only `systemctl` is used.
     fn tuning_with_systemctl(systemctl: &Path) -> Tuning {
         let systemd = remoor_host::systemd::SystemdSockets::in_runtime_dir(Path::new("/nonexistent"));
         Tuning { systemctl: systemctl.to_owned(), systemd, ..Tuning::default() }

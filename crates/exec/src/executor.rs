@@ -62,7 +62,7 @@ impl SessionOutcome {
     }
 }
 
-/// The attempt that this session holds the node for.
+/// The attempt for which this session holds the node.
 struct HeldNode {
     fence: Fence,
     lock: RunLock,
@@ -210,8 +210,8 @@ impl<'a> Executor<'a> {
             }
         };
         let ended = ended.into_iter().chain(marked).reduce(|lock, marked| format!("{lock}; {marked}"));
-        // A newer attempt may have stored its fence while this one waited. It will look for the
-        // holder of the lock, so this session must not become that holder.
+        // A newer attempt may have stored its fence while this attempt waited. The newer attempt
+        // ends the holder of the lock, so this session must not become that holder.
         match self.fences.current() {
             Ok(Some(now)) if now == fence => {
                 self.held = Some(HeldNode { fence, lock });
@@ -235,8 +235,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Why an order with `fence` must be refused. None: this session holds exactly this fence, and
-    /// no newer one has been stored since.
+    /// The reason why an order with `fence` must be refused. None if this session holds exactly
+    /// this fence, and no newer fence has been stored since.
     fn refusal(&mut self, fence: &Fence) -> Option<Reply> {
         match &self.held {
             Some(held) if held.fence == *fence => {}
@@ -342,8 +342,8 @@ impl<'a> Executor<'a> {
             Some(held) if held.fence == *fence => {}
             _ => return refusal_reply(None, "this session does not hold that attempt"),
         }
-        // If this note is not written, the next attempt also kills daemons that the playbook
-        // started without systemd; it does so before its cleanup.
+        // If this record is not written, the next attempt also kills the daemons that the playbook
+        // started without systemd. The attempt kills them before its cleanup.
         let _best_effort = ansible_processes::close(&self.state_dir, fence, done);
         self.held = None;
         self.closed = true;

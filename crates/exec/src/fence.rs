@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Why a fence was not accepted. Nothing was stored.
+/// The reason why a fence was not accepted. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceError {
     /// An equal or newer attempt has already taken this node.
     #[error("the node has seen attempt {} of epoch {}, which is not older", .0.attempt, .0.epoch)]
     NotNewer(Fence),
-    /// The node belongs to another cluster. To hand it over, an operator removes `fence.json`.
+    /// The node belongs to another cluster. To hand the node over, an operator removes
+    /// `fence.json`.
     #[error("the node belongs to cluster {}; remove fence.json in its state directory to hand it over", .0.cluster)]
     OtherCluster(Fence),
     /// `fence.json` exists but cannot be parsed. No attempt may run until an operator has examined
@@ -44,7 +45,7 @@ impl FenceStore {
         Self { dir: dir.to_owned() }
     }
 
-    /// The highest fence ever seen on this node. None: it has seen none.
+    /// The highest fence that this node has stored. None: the node has stored no fence yet.
     pub fn current(&self) -> Result<Option<Fence>, FenceError> {
         let path = self.path();
         match fs::read(&path) {
@@ -54,9 +55,9 @@ impl FenceStore {
         }
     }
 
-    /// Stores `fence` if it is higher than every fence before it in the same cluster. After Ok it
-    /// is on the disk. Concurrent callers are serialised, so the lower fence either comes first or
-    /// is refused.
+    /// Stores `fence` if it is higher than the stored fence and of the same cluster. After Ok,
+    /// `fence` is on the disk. Concurrent calls run one after the other, so no call replaces a
+    /// higher fence by a lower one.
     pub fn advance(&self, fence: &Fence) -> Result<(), FenceError> {
         let _one_at_a_time = self.lock().map_err(|e| FenceError::Io(self.dir.clone(), e))?;
         if let Some(seen) = self.current()? {
@@ -75,8 +76,8 @@ impl FenceStore {
     fn lock(&self) -> io::Result<File> {
         let path = self.dir.join("fence.lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        // The lock is held only for one comparison and one write. It is held longer only if its
-        // process was stopped (SIGSTOP) in between.
+        // The lock is held only for one comparison and one write. It is held longer only if the
+        // holding process was stopped by SIGSTOP.
         let deadline = Instant::now() + LOCK_WAIT_MAX;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

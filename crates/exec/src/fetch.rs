@@ -65,8 +65,8 @@ impl Fetcher {
     }
 }
 
-/// Does not follow a symbolic link as the last component, and does not block on a FIFO without a
-/// writer.
+/// Opens a file for reading. Does not follow a symbolic link as the last component, and does not
+/// block on a FIFO without a writer.
 fn open(path: &str) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)

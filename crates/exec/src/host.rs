@@ -63,14 +63,14 @@ fn line_of(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// First field of `/proc/uptime`, seconds with two decimals.
+/// Converts the first field of `/proc/uptime`, seconds with two decimals, to milliseconds.
 fn uptime_ms(text: &str) -> u64 {
     let seconds: f64 = text.split_ascii_whitespace().next().and_then(|s| s.parse().ok()).unwrap_or(0.0);
     (seconds * 1000.0) as u64
 }
 
 /// The system state that systemd reports, for instance `running` or `degraded`. `systemctl` exits
-/// non-zero for most states, so its exit code is ignored. None where there is no systemd.
+/// non-zero for most states, so its exit code is ignored. None if systemd does not run.
 fn system_state(sockets: &SystemdSockets, systemctl: &Path) -> Option<String> {
     let until = Some(Instant::now() + SYSTEMCTL_MAX);
     let patience = BusDeadline { until, answer: SYSTEMCTL_MAX, stop: Box::new(|| false) };
@@ -87,7 +87,7 @@ fn system_state(sockets: &SystemdSockets, systemctl: &Path) -> Option<String> {
     }
 }
 
-/// Ok(None): the file does not exist. Err: it exists and cannot be read.
+/// Reads `agent.json`. Ok(None): the file does not exist. Err: it exists and cannot be read.
 fn agent_record(state_dir: &Path) -> Result<Option<AgentRecord>, ()> {
     match fs::read(state_dir.join(RECORD)) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(drop),
@@ -96,16 +96,16 @@ fn agent_record(state_dir: &Path) -> Result<Option<AgentRecord>, ()> {
     }
 }
 
-/// Names of files that the daemon renamed to `.damaged`, and `agent.json` while it is damaged and
-/// no agent has started since.
+/// Names of damaged files: those that the daemon renamed to `.damaged`, and `agent.json` if it
+/// cannot be read. A new `agent.json` is written when an agent starts.
 fn damaged_files(state_dir: &Path) -> Vec<String> {
     let record = agent_record(state_dir).is_err().then(|| RECORD.to_owned());
     record.into_iter().chain(remoor_host::disk::damaged_files(state_dir)).collect()
 }
 
-/// Whether the process in the file `lock` of the state directory is an agent; the daemon writes its
-/// pid there when it starts. Without that file the process list is searched. The flock itself is
-/// not tried, because that could keep a starting daemon from taking it.
+/// Whether an agent runs. The daemon writes its pid to the file `lock` of the state directory when
+/// it starts. If that file does not exist, the process list is searched. This function does not try
+/// to take the flock, because that could keep a starting daemon from taking it.
 fn agent_running(state_dir: &Path) -> bool {
     match fs::read_to_string(state_dir.join("lock")) {
         Ok(text) => text

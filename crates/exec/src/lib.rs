@@ -21,7 +21,7 @@ mod reply_queue;
 mod serve;
 mod work;
 
-// Which attempt may take the node, which holds it, and how older ones are killed.
+// Decides which attempt may take the node, records the holder, and kills older attempts.
 mod ansible_processes;
 mod fence;
 mod lock;

@@ -1,8 +1,8 @@
 //! Allows one run per node: `run.lock`, held by flock. The file contains the record of the holder,
 //! so that the next attempt knows which processes to kill.
 //!
-//! The fence decides which attempt may take the node (see `fence`); this file only enforces it. The
-//! file is never removed, because an flock belongs to the file and not to its name.
+//! The fence decides which attempt may take the node (see `fence`); this lock only enforces the
+//! decision. The file is never removed, because an flock belongs to the file and not to its name.
 
 use super::process::{ProcessFamily, ProcessId, own_leadership};
 use remoor_model::Fence;
@@ -23,8 +23,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// died.
 const UNNAMED_MAX: Duration = Duration::from_secs(10);
 
-/// Kind of the holder: an attempt of a manager, which a newer attempt kills, or `remoor play` of a
-/// person, which an attempt waits for.
+/// Kind of the holder. An attempt belongs to a manager, and a newer attempt kills it. A play is a
+/// run of `remoor play` by a person, and an attempt waits for its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderKind {
@@ -32,8 +32,8 @@ pub enum HolderKind {
     Play,
 }
 
-/// The record in the lock file. It is void after a reboot, when `boot` differs from the current
-/// boot id.
+/// The record in the lock file. A record is void after a reboot, when `boot` differs from the
+/// current boot id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub kind: HolderKind,
@@ -45,8 +45,8 @@ pub struct Holder {
     /// Processes that the holder started in their own process groups.
     pub children: Vec<ProcessId>,
     pub boot: String,
-    /// Set for a play: the id of its run. If several hosts of a run are the same machine, their
-    /// sessions share it.
+    /// For a play, the id of its run. If several hosts of a run are the same machine, their
+    /// sessions have the same id and share the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }
@@ -69,11 +69,11 @@ impl Holder {
         }
     }
 
-    /// The processes of this holder that still run and block the node. For a dead play these are
-    /// only the commands that were running and their groups, because half a task must not run next
-    /// to another run. Other processes in the session of a dead play are daemons that it was meant
-    /// to start; they would block the node forever. For a dead attempt all processes count; the
-    /// next attempt kills them.
+    /// The processes of this holder that still run and block the node. For an attempt these are all
+    /// its processes; the next attempt kills them. For a play that has died, these are only the
+    /// commands that were running and their process groups, because another run must not begin
+    /// beside an unfinished task. Other processes in the session of that play are daemons that the
+    /// play was meant to start; they would block the node forever.
     fn blocking_processes(&self) -> Vec<ProcessId> {
         if self.boot != boot() {
             return Vec::new();
@@ -89,7 +89,7 @@ impl Holder {
         !self.blocking_processes().is_empty()
     }
 
-    /// Whether it is a session of the same run of `remoor play`.
+    /// Whether the holder is a session of the same run of `remoor play`.
     fn belongs_to_run(&self, run: &str) -> bool {
         self.kind == HolderKind::Play && self.boot == boot() && self.run.as_deref() == Some(run)
     }
@@ -108,7 +108,7 @@ impl Holder {
     }
 }
 
-/// Why the lock was not taken. No process was killed, except for `Undying`.
+/// The reason why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// A holder that may not be killed did not end in time.
@@ -142,7 +142,7 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the lock for `remoor play`, at once or not at all. Kills no process. Sessions of the
+    /// Takes the lock for `remoor play`, or fails immediately. Kills no process. Sessions of the
     /// same run share the lock.
     pub fn take_for_play(state_dir: &Path, run: &str) -> Result<Self, LockError> {
         let file = open(state_dir).map_err(LockError::Io)?;
@@ -155,7 +155,7 @@ impl RunLock {
             None if !free => Err(LockError::Unnamed),
             _ => {
                 let taken = Self::with_record(file, own.clone())?;
-                // From now on other sessions of this run may share it.
+                // From now on, other sessions of this run may share the lock.
                 share(&taken.file)?.then_some(taken).ok_or_else(|| LockError::Held(Box::new(own)))
             }
         }
@@ -170,9 +170,9 @@ impl RunLock {
     }
 
     /// Takes the lock for an attempt whose fence is already stored, so every other holder is older.
-    /// Kills an older attempt (TERM, after `grace` KILL). Waits for a play until `deadline`. While
-    /// waiting, calls `pause` with the description of the holder. Ok: the lock, and a description
-    /// of the killed holder.
+    /// Kills an older attempt: TERM, and after `grace` KILL. Waits for a play until `deadline`.
+    /// While waiting, calls `pause` with the description of the holder. Ok: the lock, and a
+    /// description of the last killed holder, if any.
     pub fn take_for_attempt(
         state_dir: &Path,
         fence: &Fence,
@@ -191,8 +191,8 @@ impl RunLock {
                 None if free => return Ok((Self::with_record(file, own)?, ended)),
                 None => {
                     let since = *unnamed_since.get_or_insert_with(Instant::now);
-                    // Another session within this same process may hold the lock; it has no other
-                    // processes to kill.
+                    // Another session within this same process may hold the lock. The lock then
+                    // blocks no processes that could be killed.
                     if since.elapsed() > UNNAMED_MAX || Instant::now() > deadline {
                         return Err(LockError::Unnamed);
                     }
@@ -211,8 +211,8 @@ impl RunLock {
                 }
                 Some(holder) => {
                     if free {
-                        // Only commands of a dead play still run. Release the lock, so that others
-                        // are not kept from it.
+                        // Only commands of a dead play still run. The lock is released, so that it
+                        // does not block other callers during the wait.
                         flock(&file, FlockOperation::Unlock).map_err(|e| LockError::Io(e.into()))?;
                     }
                     if Instant::now() > deadline {
@@ -246,8 +246,8 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Clear the record before the unlock, because after it the record may belong to another
-        // holder. While other sessions of the same run continue, the record is theirs and stays.
+        // The record is cleared before the unlock, because after the unlock it may be the record of
+        // another holder. If other sessions of the same run still share the lock, the record stays.
         if try_flock(&self.file).unwrap_or_default() {
             let _record_of_a_dead_process_is_harmless = write_record(&self.file, None);
         }
@@ -269,8 +269,8 @@ fn open(state_dir: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Changes the lock into one that sessions of the same run share. False: another process took it
-/// first.
+/// Changes the lock into a lock that sessions of the same run share. False: another process took
+/// the lock before the change.
 fn share(file: &File) -> Result<bool, LockError> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(true),
@@ -287,7 +287,7 @@ fn try_flock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// None for an empty or half-written record; the caller reads again.
+/// Reads the record. None for an empty or half-written record; callers then read it again.
 fn read_record(file: &File) -> Option<Holder> {
     let mut bytes = vec![0; 64 * 1024];
     let length = file.read_at(&mut bytes, 0).ok()?;

@@ -1,5 +1,5 @@
-//! Tests the lock against real processes: each stranger is its own process group and holds the file
-//! by flock(1).
+//! Tests the lock against other processes. Each `LockStranger` is a process group of its own that
+//! holds the lock file by flock(1).
 
 use super::*;
 use crate::wire::sample_fence;
@@ -14,8 +14,8 @@ struct LockStranger {
 }
 
 impl LockStranger {
-    /// Starts a process group that holds the lock, and writes its record. It then makes the file
-    /// `ready` and runs `script`.
+    /// Starts a process group that holds the lock, and writes its record. The process group then
+    /// makes the file `ready` and runs `script`.
     fn hold(dir: &Path, kind: HolderKind, script: &str) -> Self {
         let ready = dir.join("ready");
         let child = Command::new("flock")
@@ -169,8 +169,8 @@ fn an_attempt_waits_for_a_play_and_never_kills_it() {
     let mut asked = 0;
     let far = Instant::now() + Duration::from_secs(60);
     let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |who| {
-        // Once the play may end, it can be gone when its record is read, although it still held the
-        // lock in the check before that.
+        // After the third call the play may end. Its record may then be missing, although the check
+        // before still found the lock held.
         assert!(asked >= 3 || who.contains("remoor play"), "{who}");
         asked += 1;
         if asked == 3 {
@@ -186,8 +186,8 @@ fn an_attempt_waits_for_a_play_and_never_kills_it() {
 #[test]
 fn a_running_command_of_a_dead_play_holds_the_node_and_its_daemon_does_not() {
     let dir = tempfile::tempdir().unwrap();
-    // The lock is free because it ended with the play. A daemon in the group of the play and a
-    // recorded command remain.
+    // The lock is free because the play has ended. A daemon in the group of the play and a recorded
+    // command still run.
     let child = Command::new("sh").args(["-c", "sleep 300 & wait"]).process_group(0).spawn().unwrap();
     let process = ProcessId::from_pid(child.id() as i32).unwrap();
     let own = Holder::for_this_process(HolderKind::Play, None).unwrap();

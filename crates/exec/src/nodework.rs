@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// each kind of task uses another part of it.
 const RESIDENT_KB: usize = 11 << 10;
 
-/// Works on the machine it runs on.
+/// The implementation that works on the executor's own machine.
 pub struct NodeWork;
 
 impl ExecutorWork for NodeWork {
@@ -124,8 +124,8 @@ fn drive(
     let (end, panicked) = std::thread::scope(|scope| {
         let (plan_stop, over_soon) = (&stop, &over);
         scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
-        // The watching thread must learn of the end also after a panic; otherwise the scope would
-        // wait for it forever.
+        // The watching thread must be notified of the end also after a panic. Otherwise the scope
+        // would wait for the thread forever.
         let _end_signal = EndSignal(&over);
         let mut under_way = None;
         let mut trim = files::StepTrim::with_floor(RESIDENT_KB);
@@ -196,8 +196,8 @@ impl Drop for EndSignal<'_> {
     }
 }
 
-/// The event of the current task and the end of a run that a defect of this program ended. As after
-/// a crash, the journal contains the handlers that still have to run.
+/// The last event and the end of a run that a defect of this program ended. The event is about the
+/// current task. As after a crash, the journal contains the handlers that still have to run.
 fn defect(
     plan: &playbook::Plan,
     under_way: Option<(u32, String)>,
@@ -315,7 +315,7 @@ mod tests {
         };
         let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
         let (sender, receiver) = mpsc::channel();
-        // The call runs in another thread, because it once blocked forever.
+        // The call runs in another thread, so that the test fails if the call blocks forever.
         std::thread::spawn(move || {
             let mut events = Vec::new();
             let end = NodeWork.run(&order, &paths, &SessionCancel::default(), &mut |event| events.push(event));
@@ -347,8 +347,8 @@ mod tests {
         assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }
 
-    /// The plan of the next attempt's cleanup has no such handler and once dropped it from the
-    /// journal. Then the service kept running with its old configuration.
+    /// The plan of a cleanup does not define the handlers of a provisioning. If the cleanup dropped
+    /// them from the journal, a service would keep running with its old configuration.
     #[test]
     fn a_cleanup_keeps_pending_handlers_of_a_provisioning() {
         let dir = tempfile::tempdir().unwrap();

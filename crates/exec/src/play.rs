@@ -11,11 +11,12 @@ use super::{FenceStore, runs};
 use remoor_model::{Sha256, error_with_causes};
 use std::path::{Path, PathBuf};
 
-/// The socket of a node's daemon. For a user other than root it is the only visible sign of a
-/// fleet.
+/// The socket of a node's daemon. For a user other than root, only this socket shows that the node
+/// belongs to a cluster.
 const AGENT: &str = "/run/remoor/remoor.sock";
 
-/// Runs the plan of `order`. Returns the final reply; its events were sent to `outbox` before.
+/// Runs the plan of `order`. Returns the final reply. All events of the run were sent to `outbox`
+/// before that.
 pub(super) fn play(
     order: &PlayOrder,
     state_dir: &Path,
@@ -72,7 +73,8 @@ fn journal(state_dir: &Path, order: &PlayOrder) -> PathBuf {
     state_dir.join(format!("journal-play-{}.json", &name[..16]))
 }
 
-/// Why a person may not run a plan on this node without `--force`: managers provision it.
+/// The reason why a person may not run a plan on this node without `--force`: managers provision
+/// the node. None if a person may run plans.
 fn why_managed(state_dir: &Path) -> Option<String> {
     let text =
         "remoor managers provision this node and would report the changes as drift; --force runs the plan anyway";

@@ -1,10 +1,11 @@
 //! Decides which plays of a run may begin. The manager (or `remoor play`) releases each play,
-//! because all hosts of the run begin it together.
+//! because all hosts of the run begin a play together.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Shared between the thread that reads orders and the thread that runs the plan.
+/// The gate of one run. The thread that reads orders opens it, and the thread that runs the plan
+/// waits.
 #[derive(Debug, Default)]
 pub struct PlayGate {
     state: Mutex<State>,
@@ -21,7 +22,7 @@ struct State {
 }
 
 impl PlayGate {
-    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not
+    /// Lets the plays up to `play` begin, without the hosts in `lost`, which failed or were not
     /// reached.
     pub fn open(&self, play: u32, lost: &[String]) {
         self.change(|state| {
@@ -30,12 +31,12 @@ impl PlayGate {
         });
     }
 
-    /// No play may begin any more.
+    /// Lets no further play begin.
     pub fn close(&self) {
         self.change(|state| state.closed = true);
     }
 
-    /// Waits until `play` may begin. Returns the hosts that were lost until then; None: no play may
+    /// Waits until `play` may begin. Returns the hosts that were lost before it. None: no play may
     /// begin any more.
     pub fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

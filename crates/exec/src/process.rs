@@ -52,8 +52,8 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The second field is the name, which may contain blanks and brackets. So the fields are
-    /// counted from the last bracket.
+    /// Parses `/proc/PID/stat`. The second field is the name, which may contain blanks and
+    /// brackets. Therefore the fields are counted from the last bracket.
     fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -79,8 +79,8 @@ pub(super) fn own_leadership() -> (bool, bool) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessFamily {
     pub leader: ProcessId,
-    /// The leader leads its own process group (session). If both are false, only the leader itself
-    /// belongs to the family.
+    /// The leader leads its own process group (session). If both are false, only the leader and the
+    /// groups of `children` belong to the family.
     pub leads_group: bool,
     pub leads_session: bool,
     /// Processes that the leader started, each leading its own group.
@@ -112,7 +112,7 @@ impl ProcessFamily {
             .filter(|(pid, stat)| {
                 let id = ProcessId { pid: **pid, start: stat.start };
                 let named = id == self.leader || self.children.contains(&id);
-                // A process older than the leader was not started by it.
+                // The leader cannot have started a process that is older than itself.
                 let member = stat.start >= self.leader.start
                     && (groups.contains(&stat.group) || sessions.contains(&stat.session));
                 stat.running && (named || member) && !spared.contains(pid)
@@ -138,8 +138,9 @@ pub(super) fn terminate_all(members: &dyn Fn() -> Vec<ProcessId>, grace: Duratio
     Ok(false)
 }
 
-/// Reads the members again in each round, because they may start others meanwhile. Signals each
-/// once.
+/// Sends `signal` once to each member, and waits until no member is left or `at_most` has passed.
+/// Returns the remaining members. The members are read again in each round, because they may start
+/// others meanwhile.
 fn signal_until_gone(members: &dyn Fn() -> Vec<ProcessId>, signal: Signal, at_most: Duration) -> Vec<ProcessId> {
     let deadline = Instant::now() + at_most;
     let mut signalled = Vec::new();
@@ -158,9 +159,9 @@ fn signal_until_gone(members: &dyn Fn() -> Vec<ProcessId>, signal: Signal, at_mo
     }
 }
 
-/// Whether a group or session that `id` led is still the same. The kernel does not give the number
-/// of a group or session to a new process while a member lives. So if the pid is free, the members
-/// are the old ones; if another process has it, no old member is left.
+/// Whether the group or session that `id` led is still the same. The kernel does not give the
+/// number of a group or session to a new process while a member of it lives. So if no process has
+/// the pid, the members are the old ones. If another process has the pid, no old member is left.
 fn is_same_group(processes: &BTreeMap<i32, Stat>, id: ProcessId) -> bool {
     processes.get(&id.pid).is_none_or(|stat| stat.start == id.start)
 }

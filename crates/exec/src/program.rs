@@ -32,7 +32,7 @@ pub(super) fn capture_output(command: &mut Command, at_most: Duration) -> io::Re
         thread::spawn(move || {
             let mut bytes = Vec::new();
             let read = stdout.take(OUTPUT_MAX).read_to_end(&mut bytes);
-            // If it is too late, the receiver is gone.
+            // After the deadline there is no receiver any longer.
             drop(done.send(read.map(|_| bytes)));
         });
     }
@@ -60,8 +60,9 @@ fn kill(child: &mut Child) {
     let _reaped = child.wait();
 }
 
-/// Writes a script to `dir/name`. Another process writes it, because if a thread forked while this
-/// process has the file open for writing, its start would fail with "text file busy".
+/// Writes a script to `dir/name`. A child process writes the file. If this process had the file
+/// open for writing while another thread forks, the start of the script would fail with "text file
+/// busy".
 #[cfg(test)]
 pub(super) fn script(dir: &std::path::Path, name: &str, text: &str) -> std::path::PathBuf {
     let (source, path) = (dir.join(format!("{name}.text")), dir.join(name));

@@ -17,7 +17,7 @@ const FULL_POLL: Duration = Duration::from_millis(20);
 
 enum Item {
     Frame(Vec<u8>),
-    /// Answered after everything before it was written.
+    /// Is answered after all earlier items were written.
     Flush(mpsc::Sender<()>),
 }
 
@@ -29,8 +29,8 @@ pub(super) struct ReplyQueue {
 }
 
 impl ReplyQueue {
-    /// Starts the writer thread. It ends with the last clone, or when the stream fails; in that
-    /// case the manager counts as lost.
+    /// Starts the writer thread. The thread ends when the last clone is dropped or the stream
+    /// fails. If the stream fails, the manager counts as lost.
     pub fn start(mut output: impl Write + Send + 'static, cancel: Arc<SessionCancel>) -> Self {
         let (queue, items) = mpsc::sync_channel(QUEUE);
         let writer_cancel = Arc::clone(&cancel);
@@ -45,7 +45,7 @@ impl ReplyQueue {
                             return writer_cancel.stop(Stop::ManagerLost);
                         }
                     }
-                    // It does not matter if nothing waits for the answer any longer.
+                    // Nothing may wait for the answer any longer; this is no fault.
                     Item::Flush(done) => drop(done.send(())),
                 }
             }
@@ -66,8 +66,8 @@ impl ReplyQueue {
         self.push(Item::Frame(bytes));
     }
 
-    /// Sends unless the queue is full. For heartbeat replies, of which a second one in the queue
-    /// adds nothing.
+    /// Sends a reply, or drops it if the queue is full. Used for heartbeat replies, because a
+    /// second heartbeat reply in the queue has no effect.
     pub fn send_if_room(&self, reply: &Reply) {
         if let Ok(bytes) = frame::encode(reply) {
             let _full_or_lost = self.queue.try_send(Item::Frame(bytes));
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_lost_manager_does_not_block_a_run() {
-        // Nothing reads the pipe: it fills up first, then the queue.
+        // Nothing reads the pipe, so first the pipe and then the queue become full.
         let (_unread, output) = std::io::pipe().unwrap();
         let cancel = Arc::new(SessionCancel::default());
         let outbox = ReplyQueue::start(output, Arc::clone(&cancel));

@@ -19,13 +19,14 @@ const TRUNCATED: &[u8] = b"{\"truncated\":true}\n";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPaths {
     pub state_dir: PathBuf,
-    /// Exists. Shared by the phases of one attempt. The last five are kept.
+    /// The directory for backups. The phases of one attempt share it. The directories of the last
+    /// five attempts are kept.
     pub backup: PathBuf,
-    /// Directory for parked state. It is created when something is parked, and never removed here.
+    /// Directory for parked state. It is created when a run parks state, and never removed here.
     pub park: PathBuf,
-    /// Pending handlers of provisionings and of cleanups; both files survive attempts. There are
-    /// two because a plan drops handlers that it does not define, and a cleanup runs between any
-    /// two provisionings.
+    /// Pending handlers of provisionings and, in `cleanup_journal`, of cleanups. Both files survive
+    /// attempts. They are separate because a plan drops handlers that it does not define, and a
+    /// cleanup runs between two provisionings.
     pub journal: PathBuf,
     pub cleanup_journal: PathBuf,
 }
@@ -64,7 +65,8 @@ pub(super) fn backups(state_dir: &Path) -> Vec<AttemptId> {
     attempts.into_iter().map(|(_, attempt)| AttemptId(attempt)).collect()
 }
 
-/// Attempt numbers restart only with a new epoch, so the name contains both.
+/// The name of an attempt's files. Epoch and attempt identify an attempt, because a new epoch
+/// restarts the attempt numbers.
 fn attempt_name(fence: &Fence) -> String {
     format!("{}-{}", fence.epoch, fence.attempt)
 }
@@ -99,8 +101,8 @@ pub(super) struct RunEventLog {
 }
 
 impl RunEventLog {
-    /// Opens the log of the attempt for appending and removes the oldest logs. Never fails; without
-    /// a file the lines are dropped.
+    /// Opens the log of the attempt for appending and removes the oldest logs. Never fails. If the
+    /// file cannot be opened, the lines are dropped.
     pub fn open(state_dir: &Path, order: &RunOrder) -> Self {
         let dir = state_dir.join("runs");
         let name = format!("{}.jsonl", attempt_name(&order.fence));

@@ -38,22 +38,22 @@ const TICK: Duration = Duration::from_millis(100);
 /// Default directory for the lock, fence, backups and logs of the executor.
 pub const STATE_DIR: &str = "/var/lib/remoor";
 
-/// Timeouts of an executor, and where it finds systemd. The defaults are for nodes; tests use
+/// Timeouts of an executor, and the location of systemd. The defaults are for nodes; tests use
 /// shorter times.
 #[derive(Debug, Clone)]
 pub struct Tuning {
-    /// A manager that sends nothing for this long is lost. It sends a heartbeat every 10 s.
+    /// A manager that sends nothing for this long is lost. Managers send a heartbeat every 10 s.
     pub silence: Duration,
     /// Time between TERM and KILL when an older attempt is killed.
     pub grace: Duration,
     /// Time after an order's timeout until the task that still runs is killed. No task begins after
     /// the timeout.
     pub overtime: Duration,
-    /// How often a waiting executor reports that it waits.
+    /// Interval in which a waiting executor reports that it waits.
     pub alive_every: Duration,
-    /// The sockets on which systemd is asked for the state of units.
+    /// The sockets on which systemd is queried for the state of units.
     pub systemd: SystemdSockets,
-    /// The program that is used where systemd does not answer.
+    /// The program that is used if systemd does not answer.
     pub systemctl: PathBuf,
 }
 
@@ -74,7 +74,8 @@ impl Default for Tuning {
 /// of playbooks) and disables core dumps, because secrets pass through this process. Then runs
 /// [`serve`] on stdin and stdout.
 pub fn main(state_dir: &Path, work: &dyn ExecutorWork) -> ExitCode {
-    // Fails if the process already leads a group, as under sshd; then that group is its own anyway.
+    // This call fails if the process already leads a group, as under sshd. It then needs no new
+    // group.
     let _leads_already = setsid();
     umask(Mode::from_raw_mode(0o077));
     let _not_essential = set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -93,7 +94,7 @@ pub fn serve(
     ExitCode::from(serve_with(input, output, state_dir, work, &Tuning::default()))
 }
 
-/// As [`serve`], with the timeouts of `tuning`; returns the bare exit code. Threads that block on
+/// Like [`serve`], with the timeouts of `tuning`. Returns the bare exit code. Threads that block on
 /// `input` or `output` remain until the process ends.
 pub fn serve_with(
     input: impl Read + Send + 'static,
@@ -168,8 +169,8 @@ fn run_orders(
     }
 }
 
-/// Maximum number of queued orders. The manager sends one order and waits. If it sends more than
-/// this without waiting, the session ends.
+/// Maximum number of queued orders. The manager sends one order and waits. If the manager sends
+/// more orders than this without waiting, the session ends.
 const ORDERS_MAX: usize = 4;
 
 fn start_reader(
@@ -182,10 +183,10 @@ fn start_reader(
     thread::spawn(move || {
         let last = read_orders(&mut input, &queue, &outbox, &cancel, &watch);
         watch.end();
-        // Stop before the last item is queued, so that a current run stops. After a protocol error
-        // the manager is not lost: it receives an error.
+        // The stop comes before the last item is queued, so that a run in progress stops. After a
+        // protocol error the manager is not lost: it receives an error.
         cancel.stop(if matches!(last, ReaderItem::End) { Stop::ManagerLost } else { Stop::Asked });
-        // If nothing receives it any longer, the session is over anyway.
+        // If nothing receives the item any longer, the session is over anyway.
         drop(queue.send(last));
     });
     orders

@@ -1,5 +1,5 @@
-//! Sessions over pipes with a small implementation of `ExecutorWork` that really runs: it reports
-//! tasks until it is stopped.
+//! Tests sessions over pipes. `ScriptedWork` is a small implementation of `ExecutorWork` that
+//! reports tasks until it is stopped.
 
 use super::*;
 use crate::lock::RunLock;
@@ -305,7 +305,7 @@ fn the_end_of_the_stream_stops_a_run_and_releases_the_lock() {
 #[test]
 fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     let dir = tempfile::tempdir().unwrap();
-    // Longer than a busy machine delays the next heartbeat of this thread.
+    // The silence is longer than a busy machine delays the next heartbeat of this thread.
     let silence = Duration::from_secs(3);
     let mut peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
     peer.ask(&fence(3));
@@ -347,7 +347,7 @@ fn cancel_and_timeout_stop_a_run() {
         let mut peer = start(dir.path());
         peer.ask(&fence(3));
         let ExecutorOrder::Run(mut order) = run(3, "tasks") else { unreachable!() };
-        // Long enough for the first task to be reported on a busy machine.
+        // The timeout is long enough for the report of the first task on a busy machine.
         order.timeout_ms = if by_time { 2_000 } else { 60_000 };
         peer.send(&ExecutorOrder::Run(order));
         assert!(matches!(peer.receive(), Reply::Event { .. }));

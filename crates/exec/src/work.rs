@@ -7,15 +7,15 @@ use super::wire::{PlayOrder, RunOrder};
 use remoor_model::{Exam, NodeManifest};
 use std::path::Path;
 
-/// Called from one thread at a time.
+/// The work of an executor. Its methods are called from one thread at a time.
 pub trait ExecutorWork: Send + Sync {
     /// Computes digest and checks. The executor adds the facts of the machine. Changes nothing.
     fn examine(&self, manifest: &NodeManifest, digest_key: &[u8; 32]) -> Exam;
 
     /// Runs a plan, passes each event to `sink` as JSON, and returns the end of the run. Must check
-    /// `cancel` between two tasks and stop if it says so. Must report processes that it starts in
-    /// their own groups to `cancel`. The executor reads two keys of the result: `refused` (not
-    /// null: nothing was run) and `failed` (not null: a task failed).
+    /// `cancel` between two tasks, and stop if `cancel` has a stop. Must report to `cancel` the
+    /// processes that it starts in their own groups. The executor reads two keys of the result:
+    /// `refused` (not null: nothing was run) and `failed` (not null: a task failed).
     fn run(
         &self,
         order: &RunOrder,
@@ -24,8 +24,8 @@ pub trait ExecutorWork: Send + Sync {
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;
 
-    /// Runs a plan for a person, as `run`. Pending handlers are kept in `journal`; nowhere if that
-    /// is empty.
+    /// Runs a plan for a person, like `run`. Pending handlers are kept in the file `journal`. If
+    /// `journal` is empty, they are not kept.
     fn play(
         &self,
         order: &PlayOrder,

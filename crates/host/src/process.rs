@@ -12,13 +12,13 @@ use std::io;
 /// starts, because a thread may create a file.
 pub fn protect_process() -> io::Result<()> {
     umask(Mode::from_raw_mode(0o077));
-    // The hard limit stays, so that a program that a check starts may write a core file if it asks
-    // for that.
+    // The hard limit stays, so that a program that a check starts can raise its own limit and write
+    // a core file.
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum })?;
-    // A pipe in kernel.core_pattern ignores the limit, but not this. The user of a daemon without
-    // root can read its keys from its files anyway, and the demo of such a user must find the
-    // sockets of its daemons in /proc.
+    // A pipe in kernel.core_pattern ignores the limit, but not this setting. A daemon without root
+    // is not protected, because its user can read its keys from its files anyway. In addition, the
+    // demo of such a user must find the sockets of its daemons in /proc.
     if geteuid().is_root() {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }

@@ -1,5 +1,5 @@
-//! A verifier for rustls. Which certificate is accepted is the caller's rule. The signatures of a
-//! handshake are verified in the same way for every rule.
+//! A verifier for rustls. The rule of the caller decides which certificates are accepted. The
+//! signatures of a handshake are verified in the same way for every rule.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 pub static SIGNATURES: LazyLock<WebPkiSupportedAlgorithms> =
     LazyLock::new(|| ring::default_provider().signature_verification_algorithms);
 
-/// Which servers a client accepts.
+/// The rule by which a client accepts servers.
 pub trait ServerRule: Debug + Send + Sync {
     /// Whether a server with this certificate may be `name`. The signature of the handshake, which
     /// proves that the server holds the key of the certificate, is verified separately.
@@ -26,7 +26,8 @@ pub trait ServerRule: Debug + Send + Sync {
     ) -> Result<(), Error>;
 }
 
-/// Which clients a server accepts. A client without a certificate is accepted too, as anonymous.
+/// The rule by which a server accepts clients. A client without a certificate is accepted too, as
+/// anonymous.
 pub trait ClientRule: Debug + Send + Sync {
     /// Whether a client with this certificate may connect. The signature is verified separately.
     fn accept(

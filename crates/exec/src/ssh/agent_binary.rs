@@ -1,5 +1,5 @@
-//! Keeps a copy of the running program under its hash, where managers of the same version look for
-//! it. Then nothing has to be uploaded.
+//! Stores a copy of the running program under its hash. Managers of the same version look for the
+//! copy, and then need not upload the program.
 
 use super::remote::Build;
 use remoor_host::disk::DiskError;
@@ -40,8 +40,8 @@ pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Copies in chunks, because a daemon that once held its whole program in memory would not return
-/// all of it. The name appears only after the content is on the disk.
+/// Copies in chunks, because a daemon that held its whole program in memory would not return all of
+/// that memory to the system. The name appears only after the content is on the disk.
 fn copy(own: &Path, dir: &Path, path: &Path) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     std::io::copy(&mut std::fs::File::open(own)?, &mut file)?;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Arguments: `$1` the line, `$2` the key in it, `$3` the directory. An empty directory selects the
-/// one in which sshd looks, independent of HOME. New files are readable by the user only. Write
-/// permission of others is removed from existing ones, because sshd would refuse the file. Prints
-/// `added` or `there`.
+/// Arguments: `$1` the line, `$2` the key in it, `$3` the directory. If `$3` is empty, the
+/// directory is the one in which sshd looks, independent of HOME. New files are readable by the
+/// user only. The script removes write permission of others from existing files, because sshd would
+/// refuse them. Prints `added` or `there`.
 const SCRIPT: &str = r#"set -eu
 umask 077
 dir=$3
@@ -27,7 +27,8 @@ if [ -e "$file" ] && grep -v '^[[:space:]]*#' -- "$file" | grep -qF -- "$2"; the
 printf '%s\n' "$1" >>"$file"
 echo added"#;
 
-/// Adds the line for the user of the login. True: it was added. False: its key was already allowed.
+/// Adds the line for the user of the login. True: the line was added. False: its key was already
+/// allowed.
 pub async fn authorize(shell: &Shell, line: &str) -> Result<bool, SshError> {
     authorize_in(shell, line, "").await
 }
@@ -37,7 +38,7 @@ pub(super) async fn authorize_in(shell: &Shell, line: &str, dir: &str) -> Result
     parse_outcome(output.ok, &output.stdout, &output.stderr)
 }
 
-/// Does the same for `user` of this machine. For a user other than the caller this needs root.
+/// Like [`authorize`], for `user` of this machine. A user other than the caller needs root.
 pub fn authorize_here(user: &str, line: &str) -> Result<bool, SshError> {
     if !super::target::is_plain_name(user) {
         return Err(SshError::Name(format!("user {user:?}")));
@@ -57,7 +58,7 @@ fn parse_outcome(ok: bool, stdout: &str, stderr: &str) -> Result<bool, SshError>
     }
 }
 
-/// Type and key of a line, without its options and its comment.
+/// The type and the key of a line, without its options and its comment.
 fn key_of(line: &str) -> Result<&str, SshError> {
     let odd = || SshError::Name(format!("invalid line for authorized_keys: {}", clip(line)));
     if line.chars().any(char::is_control) {
@@ -99,7 +100,8 @@ mod tests {
         assert_eq!(run(&dir, LINE), "there");
         assert_eq!(fs::read_to_string(&file).unwrap(), format!("{LINE}\n"));
 
-        // An existing file: no newline at the end, the key only in a comment, writable by a group.
+        // The existing file has no newline at its end, has the key only in a comment, and is
+        // writable by a group.
         fs::write(&file, "# restrict ssh-ed25519 AAAAkey old\nssh-rsa AAAAother me").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o775)).unwrap();

@@ -19,9 +19,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout
 /// Heartbeat interval and maximum silence of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeartbeatTiming {
-    /// The executor gives up its manager after 30 s without a frame, so two heartbeats may be late.
+    /// The heartbeat interval. The executor gives up its manager after 30 s without a frame, so two
+    /// heartbeats may be late.
     pub heartbeat: Duration,
-    /// The executor answers each heartbeat. After this time without any frame it counts as lost.
+    /// Time without any frame after which the executor counts as lost. It answers each heartbeat.
     pub silence: Duration,
 }
 
@@ -33,16 +34,16 @@ impl Default for HeartbeatTiming {
 
 /// Maximum number of bytes that a login shell may print before the first frame.
 const NOISE_MAX: usize = 64 * 1024;
-/// Queue length for outgoing frames. An order and a cancel are the maximum at one time.
+/// Queue length for outgoing frames. At most an order and a cancel are queued at one time.
 const OUTGOING_MAX: usize = 4;
 /// Queue length for events that were read and not yet handled. More events stay in the pipe, which
 /// slows the run down.
 const INCOMING_MAX: usize = 256;
-/// Bytes of the frames whose replies were read and not yet handled. A frame that is longer waits
-/// until nothing else is in the queue.
+/// Maximum bytes of frames whose replies were read and not yet handled. A longer frame waits until
+/// the queue is empty.
 const INCOMING_BYTES_MAX: usize = 4 << 20;
 
-/// Handling an event takes microseconds, unless its receiver blocks.
+/// If handling an event takes longer, its receiver has blocked. Handling itself takes microseconds.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Stops a run, or lets its plays begin, from another task.
@@ -50,14 +51,14 @@ const SLOW: Duration = Duration::from_secs(1);
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
 
 impl Canceller {
-    /// Asks the executor to stop after its current task (`now`: to kill that task too); it then
-    /// answers the current order. Does nothing after the session is over.
+    /// Orders the executor to stop after its current task; with `now`, also to kill that task. The
+    /// executor then answers the current order. Does nothing after the session is over.
     pub async fn cancel(&self, now: bool) {
         self.send(&ExecutorOrder::Cancel { now }).await;
     }
 
-    /// Lets plays up to this one begin, without the hosts in `lost`. Does nothing after the session
-    /// is over.
+    /// Lets the plays up to `play` begin, without the hosts in `lost`. Does nothing after the
+    /// session is over.
     pub async fn go(&self, play: u32, lost: Vec<String>) {
         self.send(&ExecutorOrder::Go { play, lost }).await;
     }
@@ -85,25 +86,26 @@ impl EventSink<'_> {
     }
 }
 
-/// A reply, or why there will be no more. The permit is its share of the bytes in the queue.
+/// A reply, or the reason why no more replies follow. The permit is the reply's share of the bytes
+/// in the queue.
 type Incoming = (Result<Reply, SshError>, Option<OwnedSemaphorePermit>);
 
-/// The streams of one session after the greeting. Dropping it closes them; the executor then
-/// notices that its manager is gone.
+/// The streams of one session after the greeting. When this value is dropped, the streams are
+/// closed, and the executor treats its manager as lost.
 pub(super) struct Channel {
     outgoing: mpsc::Sender<Vec<u8>>,
     incoming: mpsc::Receiver<Incoming>,
     heard: Arc<LastFrame>,
     silence: Duration,
     /// An order was sent and its final reply was not received. The next reply could be taken for
-    /// the reply to another order.
+    /// the reply to another order, so no further order is sent.
     unanswered: bool,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Channel {
-    /// Reads the greeting and skips text that a login shell prints before it. `Lost`: the stream
-    /// ended first.
+    /// Reads the greeting and skips text that a login shell prints before it. Err(`Lost`): the
+    /// stream ended before the greeting.
     pub async fn greet<R>(input: R) -> Result<(Hello, BufReader<R>), SshError>
     where
         R: AsyncRead + Unpin,
@@ -287,7 +289,7 @@ async fn read_replies(mut input: impl AsyncRead + Unpin, replies: mpsc::Sender<I
         let is_last = reply.is_err();
         match reply {
             Ok(Reply::Alive { waiting_for: None }) => {}
-            // Between two orders nothing receives these, so one may be dropped.
+            // Between two orders nothing receives these replies, so a reply may be dropped.
             Ok(alive @ Reply::Alive { .. }) => drop(replies.try_send((Ok(alive), share))),
             other => {
                 if replies.send((other, share)).await.is_err() {
@@ -301,12 +303,13 @@ async fn read_replies(mut input: impl AsyncRead + Unpin, replies: mpsc::Sender<I
     }
 }
 
-/// The room for the frames of one session.
+/// The semaphore that limits the bytes of the frames of one session.
 fn room() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(INCOMING_BYTES_MAX))
 }
 
-/// None: the stream ended between two frames. The permit is the room that the frame takes.
+/// Reads one reply. None: the stream ended between two frames. The permit has the bytes of the
+/// frame.
 async fn read_reply(
     input: &mut (impl AsyncRead + Unpin),
     room: &Arc<Semaphore>,

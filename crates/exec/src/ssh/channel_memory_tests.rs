@@ -5,7 +5,7 @@ use remoor_model::{FileEntry, FileKind};
 use std::fs;
 use std::process::Command;
 
-/// Set in the child process, in which nothing else uses memory.
+/// Environment variable of the child process. In that process, nothing else uses memory.
 const ALONE: &str = "REMOOR_MEMORY_TEST";
 /// The most that one frame may cost, in MB.
 const COST_MAX: u64 = 80;
@@ -56,8 +56,8 @@ fn fetched_file(path: &str) -> Vec<u8> {
     [&[0x94][..], &text(path), &[0xc4, 0, 0, 0xc0]].concat()
 }
 
-/// The replies with lists: how to wrap one, the values of an item, the shortest item, and an item with
-/// a text.
+/// The kinds of replies with lists. For each kind: a function that wraps a list, the number of
+/// values of an item, the shortest item, and a function that makes an item with a text.
 fn kinds() -> Vec<(Wrapped, usize, Vec<u8>, ItemWithText)> {
     vec![
         (|list| wrap_in_map("RunEnd", list), 1, vec![0xc0], text),
@@ -87,15 +87,15 @@ fn the_worst_frame_of_each_kind_costs_little_memory() {
         let shown = [output.stdout, output.stderr].concat();
         return assert!(output.status.success(), "{}", String::from_utf8_lossy(&shown));
     }
-    // Without the limits, a value of one byte costs more than 30.
+    // Without the limits, a value of one byte costs more than 30 bytes of memory.
     let values = wrap_in_map("RunEnd", array(&[], &[0xc0], 4 << 20));
     let unlimited = cost(|| drop(frame::decode::<Reply>(&values).unwrap()));
     assert!(unlimited > 100, "{unlimited} MB");
 
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (wrapped, values, item, with_text) in kinds() {
-        // As long as any frame may be, then within the limits of the kind: as many values as the
-        // length permits, which a text in the first item extends.
+        // The first frame is as long as any frame may be. The second is within the limits of its
+        // kind: it has the maximum number of values, and a text in the first item fills the rest.
         let limits = limits_of(&wrapped(Vec::new()));
         let count = limits.values.min(limits.bytes / 4) / values - 100;
         let length = limits.bytes.saturating_sub(count * item.len() + 1024);

@@ -1,9 +1,9 @@
 //! The SSH key pair of the managers of a cluster, made once by `init`: ed25519, without a
-//! passphrase, in OpenSSH's format. Every manager has the same one in a file of mode 0600; only
-//! managers receive it.
+//! passphrase, in OpenSSH's format. Every manager has the same key pair in a file of mode 0600;
+//! only managers receive it.
 //!
-//! ssh offers it after all keys of the operator's configuration, so existing logins continue to
-//! work.
+//! ssh offers this key after all keys of the operator's configuration, so existing logins continue
+//! to work.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -24,10 +24,11 @@ const BLOCK: usize = 8;
 const COLUMNS: usize = 70;
 /// Maximum size of the key file in bytes; far larger than any valid file.
 const SIZE_MAX: u64 = 16 << 10;
-/// The files that ssh tries by default below `~/.ssh`, in its order, if no file is configured.
+/// The files that ssh tries by default below `~/.ssh` if no file is configured, in the order of
+/// ssh.
 const DEFAULT_KEY_FILES: [&str; 5] = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
 
-/// Why there is no key. Never contains a part of the key.
+/// The reason why there is no key. Never contains a part of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("the cluster's SSH key could not be generated: {0}")]
@@ -120,13 +121,14 @@ impl ClusterKey {
         if again.private.trim() == private.trim() { Ok(again) } else { Err(bad("not the canonical form")) }
     }
 
-    /// Writes it with mode 0600. After a crash the file has either the old or the new content.
+    /// Writes the private key with mode 0600. After a crash the file has either the old or the new
+    /// content.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
         Ok(atomic_write(path, self.private.as_bytes(), 0o600)?)
     }
 
-    /// None: the file does not exist. Its permissions are not checked here, because ssh refuses a
-    /// file that others may read.
+    /// Reads the key. None: the file does not exist. Its permissions are not checked here, because
+    /// ssh refuses a file that others may read.
     pub fn load(path: &Path) -> Result<Option<Self>, KeyError> {
         let failed = |source| KeyError::Read { path: path.to_owned(), source };
         let file = match std::fs::File::open(path) {
@@ -144,8 +146,8 @@ impl ClusterKey {
         &self.private
     }
 
-    /// The line for `authorized_keys` of a node. A session of the executor needs no terminal and no
-    /// forwarding.
+    /// The line for `authorized_keys` of a node. The option `restrict` forbids a terminal and
+    /// forwarding, because a session of the executor needs neither.
     pub fn line(&self) -> String {
         format!("restrict {} {}", self.public_key(), self.comment)
     }
@@ -162,9 +164,9 @@ impl fmt::Debug for ClusterKey {
 }
 
 /// The keys that ssh offers to a node, in this order, after all keys of the operator's
-/// configuration. ssh tries the default keys of its user only if no file is configured. As the
-/// cluster key is now configured, the default keys are listed before it. With an `identity` ssh
-/// would not have tried them.
+/// configuration. If a file is configured, ssh does not try the default keys of its user. The
+/// cluster key is such a file, so the default keys are listed before it. With an `identity` they
+/// are not listed, because ssh would not try them without the cluster key either.
 pub fn last_offered_keys(cluster_key: PathBuf, identity_given: bool) -> Vec<PathBuf> {
     let mut keys = if identity_given { Vec::new() } else { default_keys(std::env::home_dir().as_deref()) };
     keys.push(cluster_key);

@@ -7,9 +7,9 @@ use std::io::ErrorKind;
 /// Maximum length of text taken over from ssh or the node.
 const TEXT_MAX: usize = 1000;
 
-/// Only `Lost`, `Ended` and `Timeout` can leave something running on the node. After those a run,
-/// or a process of its task, may continue until the current task is done. Only the next fence finds
-/// out.
+/// An error of a session with a node. After `Lost`, `Ended` and `Timeout`, a run or a process of
+/// its task may continue on the node until the current task is done. Only the next fence can
+/// determine this. The other errors leave nothing running.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
     /// A value of the inventory is invalid and was not passed to ssh. A retry is useless.
@@ -22,8 +22,8 @@ pub enum SshError {
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// The host has another key than the inventory, or none of that kind: it was reinstalled, or it
-    /// is another host. Nothing was sent to it. All work for this node stops until an operator
-    /// trusts the new key.
+    /// is another host. Nothing was sent to the host. All work for this node stops until an
+    /// operator trusts the new key.
     #[error(
         "the host key changed: {} is expected, {} was offered",
         .expected.join(" or "), .offered.as_deref().unwrap_or("another")
@@ -53,7 +53,7 @@ pub enum SshError {
     Timeout(&'static str),
 }
 
-/// Why ssh did not log in. `expected` are the key lines of the inventory.
+/// The reason why ssh did not log in. `expected`: the key lines of the inventory.
 pub(super) fn login_error(error: &openssh::Error, expected: &[String]) -> SshError {
     let openssh::Error::Connect(cause) = error else {
         return SshError::Local(chain(error));
@@ -65,7 +65,7 @@ pub(super) fn login_error(error: &openssh::Error, expected: &[String]) -> SshErr
     classify_login_text(text, expected)
 }
 
-/// Classifies by the texts of OpenSSH, because its exit code is 255 for every error.
+/// Classifies a failed login by the texts of OpenSSH, because its exit code is 255 for every error.
 fn classify_login_text(text: String, expected: &[String]) -> SshError {
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let key = ["REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed", "host key is known for"];
@@ -87,8 +87,8 @@ pub(super) fn chain(error: &dyn Error) -> String {
     clip(&remoor_model::error_with_causes(error))
 }
 
-/// Makes foreign text safe for a message: without control characters, and only its end, because the
-/// last line says most.
+/// Makes foreign text safe for a message: removes control characters, and keeps only the end of the
+/// text, because the last line usually has the reason.
 pub(super) fn clip(text: &str) -> String {
     let clean: Vec<char> = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let from = clean.len().saturating_sub(TEXT_MAX);

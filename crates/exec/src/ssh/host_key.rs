@@ -1,5 +1,5 @@
-//! Host keys as lines (`ssh-ed25519 AAAA...`), their fingerprints, and how to read a host's keys
-//! before they are trusted.
+//! Host keys as lines (`ssh-ed25519 AAAA...`), their fingerprints, and functions that read a host's
+//! keys before they are trusted.
 
 use super::error::{SshError, clip};
 use super::target::{self, LoginTarget};
@@ -43,8 +43,8 @@ pub async fn scan_host_keys(host: &str, port: u16, at_most: Duration) -> Result<
     Ok(keys)
 }
 
-/// The keys that a known_hosts file has for a host, as lines without its name. Includes hashed
-/// names; omits lines with a marker (`@cert-authority`, `@revoked`).
+/// The keys that a known_hosts file has for a host, as lines without the name of the host. Includes
+/// hashed names; omits lines with a marker (`@cert-authority`, `@revoked`).
 pub fn known_keys(file: &Path, host: &str, port: u16) -> Result<Vec<String>, SshError> {
     target::check_host(host)?;
     let local = |e: &dyn std::fmt::Display| SshError::Local(format!("{}: {e}", file.display()));
@@ -61,9 +61,10 @@ pub fn known_keys(file: &Path, host: &str, port: u16) -> Result<Vec<String>, Ssh
 const KINDS: [&str; 3] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
 
-/// As [`scan_host_keys`], for a host that is reached by a jump host or a proxy command;
-/// `ssh-keyscan` would ask whichever host has that address in the local network. ssh connects that
-/// way and writes the key to a file in `dir`. No login succeeds, because ssh offers no credentials.
+/// Like [`scan_host_keys`], for a host that is reached by a jump host or a proxy command. ssh
+/// connects by the same route and writes the key to a file in `dir`. `ssh-keyscan` would query
+/// another host that has this address in the local network. No login succeeds, because ssh offers
+/// no credentials.
 pub(super) async fn scan_by_login(
     target: &LoginTarget,
     dir: &Path,
@@ -82,7 +83,7 @@ pub(super) async fn scan_by_login(
         for option in [
             format!("HostKeyAlgorithms={kinds}"),
             format!("UserKnownHostsFile={path}"),
-            // This trusts nothing, because the file is deleted when this function returns.
+            // This option trusts nothing, because the file is deleted when this function returns.
             "StrictHostKeyChecking=no".to_owned(),
             "HashKnownHosts=no".to_owned(),
             "BatchMode=yes".to_owned(),
@@ -102,7 +103,8 @@ pub(super) async fn scan_by_login(
         let output = match tokio::time::timeout(at_most, command.status()).await {
             Ok(Ok(_)) => clip(&String::from_utf8_lossy(&std::fs::read(stderr.path()).map_err(local)?)),
             Ok(Err(e)) => return Err(SshError::Local(format!("ssh: {e}"))),
-            // A host that admits everybody keeps the connection open; its key is written by then.
+            // A host that admits everybody keeps the connection open. Its key was written before
+            // that.
             Err(_) => "timed out".to_owned(),
         };
         let text = std::fs::read_to_string(known_hosts.path()).map_err(local)?;
@@ -118,8 +120,8 @@ pub(super) async fn scan_by_login(
     }
 }
 
-/// `type base64` without comment. None if it is anything else. Only its result is written into a
-/// known_hosts file, so a line cannot add a marker, an option or a second line.
+/// The key as `type base64` without comment. None for any other text. Only this form is written
+/// into a known_hosts file, so a line cannot add a marker, an option or a second line.
 pub(super) fn normalize_key(key_line: &str) -> Option<String> {
     let kind = key_line.split_ascii_whitespace().next()?;
     let blob = blob_of(key_line)?;

@@ -35,8 +35,8 @@ impl TestSshd {
         .unwrap()
     }
 
-    /// A script that records its start, greets, reads one fence order into `order`, answers it, and
-    /// reads to the end.
+    /// A script that records its start, greets, reads one fence order into `order`, answers the
+    /// order, and reads its input to the end.
     fn script(&self) -> Build {
         let order = encode(&fence()).unwrap();
         let text = format!(
@@ -95,11 +95,11 @@ async fn one_login_uploads_runs_and_closes() {
     assert_eq!(fs::metadata(&bin).unwrap().permissions().mode() & 0o777, 0o755);
     assert_eq!(fs::metadata(server.path("state")).unwrap().permissions().mode() & 0o777, 0o700);
 
-    // The build is there now. Nothing is uploaded, so the local file is not needed.
+    // The node has the build now. Nothing is uploaded, so the local file is not needed.
     fs::remove_file(&build.path).unwrap();
     remote.open(&target).await.unwrap().close().await;
 
-    // A damaged build is replaced. The session of the damaged one was ended.
+    // A damaged build is replaced. The session of the damaged build has ended.
     server.script();
     fs::write(&uploaded, b"#!/bin/sh\nexit 0\n").unwrap();
     remote.open(&target).await.unwrap().close().await;
@@ -210,7 +210,8 @@ async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys()
     let error = remote.open(&by_cluster).await.err().unwrap();
     assert!(matches!(error, SshError::Auth(_)), "{error:?}");
 
-    // Logs in by the operator's key, with the cluster key in addition, as `node add` does; twice.
+    // Logs in by the operator's key, with the cluster key in addition, as `node add` does. Then
+    // authorizes the cluster key twice.
     let shell = remote.shell(&LoginTarget { last_keys: last_keys.clone(), ..server.target() }).await.unwrap();
     let home = server.path("home");
     for added in [true, false] {
@@ -233,7 +234,8 @@ async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys()
     let tty = String::from_utf8_lossy(&tty.stdout).into_owned() + &String::from_utf8_lossy(&tty.stderr);
     assert!(tty.contains("PTY allocation request failed"), "{tty}");
 
-    // If the identity is refused, the cluster key is used, and the other way round.
+    // If the identity is refused, ssh uses the cluster key. If the cluster key is refused, ssh uses
+    // the identity.
     let stranger =
         LoginTarget { identity: Some(server.path("stranger")), last_keys: last_keys.clone(), ..server.target() };
     remote.open(&stranger).await.unwrap().close().await;

@@ -1,6 +1,6 @@
-//! A login for a person (`remoor play`). Only the host knows the login user and thus the directory
-//! of the executor. One script finds them out and starts the executor, so that this needs no extra
-//! round trip.
+//! A login for a person (`remoor play`). Only the host knows the login user and the directory of
+//! the executor, which depends on that user. One script determines both and starts the executor, so
+//! that no extra round trip is needed.
 
 use super::remote::{RemoteCommand, UPLOAD};
 use super::target::LoginTarget;
@@ -17,15 +17,15 @@ else d=${3:-${XDG_STATE_HOME:-${HOME:-/nonexistent}/.local/state}/remoor} s=
 fi
 "#;
 
-/// `$4` is the hash of the build.
+/// Starts the executor. `$4` is the hash of the build.
 const START: &str = r#"exec $s "$d/bin/remoor-$4" exec - --state-dir "$d"
 "#;
 
-/// `$5` is the script that receives the build.
+/// Runs `$5`, the script that receives the build.
 const TAKE: &str = r#"exec $s sh -c "$5" sh "$d/bin" "$4"
 "#;
 
-/// Starts the executor of this build. Exits with 127 if it is missing.
+/// Starts the executor of this build. Exits with 127 if the build is missing.
 pub(super) fn start(
     login: &Arc<openssh::Session>,
     target: &LoginTarget,

@@ -23,7 +23,7 @@ pub enum Probe {
     Answers { banner: String },
 }
 
-/// Takes at most `at_most` in total. `host` is a name or an address.
+/// Probes an SSH port, within `at_most` in total. `host` is a name or an address.
 pub async fn probe(host: &str, port: u16, at_most: Duration) -> Probe {
     let deadline = Instant::now() + at_most;
     let mut stream = match timeout_at(deadline, TcpStream::connect((host, port))).await {

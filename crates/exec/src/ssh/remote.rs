@@ -1,5 +1,5 @@
-//! Logs in and starts the executor. If the node lacks this build, it is uploaded over the same
-//! login first. The file name of a build is its hash, so a running program is never overwritten.
+//! Logs in and starts the executor. If the node lacks this build, the build is first uploaded over
+//! the same login. The file name of a build is its hash, so a running program is never overwritten.
 
 use super::channel::{Channel, HeartbeatTiming};
 use super::error::{self, SshError};
@@ -21,7 +21,8 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::time::timeout;
 
-/// With a longer path the control socket would not fit into a socket address.
+/// Maximum length of the control directory's path in bytes. With a longer path the control socket
+/// would not fit into a socket address.
 const CONTROL_DIR_MAX: usize = 61;
 /// Idle seconds after which the ssh master exits by itself, in case this process dies.
 const IDLE_SECONDS: NonZeroUsize = NonZeroUsize::new(60).expect("not zero");
@@ -41,7 +42,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// Hashes the file in chunks, because it may be large and daemons do this at start.
+    /// Hashes the file in chunks, because daemons hash their own large program when they start.
     pub fn from_file(arch: &str, path: &Path) -> std::io::Result<Self> {
         use sha2::Digest;
         let mut file = fs::File::open(path)?;
@@ -67,22 +68,23 @@ impl Build {
 pub enum Launch {
     /// `STATE_DIR/bin/remoor-SHA256` of the first build, uploaded if it is missing.
     Upload,
-    /// This path, never uploaded: the program of a package, of sudoers or of a forced command. It
-    /// must use the same protocol.
+    /// This path, never uploaded: the program of a package, of sudoers or of a forced command. The
+    /// program must use the same protocol.
     Installed(String),
-    /// For a person instead of a manager. Uploaded as above if the login is root or becomes root,
-    /// else into a directory of the login user. Host keys come from the person's `known_hosts`.
-    /// ssh's own configuration supplies the user (if empty) and the port (if 0).
+    /// The program for a person instead of a manager. It is uploaded as with `Upload` if the login
+    /// is root or becomes root, otherwise into a directory of the login user. Host keys come from
+    /// the person's `known_hosts`. ssh's own configuration supplies the user (if empty) and the
+    /// port (if 0).
     Personal,
 }
 
-/// How this manager connects to nodes.
+/// The settings of this manager for its connections to nodes.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
     /// Directory for control sockets and known_hosts files, made with mode 0700. At most 61 bytes;
     /// no other process may use it.
     pub control_dir: PathBuf,
-    /// The first one is tried first; it is the running program.
+    /// Programs for the nodes. The first one is the running program, and is tried first.
     pub builds: Vec<Build>,
     pub launch: Launch,
     /// State directory on the node; builds are in its `bin`.
@@ -218,7 +220,7 @@ impl Remote {
         require_protocol(session)
     }
 
-    /// None: the node lacks this build or has a damaged one.
+    /// Starts this build on the node. None: the node lacks this build or has a damaged one.
     async fn try_build(
         &self,
         login: &Arc<openssh::Session>,
@@ -283,7 +285,7 @@ impl Remote {
                 stderr.wait_for_end().await;
                 Err(why_not_started(status.ok(), &login, &stderr, &why).await)
             }
-            // A damaged file may start and print anything.
+            // A damaged file may start and print any text.
             Ok(Err(SshError::Protocol(why))) => Err(StartFailure::Missing(why)),
             Ok(Err(e)) => Err(StartFailure::Failed(e)),
             Err(_) => Err(StartFailure::Failed(SshError::Timeout("waiting for the executor's greeting"))),
@@ -321,7 +323,7 @@ impl Remote {
             let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
             let mut stderr = child.stderr().take().map(StderrTail::collect).unwrap_or_default();
             if let Some(mut stdin) = child.stdin().take() {
-                // If the script ended early, its exit code and stderr say why.
+                // If the script ended early, its exit code and stderr show the reason.
                 let _see_below = tokio::io::copy(&mut file, &mut stdin).await;
             }
             let status = child.wait().await;
@@ -336,8 +338,8 @@ impl Remote {
     }
 }
 
-/// Removes files of earlier processes from a control directory. Call it once at the start of a
-/// daemon, because the directory also contains sockets of its own live sessions. ssh masters that
+/// Removes files of earlier processes from a control directory. A daemon calls this once at its
+/// start, because later the directory also contains sockets of its own sessions. ssh masters that
 /// still run exit by themselves.
 pub fn clean_control_dir(dir: &Path) -> std::io::Result<()> {
     let entries = match fs::read_dir(dir) {
@@ -413,7 +415,8 @@ impl StartFailure {
     }
 }
 
-/// The error for the messages of sudo if it does not permit root without a password.
+/// The error for stderr of sudo if sudo does not permit root without a password. None for other
+/// text.
 pub(super) fn sudo_refusal(stderr: &str) -> Option<SshError> {
     let texts = ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"];
     texts.iter().any(|text| stderr.contains(text)).then(|| SshError::Auth(stderr.to_owned()))
@@ -430,8 +433,8 @@ async fn why_not_started(
     }
     match status {
         Some(Err(openssh::Error::Remote(_)) | Ok(_)) => StartFailure::Missing(stderr.explain(why)),
-        // No status: killed by a signal, which also happens to a truncated file, or the connection
-        // ended.
+        // Without a status, either a signal killed the program, which also happens to a truncated
+        // file, or the connection ended.
         Some(Err(_)) if is_up(login).await => {
             StartFailure::Missing(stderr.explain("killed by a signal before the greeting"))
         }

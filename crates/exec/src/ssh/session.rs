@@ -18,8 +18,8 @@ const STDERR_END_MAX: Duration = Duration::from_secs(1);
 const STDERR_KEPT: usize = 8 * 1024;
 
 /// Sends one order at a time, each only after its log entry was committed. If the session is
-/// dropped or lost, the executor stops after its current task; [`Session::close`] also waits for
-/// its exit.
+/// dropped or lost, the executor stops after its current task. [`Session::close`] also waits for
+/// the exit of the executor.
 pub struct Session {
     hello: Hello,
     // Dropped in the order of declaration: the streams close before the login does.
@@ -28,7 +28,7 @@ pub struct Session {
     stderr: StderrTail,
 }
 
-/// The place where the executor runs: on a node, or on this machine.
+/// The location of the executor: a node, or this machine.
 pub(super) enum ExecutorLocation {
     /// The executor runs on a node. `child` is None after it was waited for.
     Remote {
@@ -38,7 +38,7 @@ pub(super) enum ExecutorLocation {
     Local(tokio::process::Child),
 }
 
-/// Which part of a session has ended.
+/// The part of a session that has ended.
 enum SessionEnd {
     /// The executor, with its exit status.
     Executor(String),
@@ -49,7 +49,8 @@ enum SessionEnd {
 }
 
 impl ExecutorLocation {
-    /// Finds out which part ended, after the streams have ended. Takes at most a few seconds.
+    /// Determines the part that has ended, after the end of the streams. Takes a few seconds at
+    /// most.
     async fn find_ended(&mut self) -> SessionEnd {
         match self {
             ExecutorLocation::Remote { child, login } => {
@@ -90,9 +91,9 @@ impl Session {
     }
 
     /// Sends one order and waits for its final reply, at most `at_most`. Events, and replies that
-    /// name what a fence waits for, go to `on_event` as they arrive. After an error this session is
-    /// unusable. A run may still continue on the node; only a new session with a new attempt can
-    /// find out.
+    /// name the run for which a fence waits, go to `on_event` as they arrive. After an error this
+    /// session is unusable. A run may still continue on the node; only a new session with a new
+    /// attempt can determine this.
     pub async fn order(
         &mut self,
         order: ExecutorOrder,
@@ -102,7 +103,7 @@ impl Session {
         self.ask(&order, EventSink::Call(on_event), at_most).await
     }
 
-    /// As [`Self::order`], with the events into a queue. If the queue is full, the run waits.
+    /// Like [`Self::order`], with a queue for the events. If the queue is full, the run waits.
     pub async fn order_into(
         &mut self,
         order: ExecutorOrder,
@@ -124,8 +125,8 @@ impl Session {
         }
     }
 
-    /// The error for a lost session: distinguishes the end of the executor from the end of the
-    /// connection. Contains `why` if neither is known.
+    /// The error for a lost session. It distinguishes the end of the executor from the end of the
+    /// connection. It contains `why` if neither end is known.
     async fn explain_loss(&mut self, why: &str) -> SshError {
         // Both streams end together, but the last text on stderr may arrive a moment later.
         self.stderr.wait_for_end().await;
@@ -136,9 +137,9 @@ impl Session {
         }
     }
 
-    /// Waits until the session is lost and returns the reason. For times without an order in which
-    /// the fence must hold. If this future is dropped earlier, the session stays usable; after it
-    /// has returned, it is not.
+    /// Waits until the session is lost and returns the reason. Used while the session holds its
+    /// fence and no order runs. If this future is dropped before it returns, the session stays
+    /// usable. After the return, the session is unusable.
     pub async fn wait_for_loss(&mut self) -> SshError {
         match self.channel.wait_for_loss().await {
             SshError::Lost(why) => self.explain_loss(&why).await,
@@ -165,7 +166,7 @@ impl Session {
     }
 }
 
-/// Whether the connection works, according to the ssh master on this machine. Does not ask the
+/// Whether the connection works, according to the ssh master on this machine. Sends nothing to the
 /// host.
 pub(super) async fn is_up(login: &openssh::Session) -> bool {
     matches!(timeout(CLOSE_MAX, login.check()).await, Ok(Ok(())))
@@ -173,7 +174,7 @@ pub(super) async fn is_up(login: &openssh::Session) -> bool {
 
 /// Closes the ssh master if nothing else uses it.
 pub(super) async fn end_login(login: Arc<openssh::Session>) {
-    // Another owner closes it when it drops the last reference.
+    // The owner that drops the last reference closes the master.
     if let Some(login) = Arc::into_inner(login) {
         let _master_gone_already = timeout(CLOSE_MAX, login.close()).await;
     }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Maximum output of a command in bytes; after that its pipe is closed.
 const OUTPUT_MAX: u64 = 256 * 1024;
 
-/// Call [`Shell::close`], so that the login ends immediately.
+/// A login for commands. [`Shell::close`] ends the login immediately.
 pub struct Shell {
     login: Arc<openssh::Session>,
     target: LoginTarget,
@@ -46,7 +46,7 @@ impl Shell {
         self.run_command(as_root(&self.login, &self.target, "sh"), script, args, stdin, within).await
     }
 
-    /// As [`Self::run`], but as the login user, without sudo and without input.
+    /// Like [`Self::run`], but as the login user, without sudo and without input.
     pub(super) async fn run_as_user(
         &self,
         script: &str,
@@ -72,7 +72,7 @@ impl Shell {
             let mut stderr = child.stderr().take().map(StderrTail::collect).unwrap_or_default();
             let feed = async {
                 if let Some(mut input) = input {
-                    // If a command ends without reading, its output says why.
+                    // If a command ends without reading its input, its output shows the reason.
                     let _see_below = input.write_all(stdin).await;
                 }
             };

@@ -18,9 +18,9 @@ pub struct LoginTarget {
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// A private key file. None: the keys of the user's own configuration and agent.
+    /// A private key file. None: the keys of the user's own configuration and SSH agent.
     pub identity: Option<PathBuf>,
-    /// Private key files that are offered after those of identity, agent and the operator's
+    /// Private key files that are offered after the keys of identity, SSH agent and the operator's
     /// configuration. They are offered only to this host, not to a jump host.
     pub last_keys: Vec<PathBuf>,
     /// Whether the executor runs under `sudo -n`.
@@ -40,7 +40,8 @@ pub struct LoginTarget {
 
 impl LoginTarget {
     /// Whether ssh may use another route than host and port, by the operator's configuration, a
-    /// jump host or a proxy command. Then a plain TCP connection proves nothing; only a login does.
+    /// jump host or a proxy command. With another route, only a login shows whether the node is
+    /// reachable; a plain TCP connection does not.
     pub fn uses_another_route(&self) -> bool {
         let ways = ["proxyjump", "proxycommand", "hostname"];
         self.user_config.is_some()
@@ -94,8 +95,9 @@ impl LoginTarget {
         self.config_with(&format!("{TRUST}{FIXED}"), &[])
     }
 
-    /// As `config`, for a person's login: host keys are looked up by the person's own ssh settings.
-    /// Without a `user_config` it includes the files that ssh reads by default.
+    /// Like `config`, for a person's login: host keys are looked up by the person's own ssh
+    /// settings. If there is no `user_config`, the configuration includes the files that ssh reads
+    /// by default.
     pub(super) fn personal_config(&self) -> Result<String, SshError> {
         let usual: &[&str] = if self.user_config.is_some() { &[] } else { &["~/.ssh/config", "/etc/ssh/ssh_config"] };
         self.config_with(FIXED, usual)
@@ -128,8 +130,8 @@ impl LoginTarget {
     }
 }
 
-/// The name of the node in known_hosts, independent of how the user's configuration changes its
-/// address.
+/// The name of the node in known_hosts. It stays the same if the user's configuration changes the
+/// address of the node.
 const ALIAS: &str = "remoor-node";
 
 /// For a manager's login: accept only keys from the inventory.
@@ -139,8 +141,8 @@ const TRUST: &str = "  HostKeyAlias remoor-node
   CheckHostIP no
 ";
 
-/// Options that the user's configuration must not change: log texts that can be classified, no
-/// forwarding, no foreign commands, no automatic changes of known host keys.
+/// Options that the user's configuration must not change. They ensure log texts that can be
+/// classified, and forbid forwarding, foreign commands and automatic changes of known host keys.
 const FIXED: &str = "  VerifyHostKeyDNS no
   UpdateHostKeys no
   LogLevel INFO
@@ -173,7 +175,8 @@ pub(super) fn check_path(path: &Path) -> Result<(), SshError> {
     if fits { Ok(()) } else { Err(SshError::Name(format!("path {path:?}"))) }
 }
 
-/// `^[A-Za-z0-9_][A-Za-z0-9._-]*$`, at most 253 bytes. User names may begin with `_`.
+/// Whether `text` matches `^[A-Za-z0-9_][A-Za-z0-9._-]*$` and has at most 253 bytes. User names may
+/// begin with `_`.
 pub(super) fn is_plain_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.len() <= 253

@@ -27,7 +27,8 @@ impl TestSshd {
         Self::start_with(|_| String::new())
     }
 
-    /// The same with more lines of `sshd_config`, which `settings` returns for the directory.
+    /// Like [`Self::start`], with more lines of `sshd_config`. `settings` returns them for the
+    /// directory of this sshd.
     pub fn start_with(settings: impl Fn(&Path) -> String) -> Option<Self> {
         if !Path::new(SSHD).exists() {
             eprintln!("SKIPPED: {SSHD} is missing, so nothing was tried over SSH (Debian: openssh-server)");

@@ -1,9 +1,9 @@
-//! Frames: a length of four bytes, big-endian, then that many bytes of MessagePack. The same in
-//! both directions.
+//! Frames: a length of four bytes, big-endian, then that many bytes of MessagePack. Both directions
+//! use the same format.
 //!
-//! Before its first frame the executor writes [`PREFACE`], so that text which a login shell prints
-//! before it can be skipped. Its reader blocks; the manager has
-//! its own async reader.
+//! The executor writes [`PREFACE`] before its first frame. By the preface, the manager skips text
+//! that a login shell prints earlier. The reader of this module blocks; the manager has its own
+//! async reader.
 
 use super::Reply;
 use super::reply_limits::{check_event, limits_of};
@@ -19,7 +19,8 @@ const MESSAGE_MAX: usize = 500;
 /// Written by the executor before its first frame. The NUL distinguishes it from any text.
 pub const PREFACE: &[u8] = b"\0remoor-exec\n";
 
-/// Why bytes are not a frame. After any of these errors the stream cannot be read further.
+/// The reason why bytes are not a frame. After any of these errors the stream cannot be read
+/// further.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The length is larger than [`FRAME_MAX`], or than a reply of its kind may be.
@@ -51,7 +52,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
-/// As [`encode`], for a reply within the limits of its kind.
+/// Like [`encode`], for a reply within the limits of its kind.
 pub fn encode_reply(reply: &Reply) -> Result<Vec<u8>, FrameError> {
     let bytes = encode(reply)?;
     let limits = limits_of(&bytes[4..]);

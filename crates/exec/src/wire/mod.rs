@@ -38,7 +38,7 @@ impl RunPhase {
     }
 }
 
-/// Orders to run a plan. Refused unless this session holds `fence`.
+/// An order to run a plan. It is refused unless this session holds `fence`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOrder {
     pub fence: Fence,
@@ -57,7 +57,7 @@ pub struct RunOrder {
     pub timeout_ms: u64,
 }
 
-/// Orders to run a plan for a person (`remoor play`), outside of any attempt. The node is held
+/// An order to run a plan for a person (`remoor play`), outside of any attempt. The node is held
 /// during the run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlayOrder {
@@ -73,7 +73,7 @@ pub struct PlayOrder {
     pub check: bool,
     /// Run also on a node that managers provision.
     pub force: bool,
-    /// Plays after this one wait for `Go`. None: no play waits.
+    /// Plays after this number wait for `Go`. None: no play waits.
     #[serde(default)]
     pub through: Option<u32>,
     /// Hosts of the run that have failed or were not reached.
@@ -84,9 +84,9 @@ pub struct PlayOrder {
 /// A message from manager to executor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecutorOrder {
-    /// Examine: digest and checks. Needs no fence, changes nothing. `known`: roots of services
-    /// whose entries the manager has; then the reply is `Outlined`. An older executor ignores it
-    /// and replies `Exam` with every entry.
+    /// Examine: digest and checks. Needs no fence, changes nothing. `known` has the roots of
+    /// services whose entries the manager already has; with `known` the reply is `Outlined`. An
+    /// older executor ignores `known` and replies `Exam` with every entry.
     Examine {
         manifest: NodeManifest,
         digest_key: [u8; 32],
@@ -118,9 +118,9 @@ pub enum ExecutorOrder {
     /// Heartbeat; answered by `Alive`.
     Heartbeat,
     /// Take the node for a person, run a plan, release the node. Refused while another run holds
-    /// it.
+    /// the node.
     Play(PlayOrder),
-    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not
+    /// Let the plays up to `play` begin, without the hosts in `lost`, which failed or were not
     /// reached. May be sent at any time and has no reply.
     Go {
         play: u32,
@@ -189,7 +189,7 @@ pub struct FetchedFile {
     pub content: Vec<u8>,
     /// The whole size in bytes.
     pub size: u64,
-    /// Why there is no content: missing, secret, not a regular file.
+    /// The reason why there is no content: missing, secret, not a regular file.
     pub error: Option<String>,
 }
 
@@ -211,7 +211,7 @@ pub const FETCH_FILES_MAX: usize = 256;
 pub enum Reply {
     Hello(Hello),
     Exam(Exam),
-    /// An examination whose digest is empty; `services` holds its outline.
+    /// An examination whose digest is empty; `services` has the outline of the digest.
     Outlined {
         exam: Exam,
         services: BTreeMap<ServiceName, DigestSummary>,
@@ -224,7 +224,7 @@ pub enum Reply {
     Fenced {
         ended: Option<String>,
     },
-    /// Nothing was done. `holder` is the newer fence, if that is the reason.
+    /// Nothing was done. `holder` is the newer fence, if a newer fence is the reason.
     Refused {
         holder: Option<Fence>,
         why: String,
@@ -256,7 +256,7 @@ pub enum Reply {
     Error {
         message: String,
     },
-    /// Heartbeat reply. `waiting_for`: what a `Fence` order waits for.
+    /// Heartbeat reply. `waiting_for` is the run for which a `Fence` order waits.
     Alive {
         waiting_for: Option<String>,
     },

@@ -1,5 +1,5 @@
-//! How large a reply of each kind may be. The machine of an executor may be compromised, so a reply
-//! costs the manager about as much memory as a reply of its kind needs.
+//! Limits the size of each kind of reply. The machine of an executor may be compromised. The limits
+//! ensure that a reply costs the manager little more memory than a correct reply of its kind.
 //!
 //! The kind is in the first bytes of a frame, before the content is read. Before decoding, the values
 //! are counted: a value of one byte, such as an empty text, becomes a value of up to 32 bytes.
@@ -7,12 +7,12 @@
 use super::Reply;
 use super::frame::{FRAME_MAX, FrameError};
 
-/// Bytes that contain the name of each kind.
+/// The first bytes of a frame, which contain the name of any kind.
 pub const HEAD: usize = 16;
-/// Bytes of a frame for each of its values, at least. A file of a digest has 17 values in at least
-/// 73 bytes.
+/// Minimum bytes of a frame for each of its values. A file of a digest has 17 values in at least 73
+/// bytes.
 const BYTES_PER_VALUE: usize = 4;
-/// Values that a frame of any length may have.
+/// Number of values that a frame of any length may have.
 const VALUES_MIN: usize = 4096;
 
 /// The limits of one kind of reply.
@@ -20,20 +20,21 @@ const VALUES_MIN: usize = 4096;
 pub struct ReplyLimits {
     /// Maximum bytes of the frame.
     pub bytes: usize,
-    /// Maximum values in it.
+    /// Maximum number of values in the frame.
     pub values: usize,
 }
 
-/// The limits for a frame that begins with `head`. An unknown kind gets those of a short message.
+/// The limits for a frame that begins with `head`. An unknown kind has the limits of a short
+/// message.
 pub fn limits_of(head: &[u8]) -> ReplyLimits {
     let (bytes, values) = match kind_of(head) {
-        // 200,000 files exceed both; the node then says so.
+        // 200,000 files exceed both limits; the node then replies with an error.
         b"Exam" | b"Outlined" | b"Branches" => (16 << 20, 1_000_000),
         // 256 files of 64 KiB.
         b"Fetched" => (17 << 20, VALUES_MIN),
         // A message and a diff have at most 256 KiB each, in JSON up to six times as many.
         b"Event" => (4 << 20, VALUES_MIN),
-        // It contains the facts of the run.
+        // The end of a run contains the facts of the run.
         b"RunEnd" => (4 << 20, 200_000),
         b"Cleaned" | b"Undone" | b"Backups" => (4 << 20, 100_000),
         _ => (256 << 10, VALUES_MIN),
@@ -63,7 +64,7 @@ impl ReplyLimits {
     }
 }
 
-/// Refuses an event with too much JSON in it, which whoever reads the event decodes.
+/// Refuses an event with too many JSON values, because every reader of the event decodes them.
 pub fn check_event(reply: &Reply) -> Result<(), FrameError> {
     let Reply::Event { event } = reply else { return Ok(()) };
     let (mut values, mut in_text, mut escaped) = (1, false, false);

@@ -1,4 +1,4 @@
-//! Replaces a file so that a crash leaves either the old or the new content. Not for appending.
+//! Replaces a file so that a crash leaves either the old or the new content. Does not append.
 
 use super::DiskError;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DiskErro
     let written = write_new(&temporary, bytes, mode)
         .and_then(|()| std::fs::rename(&temporary, path).map_err(DiskError::io("renaming to", path)));
     if let Err(error) = written {
-        // Return the first error; at worst a temporary file is left.
+        // The first error is returned; at worst a temporary file is left.
         let _ = std::fs::remove_file(&temporary);
         return Err(error);
     }

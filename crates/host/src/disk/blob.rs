@@ -23,14 +23,14 @@ impl BlobStore {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Stores `bytes` and returns their hash; on the disk when this returns. Storing existing bytes
-    /// only renews their age; a damaged copy is replaced.
+    /// Stores `bytes` and returns their hash. The bytes are on the disk when this function returns.
+    /// If the blob exists, only its age is renewed; a damaged copy is replaced.
     pub fn put(&self, bytes: &[u8]) -> Result<Sha256, DiskError> {
         let hash = Sha256::digest(bytes);
         let path = self.path(&hash);
         if std::fs::read(&path).is_ok_and(|present| present == bytes) {
-            // Renews the age, so that `remove_unnamed` keeps the blob. If that fails, the blob may
-            // have to be fetched again.
+            // Renews the age, so that `remove_unnamed` keeps the blob. If the renewal fails, the
+            // blob may have to be fetched again.
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
             return Ok(hash);
         }
@@ -60,8 +60,8 @@ impl BlobStore {
         Ok(Some(bytes))
     }
 
-    /// Removes blobs that are not in `named` and were stored `before` that time. Returns their
-    /// number.
+    /// Removes blobs that are not in `named` and were stored before the time `before`. Returns the
+    /// number of removed blobs.
     pub fn remove_unnamed(&self, named: &BTreeSet<Sha256>, before: std::time::SystemTime) -> Result<usize, DiskError> {
         let mut removed = 0;
         for hash in self.list()?.into_iter().filter(|hash| !named.contains(hash)) {

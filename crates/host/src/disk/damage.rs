@@ -1,6 +1,6 @@
 //! Files that a daemon can do without but must not lose silently. A file that cannot be parsed is
-//! renamed to `NAME.damaged` and reported until an operator removes it. Not for files without which
-//! the daemon cannot start: there damage is an error.
+//! renamed to `NAME.damaged` and reported until an operator removes it. Files without which the
+//! daemon cannot start are read elsewhere, because their damage is an error.
 
 use super::{DiskError, sync_dir};
 use serde::de::DeserializeOwned;
@@ -46,7 +46,7 @@ pub fn read_or_rename_damaged<T: DeserializeOwned>(path: &Path) -> Result<Stored
     rename_damaged(path, &why).map(StoredFile::Damaged)
 }
 
-/// Renames `path` to `NAME.damaged`, replacing an earlier one, and logs it.
+/// Renames `path` to `NAME.damaged`, replaces an earlier file of that name, and logs the damage.
 pub fn rename_damaged(path: &Path, why: &str) -> Result<PathBuf, DiskError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(SUFFIX);

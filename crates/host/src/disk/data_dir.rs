@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Format of the data directory, the field `version` of its identity. Raise it when an older
+/// Format of the data directory, the field `version` of its identity. Raise the number if an older
 /// program would misread something in the directory. Additions covered by serde defaults need no
 /// new number. A directory of a later format is refused before anything in it is changed. There is
 /// no earlier format yet; a change that raises the number must add the upgrade, which writes the
@@ -41,11 +41,11 @@ const REMOOR_FILES: [&str; 9] = [
     FENCE,
     "fence.lock",
 ];
-/// mkfs creates it in a new file system.
+/// The directory that mkfs creates in a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
-/// Sticky bit: every user may write there, but remove only own files.
+/// Sticky bit: every user may write to the directory, but may remove only own files.
 const STICKY: u32 = 0o1000;
-/// An identity has a few hundred bytes; a larger file is not one.
+/// Maximum size of an identity in bytes. A valid identity has a few hundred bytes.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum time for which an examination holds the agent's lock.
 const PROBE_MAX: Duration = Duration::from_secs(2);
@@ -61,17 +61,17 @@ pub struct Identity {
     pub epoch: Epoch,
     pub node: NodeId,
     pub name: NodeName,
-    /// Set only while this node has a place in Raft.
+    /// Set only while this node is a member of Raft.
     pub raft: Option<RaftId>,
-    /// Random, made when the directory was first used. Another value with the same id means another
-    /// disk.
+    /// Random, made when the directory was first used. Another value with the same node id means
+    /// another disk.
     pub incarnation: String,
-    /// The Raft log of this node was begun. From then on a directory without the log has lost votes
-    /// that others rely on. Older files lack this field; it is set at the next start.
+    /// The Raft log of this node was begun. If a directory with this mark has no log, it has lost
+    /// votes on which other managers rely. Older files lack this field; the next start sets it.
     #[serde(default)]
     pub log_begun: bool,
-    /// The last Raft id of this epoch that was withdrawn from this node. Neither it nor an older
-    /// one is used again.
+    /// The last Raft id of this epoch that was withdrawn from this node. Neither this id nor an
+    /// older id is used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retired: Option<RaftId>,
 }
@@ -107,11 +107,13 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens `dir` (created with mode 0700 if absent) for this process alone. A second opener gets
-    /// [`DiskError::Held`]. If other users may enter a remoor directory or an empty one, its mode
-    /// is set to 0700 and a warning is logged, because it holds keys. Any other such directory is
-    /// refused with [`DiskError::Foreign`] and not changed; one of a later format is refused with
+    /// Opens `dir` for this process alone; a missing directory is created with mode 0700. A second
+    /// opener gets [`DiskError::Held`]. A directory of a later format is refused with
     /// [`DiskError::TooNew`].
+    ///
+    /// Other users must not enter the directory, because it contains keys. If its mode permits
+    /// them, an empty directory or a directory of remoor gets the mode 0700, and a warning is
+    /// logged. Any other such directory is refused with [`DiskError::Foreign`] and not changed.
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
@@ -123,9 +125,9 @@ impl DataDir {
         }
     }
 
-    /// Takes `agent.lock`, which shows that an agent runs here, until the returned value is
-    /// dropped. An executor that examines this node tests the lock. Retries for a moment, because
-    /// such a test holds the lock briefly.
+    /// Takes `agent.lock` until the returned value is dropped. The lock shows that an agent runs
+    /// here. An executor that examines this node tests the lock, and holds it briefly for the test.
+    /// Therefore this function retries for a moment.
     pub fn agent_lock(&self) -> Result<AgentLock, DiskError> {
         let path = self.path.join("agent.lock");
         let begun = std::time::Instant::now();
@@ -147,7 +149,7 @@ impl DataDir {
         Self::read_identity_unlocked(&self.path)
     }
 
-    /// As `identity`, without the lock: the holder of the lock may replace the file at any time.
+    /// Like `identity`, without the lock: the holder of the lock may replace the file at any time.
     pub fn read_identity_unlocked(dir: &Path) -> Result<Option<Identity>, DiskError> {
         let path = identity_path(dir);
         let bytes = match std::fs::read(&path) {
@@ -179,8 +181,8 @@ impl DataDir {
         Ok(Some(identity))
     }
 
-    /// Replaces `identity.json`; on the disk when this returns. Call it before the first vote under
-    /// a new Raft id.
+    /// Replaces `identity.json`. The content is on the disk when this function returns. Call it
+    /// before the first vote under a new Raft id.
     pub fn store_identity(&self, identity: &Identity) -> Result<(), DiskError> {
         let path = identity_path(&self.path);
         let mut bytes = serde_json::to_vec_pretty(identity)
@@ -246,7 +248,7 @@ fn lock(path: &Path) -> Result<File, DiskError> {
     Ok(file)
 }
 
-/// "pid 812 (remoor)", as far as known.
+/// The holder of a lock as text, such as "pid 812 (remoor)", as far as it is known.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(32).read_to_string(&mut text);

@@ -19,14 +19,14 @@ pub use data_dir::{AgentLock, CLOSED, DATA_FORMAT, DataDir, FENCE, IDENTITY, Ide
 
 use std::path::{Path, PathBuf};
 
-/// Why a file could not be read or written. No variant leaves a half-written file in place of a
-/// whole one.
+/// The reason why a file could not be read or written. No variant leaves a half-written file in
+/// place of a whole one.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// The operating system returned an error. Retry after the cause is fixed.
     #[error("{action} {}", path.display())]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
-    /// The content is not what was written. An operator has to decide.
+    /// The content differs from the content that was written. An operator has to decide.
     #[error("{} is corrupted ({why})", path.display())]
     Corrupt { path: PathBuf, why: String },
     /// Another process uses this directory.
@@ -36,7 +36,7 @@ pub enum DiskError {
     /// changed.
     #[error("{} is accessible to other users and is not a remoor directory; choose another directory", .0.display())]
     Foreign(PathBuf),
-    /// Written by a later version of this program.
+    /// A later version of this program wrote the directory.
     #[error("{} has format {found}, this program knows up to {known}: install the newer program", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },
 }

@@ -1,4 +1,4 @@
-//! Remembers the content hashes of files that have not changed since they were read.
+//! Stores the content hashes of files that have not changed since they were read.
 
 use remoor_model::Sha256;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ impl Stamp {
     }
 }
 
-/// How the content of a file is hashed.
+/// The method by which the content of a file is hashed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct HashMethod {
     /// Whether the content is secret and therefore hashed with the key (HMAC).

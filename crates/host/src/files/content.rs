@@ -1,5 +1,5 @@
-//! Reads one file or link, which may be replaced during the read, and hashes the part of it that
-//! counts.
+//! Reads one file or link and hashes the part of the content that counts. The file may be replaced
+//! during the read.
 
 use super::MAX_FILE;
 use super::cache::{HashMethod, Stamp};
@@ -78,8 +78,8 @@ impl ContentReader {
         self.buffer.resize(BUFFER, 0);
         self.whole.clear();
         let mut total = 0u64;
-        // After as many bytes as the file is long, the check below detects further bytes. A file in
-        // /proc has length 0, so it is read to its end.
+        // The loop ends after the length of the file; the check below detects further bytes. A file
+        // in /proc has length 0, so it is read to its end.
         while stamp.size == 0 || total < stamp.size {
             match file.read(&mut self.buffer) {
                 Ok(0) => break,

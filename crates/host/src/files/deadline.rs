@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Places with a query that has not been answered.
+/// Paths with a query that has not been answered.
 static WAITING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static ANSWERED: Condvar = Condvar::new();
 const STACK: usize = 128 << 10;
@@ -42,7 +42,7 @@ pub fn run_with_deadline<T: Send + 'static>(
     rx.recv_timeout(timeout.saturating_sub(began.elapsed())).map_err(|_| no_answer())
 }
 
-/// Marks a place as waiting until it is dropped.
+/// Marks a path as waiting until this value is dropped.
 struct PendingQuestion(String);
 
 impl Drop for PendingQuestion {

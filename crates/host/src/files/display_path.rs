@@ -3,9 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The path itself if it is UTF-8. Otherwise in shell notation, `$'/etc/\xff'`: every byte that is
-/// not printable ASCII is a hex escape, so that an operator can name the file in a shell. No
-/// absolute path begins with `$`.
+/// The path itself if it is UTF-8. Otherwise the path in shell notation, `$'/etc/\xff'`: every byte
+/// that is not printable ASCII is a hex escape, so that an operator can name the file in a shell.
+/// No absolute path begins with `$`.
 pub(super) fn display_path(path: &Path) -> String {
     if let Some(text) = path.to_str() {
         return text.to_owned();

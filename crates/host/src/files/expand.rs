@@ -45,7 +45,7 @@ pub(super) struct Expansion {
 /// How a path was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundPath {
-    /// Declared by its own path, so its absence is an entry too.
+    /// The path itself is declared, so its absence is an entry too.
     pub declared: bool,
     /// Metadata from the walk. None: the path does not exist or could not be read.
     pub seen: Option<PathMetadata>,
@@ -71,9 +71,9 @@ pub(super) fn expand_paths(paths: &[PathBuf], exclude: &GlobSet, servers: &Serve
     walk.end()
 }
 
-/// One matcher for `globs`. A glob with a leading `/` matches the whole path, any other its last
-/// parts. A glob that ends in `/` names a directory and also matches everything below it. An
-/// invalid glob is put into `faults`.
+/// One matcher for `globs`. A glob with a leading `/` matches the whole path, any other glob
+/// matches the last components of the path. A glob that ends in `/` names a directory and also
+/// matches everything below it. An invalid glob is put into `faults`.
 pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
     compile_globs(globs, |text| text.ends_with('/'), faults)
 }
@@ -112,7 +112,7 @@ pub(super) fn is_glob(text: &str) -> bool {
 }
 
 /// Whether `path` is a mount point, including bind mounts on the same device. A kernel before 5.8
-/// does not report this; there only another device identifies a mount.
+/// does not report mount points; on such a kernel, only another device identifies a mount.
 fn is_mount(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(CWD, path, flags, StatxFlags::empty()).is_ok_and(|found| {
@@ -133,8 +133,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Sorts the paths and removes duplicates. A duplicate counts as declared if one of them was.
-    /// The walk is mostly in order, so there is little to sort.
+    /// Sorts the paths and removes duplicates. A path counts as declared if any of its duplicates
+    /// is declared. The walk is mostly in order, so there is little to sort.
     fn end(mut self) -> Expansion {
         let paths = &mut self.out.paths;
         paths.sort_by(|(a, x), (b, y)| a.cmp(b).then(y.declared.cmp(&x.declared)));

@@ -1,7 +1,9 @@
-//! Takes the digest of a node's declared files and watches their directories. For that it reads
-//! accounts and the mount table. `check` and `exec` use parts of it too: accounts, mounts and
-//! queries with a deadline. They also use the environment of a process (`environment.rs`) and its
-//! mapped pages (`trim_memory.rs`), which are read from `/proc`.
+//! Takes the digest of a node's declared files and watches their directories. For these tasks it
+//! reads accounts and the mount table.
+//!
+//! The crates `check` and `exec` use the accounts, the mounts and the queries with a deadline too.
+//! They also use the environment of a process (`environment.rs`) and its mapped pages
+//! (`trim_memory.rs`), which are read from `/proc`.
 //!
 //! This module only reads. It never follows a symbolic link that is declared or found, never
 //! crosses a mount below a declared directory, and opens only regular files. It waits once for a
@@ -36,7 +38,7 @@ use remoor_model::{NodeDigest, NodeManifest, NormalizeError, Normalizer, Service
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A larger file is reported as unreadable and not hashed.
+/// Maximum size of a file in bytes. A larger file is reported as unreadable and not hashed.
 pub const MAX_FILE: u64 = 16 << 20;
 
 /// The digest of everything that `manifest` declares. `key` hashes the content of secret files
@@ -49,8 +51,8 @@ pub fn digest(manifest: &NodeManifest, key: &[u8; 32], cache: &mut Cache) -> Nod
     digest_with_servers(manifest, key, cache, &Servers::now())
 }
 
-/// As [`digest`], for a caller that also uses `servers` elsewhere, so that it waits only once for
-/// each silent server.
+/// Like [`digest`], for a caller that also uses `servers` elsewhere, so that the caller waits only
+/// once for each silent server.
 pub fn digest_with_servers(
     manifest: &NodeManifest,
     key: &[u8; 32],
@@ -80,8 +82,8 @@ fn service_digest(
         faults.insert("normalize".to_owned(), error.to_string());
         None
     });
-    // If the secret globs are invalid, no file may be read; if the normalize patterns are, no
-    // content can be hashed.
+    // If the secret globs are invalid, no file may be read. If the normalize patterns are invalid,
+    // no content can be hashed.
     if let Some((what, why)) = faults.into_iter().next() {
         return ServiceDigest::new(Vec::new(), BTreeMap::from([("/".to_owned(), format!("{what}: {why}"))]));
     }
@@ -104,7 +106,7 @@ pub struct TreeRequest {
     pub key: Option<[u8; 32]>,
 }
 
-/// Why a [`TreeRequest`] is invalid. Nothing was read.
+/// The reason why a [`TreeRequest`] is invalid. Nothing was read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     #[error("`{0}` is not a valid glob: {1}")]

@@ -1,10 +1,10 @@
 //! The mount table, and whether the server of a network filesystem answers. A query to a silent
-//! server blocks forever together with its thread. So before a path is read, each mount on its way
-//! is queried once, with a deadline.
+//! server blocks forever together with its thread. Therefore each mount that a path leads through
+//! is queried once, with a deadline, before the path is read.
 //!
 //! A server that becomes silent after its answer blocks the current reader; the next pass skips it.
-//! A filesystem that is mounted on first use (autofs, `.automount`) is not in the table before, so
-//! it is not queried either.
+//! A filesystem that is mounted on first use (autofs, `.automount`) is not in the table before
+//! that, so it is not queried either.
 
 use super::deadline::run_with_deadline;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,14 +40,14 @@ impl Mount {
 }
 
 /// All mounts that this process sees, in the order of the table; later mounts cover earlier ones.
-/// Err: why the table could not be read.
+/// Err: the reason why the table could not be read.
 pub fn mounts() -> Result<Vec<Mount>, String> {
     let path = "/proc/self/mountinfo";
     let bytes = fs::read(path).map_err(|e| format!("{path}: {e}"))?;
     Ok(parse(&String::from_utf8_lossy(&bytes)))
 }
 
-/// Lines like `36 35 98:0 /root /mnt/a\040b rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
+/// Parses lines like `36 35 98:0 /root /mnt/a\040b rw,noatime master:1 - ext4 /dev/sda1 rw`.
 fn parse(text: &str) -> Vec<Mount> {
     let line = |line: &str| {
         let (front, back) = line.split_once(" - ")?;
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
 
-/// Splits at commas, except within quotes. Each option once, as in goss.
+/// Splits at commas, except within quotes. The result has each option once, as in goss.
 fn options(text: &str) -> Vec<String> {
     let mut quoted = false;
     let mut out: Vec<String> = Vec::new();
@@ -121,16 +121,16 @@ impl Servers {
         Self::from_mounts(mounts().unwrap_or_default())
     }
 
-    /// Made from a mount table that was read a moment ago.
+    /// Uses a mount table that the caller has just read.
     pub fn from_mounts(mounts: Vec<Mount>) -> Self {
         let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
         let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
         Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
     }
 
-    /// Err: `path` itself cannot be read without waiting for a silent server. Blocks at most one
-    /// second for each server on its way. Does not block if the answer is known. Waits for a query
-    /// of another thread only if it concerns the same server.
+    /// Err: `path` itself cannot be read without waiting for a silent server. Blocks for at most
+    /// one second for each server that the path leads through. Does not block if the answers are
+    /// known. Waits for a query of another thread only if that query concerns the same server.
     pub fn answer(&self, path: &Path) -> Result<(), String> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         match self.resolve(parent)? {
@@ -139,8 +139,8 @@ impl Servers {
         }
     }
 
-    /// As `answer`, for the target of `path`. Returns the target with all links followed as far as
-    /// it exists. None: nothing depends on a server.
+    /// Like `answer`, for the target of `path`. Returns the target with all links followed, as far
+    /// as the target exists. None: nothing depends on a server.
     pub fn resolve(&self, path: &Path) -> Result<Option<PathBuf>, String> {
         if self.mounts.is_empty() {
             return Ok(None);
@@ -168,14 +168,14 @@ impl Servers {
         Ok(Some(real))
     }
 
-    /// As `answer`, for one name in a directory that `resolve` returned.
+    /// Like `answer`, for one name in a directory that `resolve` returned.
     pub fn answer_in(&self, real: &Path, name: &OsStr) -> Result<(), String> {
         let Some(mount) = self.on_server(&real.join(name)) else { return Ok(()) };
         self.ask(&mount.point, ANSWER, |point| drop(rustix::fs::statvfs(point)))
     }
 
-    /// Queries the server unless that was done before; concurrent callers for the same server wait
-    /// for that answer. Callers for other servers are not blocked.
+    /// Returns the known answer of the server, or queries it. Concurrent callers for the same
+    /// server wait for one query. Callers for other servers are not blocked.
     fn ask(&self, point: &str, timeout: Duration, question: impl FnOnce(&str) + Send + 'static) -> Result<(), String> {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = answered.entry(point.to_owned()).or_default().clone();
@@ -186,7 +186,8 @@ impl Servers {
     /// The mount that contains a path without links, if it belongs to a server.
     fn on_server(&self, path: &Path) -> Option<&Mount> {
         let holding = self.mounts.iter().filter(|mount| path.starts_with(&mount.point));
-        // The longest mount point; of several mounts at one point the last.
+        // The longest mount point contains the path most closely. Of several mounts at one point
+        // the last is used.
         holding.max_by_key(|mount| mount.point.len()).filter(|mount| mount.is_of_server())
     }
 }
@@ -198,7 +199,7 @@ fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 
 #[cfg(test)]
 impl Servers {
-    /// Acts as if `dirs` were mounts of servers that do not answer.
+    /// Servers as if `dirs` were mounts of servers that do not answer.
     pub(super) fn dead(dirs: &[&Path]) -> Self {
         let line = |dir: &&Path| format!("1 1 0:1 / {} rw - nfs4 srv:/ rw\n", dir.display());
         let servers = Self::from_mounts(parse(&dirs.iter().map(line).collect::<String>()));

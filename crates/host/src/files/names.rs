@@ -1,5 +1,5 @@
-//! Users and groups of this machine by number and name, from `/etc/passwd` and `/etc/group`. Asks
-//! no directory service.
+//! Users and groups of this machine by number and name, from `/etc/passwd` and `/etc/group`.
+//! Queries no directory service.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ impl Names {
     }
 
     /// Parses the text of the two files. Skips invalid lines. If two entries have the same id, the
-    /// first one names it.
+    /// id gets the name of the first entry.
     pub fn parse(passwd: &str, group: &str) -> Self {
         let mut names = Self::default();
         for line in passwd.lines() {

@@ -22,13 +22,13 @@ const RETRIES: u32 = 3;
 /// depend on the number of processors, because most threads wait for the disk. With two threads,
 /// half as many small uncached files were read per second.
 const THREADS_MAX: usize = 4;
-/// Paths and bytes per thread. Fewer are read sooner than another thread has started.
+/// Minimum paths or bytes for each thread. Less is read before another thread has started.
 const PATHS_EACH: usize = 256;
 const BYTES_EACH: u64 = 1 << 20;
 /// Number of paths that a thread takes at once.
 const BATCH: usize = 8;
 
-/// The rule for which files have secret content.
+/// The rule that decides which files have secret content.
 pub(super) enum SecretRule {
     /// Paths that match the secret globs of a manifest.
     Globs(GlobSet),
@@ -57,7 +57,7 @@ impl ReadOptions {
     }
 }
 
-/// An entry, with its content if that was read. Err: the reason.
+/// An entry, with its content if the content was read. Err: the reason.
 type ReadResult = Result<(FileEntry, Option<FreshContent>), String>;
 
 /// The entries of all paths of `expansion` in its order, and the paths that could not be read.
@@ -79,8 +79,8 @@ pub(super) fn entries(
     }
     for ((path, found), one) in unknown.iter().zip(read_all(&unknown, how, names)) {
         match one {
-            // A walk found it a moment ago and it is gone now; it is omitted as if the walk had
-            // come later.
+            // The walk found the path, but the path does not exist any longer. It is omitted, as if
+            // the walk had come later.
             Ok((entry, _)) if entry.kind == FileKind::Absent && !found.declared => {}
             Ok((entry, fresh)) => {
                 entries.push(entry);
@@ -141,8 +141,8 @@ fn read_all(paths: &[(PathBuf, FoundPath)], how: &ReadOptions, names: &Names) ->
     all.into_iter().map(|(_, one)| one).collect()
 }
 
-/// The entry of `path`; `seen` is its recent metadata. Its kind is `Absent` if the path does not
-/// exist. Err: why it could not be read, for people.
+/// The entry of `path`. `seen` is recent metadata of the path. The entry has the kind `Absent` if
+/// the path does not exist. Err: the reason why the path could not be read, for people.
 fn read_path(
     path: &Path,
     seen: Option<PathMetadata>,
@@ -153,7 +153,7 @@ fn read_path(
     read_path_with(path, seen, how, names, reader, &mut || ())
 }
 
-/// As `read_path`; `meanwhile` runs in each attempt before the check that the file is unchanged.
+/// Like `read_path`. `meanwhile` runs in each attempt before the check that the file is unchanged.
 fn read_path_with(
     path: &Path,
     mut seen: Option<PathMetadata>,

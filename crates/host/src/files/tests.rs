@@ -175,7 +175,8 @@ fn unreadable_paths_are_reported() {
     assert!(place.names().contains(&"/big".to_owned()));
 }
 
-/// Two names once had the same text, so one of them was not reported.
+/// Different names must have different texts. If two names had the same text, only one of them
+/// would be reported.
 #[test]
 fn each_name_that_is_not_utf8_is_reported_separately() {
     let place = TestFiles::new(&["d/"]);

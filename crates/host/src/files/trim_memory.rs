@@ -35,9 +35,9 @@ struct Mapping {
 }
 
 /// Trims the memory of a process between its steps. Trimming takes some milliseconds, and the pages
-/// that the next step needs are mapped again. So it is done only if a step of another kind may have
-/// left memory: when the resident memory has grown by half since the step after the last pass, or a
-/// second after the pass.
+/// that the next step needs are mapped again. Therefore memory is trimmed only if enough may be
+/// unused: if the resident memory has grown by half since the end of the first step after the last
+/// pass, or if that pass was a second ago.
 #[derive(Debug)]
 pub struct StepTrim {
     /// Resident memory that may always remain, in KiB.
@@ -49,8 +49,8 @@ pub struct StepTrim {
 #[derive(Debug)]
 struct TrimPass {
     at: Instant,
-    /// The KiB that were resident after the next step, which maps what it needs. None: that step has
-    /// not ended.
+    /// The KiB that were resident at the end of the first step after the pass. That step has mapped
+    /// the pages that it needs. None: that step has not ended.
     base_kb: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl StepTrim {
         }
     }
 
-    /// Whether memory is to be trimmed before the next step. If so, that counts as done.
+    /// Whether memory must be trimmed before the next step. If true, the pass is recorded.
     fn is_due(&mut self, resident_kb: usize, now: Instant) -> bool {
         let due = match &mut self.last {
             None => true,
@@ -122,8 +122,9 @@ impl LoadedFiles {
         Ok(kb)
     }
 
-    /// Only pages that can be read again unchanged from the file: read-only, private, not locked,
-    /// and no modified page.
+    /// Whether the pages of a mapping may be given back: only pages that can be read again
+    /// unchanged from the file. The mapping is read-only, private, not locked, and has no modified
+    /// page.
     fn may_go(&self, mapping: &Mapping) -> bool {
         matches!(mapping.rights.as_str(), "r--p" | "r-xp")
             && self.0.contains(&mapping.file)

@@ -1,9 +1,9 @@
-//! Reports that something in the declared directories may have changed. Reports where, not what;
-//! the digest finds out what.
+//! Reports that something in the declared directories may have changed. A report names the path;
+//! the digest determines the change.
 //!
 //! The consumer waits for changes to settle and makes the periodic pass. inotify events can be
-//! lost, so they are only a hint. Only changes are requested, because services and the digest
-//! itself read these files all the time.
+//! lost, so they are only a hint. Only events about changes are requested, because services and the
+//! digest itself read these files all the time.
 
 use super::expand::{glob_base, is_glob};
 use super::mounts::Servers;
@@ -45,7 +45,7 @@ pub enum FileEvent {
     Rescan,
 }
 
-/// Why watching could not start.
+/// The reason why the watcher could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     #[error("inotify could not be set up")]
@@ -96,17 +96,17 @@ pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(FileEvent) + Send + 'static)
 }
 
 impl Watcher {
-    /// Watches exactly `dirs` from now on. Returns directories that cannot be watched, and why.
-    /// Call it again after events and before the examination, because a directory that was removed
-    /// and made again needs a new watch.
+    /// Watches exactly `dirs` from now on. Returns the directories that cannot be watched, with the
+    /// reasons. Call this function again after events and before the examination, because a
+    /// directory that was removed and made again needs a new watch.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
         let mut watched = self.shared.lock_table();
         let gone: Vec<PathBuf> = watched.watches.keys().filter(|dir| !dirs.contains(*dir)).cloned().collect();
         for dir in gone {
             if let Some(watch) = watched.forget(&dir) {
-                // Fails for a directory that no longer exists; the kernel has already removed its
-                // watch.
+                // The call fails for a directory that no longer exists; the kernel has already
+                // removed its watch.
                 let _ = inotify::remove_watch(&self.shared.queue, watch);
             }
         }
@@ -134,7 +134,7 @@ impl Watcher {
 }
 
 impl WatchTable {
-    /// Returns the watch that no path needs any more.
+    /// Records the watch of `dir`. Returns a watch that no path needs any more.
     fn remember(&mut self, dir: PathBuf, watch: i32) -> Option<i32> {
         let unused = if self.watches.get(&dir) == Some(&watch) { None } else { self.forget(&dir) };
         self.paths.entry(watch).or_default().insert(dir.clone());

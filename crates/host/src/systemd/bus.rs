@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often the `stop` callback is checked.
+/// Interval in which the `stop` callback is called.
 const TICK: Duration = Duration::from_millis(50);
 /// Pause between two attempts to connect while the socket's queue is full.
 const BUSY: Duration = Duration::from_millis(5);
@@ -20,10 +20,10 @@ const ENDED_MAX: usize = 10_000;
 /// Maximum length of a line during authentication.
 const LINE_MAX: usize = 4096;
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// No process listens there, or the login was refused. Nothing was done.
+    /// No process listens on the socket, or the authentication was refused. Nothing was done.
     #[error("systemd does not answer here")]
     Absent,
     /// The request may still be executed.
@@ -84,7 +84,7 @@ pub struct Bus<'a> {
     /// Path and result of ended jobs.
     ended_jobs: VecDeque<(String, String)>,
     by_daemon: bool,
-    /// After an error of the connection its answers can no longer be assigned to calls.
+    /// Set after an error of the connection, because later answers cannot be assigned to calls.
     broken: bool,
 }
 
@@ -177,9 +177,9 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// Authenticates by the user id that the kernel reports to the peer. Sends everything in one
-    /// write, and no call before the answer. Otherwise systemd leaves a call unread that arrives
-    /// together with the end of the authentication, until more bytes arrive.
+    /// Authenticates by the user id that the kernel reports to the peer. Sends the authentication
+    /// in one write, and no call before its answer. If a call arrives together with the end of the
+    /// authentication, systemd leaves the call unread until more bytes arrive.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = hex::encode(rustix::process::geteuid().as_raw().to_string());
         let until = Some(Instant::now() + self.patience.answer);
@@ -239,7 +239,7 @@ impl<'a> Bus<'a> {
     }
 }
 
-/// None: no process listens there, or connecting is not permitted.
+/// Connects to the socket. None: no process listens there, or connecting is not permitted.
 fn dial(path: &Path, patience: &BusDeadline) -> Result<Option<OwnedFd>, BusError> {
     let Ok(address) = SocketAddrUnix::new(path) else { return Ok(None) };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

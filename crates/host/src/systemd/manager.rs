@@ -122,7 +122,7 @@ impl<'a> SystemdManager<'a> {
     /// Changes the links of a unit's file and reloads systemd, as `systemctl` does.
     pub fn set_unit_files(&mut self, what: UnitFileChange, unit: &str) -> Result<(), BusError> {
         let units = CallArg::List(vec![unit]);
-        // Permanently, not only until the next boot.
+        // The change is permanent and does not end at the next boot.
         let runtime = CallArg::Bool(false);
         let (member, args) = match what {
             UnitFileChange::Enable { force } => ("EnableUnitFiles", vec![units, runtime, CallArg::Bool(force)]),

@@ -4,8 +4,8 @@ use super::wire::Value;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// None: the value has no plain text (`ExecStart`, `EnvironmentFiles`), or is a bit set with named
-/// bits.
+/// The value of a property as text. None: the value has no plain text (`ExecStart`,
+/// `EnvironmentFiles`), or is a bit set with named bits.
 pub fn property_text(name: &str, value: &Value) -> Option<String> {
     Some(match value {
         Value::Text(text) => text.replace('\n', "\\x0a"),
@@ -83,7 +83,7 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Microseconds since 1970, in the machine's time zone. Empty: never.
+/// Formats microseconds since 1970 as a time in the machine's time zone. Empty: never.
 fn format_time(us: u64) -> String {
     let at = i64::try_from(us).ok().filter(|us| *us > 0).and_then(|us| Timestamp::from_microsecond(us).ok());
     at.map_or_else(String::new, |at| at.to_zoned(TimeZone::system()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())

@@ -132,7 +132,8 @@ pub fn encode_call(serial: u32, call: &MethodCall) -> Vec<u8> {
     out.0
 }
 
-/// A longer value cannot be encoded and is refused by the peer; no message here is near this size.
+/// The length as `u32`. A longer value has a wrong length, which the peer refuses; no message here
+/// is near this size.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -158,7 +159,7 @@ impl MessageWriter {
         self.0.extend(text.as_bytes());
         self.0.push(0);
     }
-    /// The length does not include the padding before the first item.
+    /// Writes an array. Its length does not include the padding before the first item.
     fn array(&mut self, align: usize, items: impl FnOnce(&mut Self)) {
         self.put_u32(0);
         let at = self.0.len() - 4;

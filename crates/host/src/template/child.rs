@@ -27,14 +27,15 @@ pub(super) struct RenderRequest<'a> {
     pub variables: Cow<'a, Map<String, Value>>,
 }
 
-/// Limits this process, then renders what arrives on standard input until it is closed.
+/// Limits this process, then renders the requests on standard input until the input is closed.
 pub fn serve_rendering() -> io::Result<()> {
     for (resource, most) in [(Resource::Data, MEMORY_MAX), (Resource::Core, 0), (Resource::Fsize, 0)] {
         // A process may not raise the hard limit that it inherited.
         let most = Some(getrlimit(resource).maximum.map_or(most, |hard| hard.min(most)));
         setrlimit(resource, Rlimit { current: most, maximum: most })?;
     }
-    // The variables may contain secrets, and a limit ends this process with a signal that dumps.
+    // The variables may contain secrets, and an exceeded limit ends this process with a signal that
+    // writes a core file.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     while let Some(request) = read_request(&mut input)? {
@@ -51,7 +52,7 @@ pub fn serve_rendering() -> io::Result<()> {
     Ok(())
 }
 
-/// None: the parent closed the pipe.
+/// Reads one request. None: the parent closed the pipe.
 fn read_request(input: &mut impl Read) -> io::Result<Option<RenderRequest<'static>>> {
     let mut len = [0; 4];
     match input.read_exact(&mut len) {
@@ -64,10 +65,11 @@ fn read_request(input: &mut impl Read) -> io::Result<Option<RenderRequest<'stati
     Ok(Some(serde_json::from_slice(&bytes)?))
 }
 
-/// The kernel ends this process when the next template needs more than [`CPU_MAX`].
+/// Sets the time limit: the kernel ends this process if the next template needs more than
+/// [`CPU_MAX`].
 fn limit_time() -> io::Result<()> {
     let used = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
-    // The limit has whole seconds, so what was used is rounded up.
+    // The limit has whole seconds, so the used time is rounded up.
     let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
     let most = used + 1 + CPU_MAX.as_secs();
     Ok(setrlimit(Resource::Cpu, Rlimit { current: Some(maximum.map_or(most, |hard| hard.min(most))), maximum })?)

@@ -8,7 +8,8 @@ use tera::{Context, ErrorKind, Kwargs, State, Tera};
 /// The only template of an engine.
 const NAME: &str = "template";
 
-/// Why a template can't be rendered. `text` is the message of Tera, with a drawing of the position.
+/// The reason why a template can't be rendered. `text` is the message of Tera, with a drawing of
+/// the position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum TemplateError {
     #[error("{text}")]
@@ -23,7 +24,7 @@ pub enum TemplateError {
     Limit { text: String },
 }
 
-/// A position in a template, and what is wrong there.
+/// A position in a template, and the error at this position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TeraPlace {
     /// From 1.

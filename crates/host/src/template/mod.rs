@@ -33,9 +33,9 @@ pub fn render_in_children(argument: &'static str) {
     CHILDREN.get_or_init(|| pool::RenderPool::new(argument));
 }
 
-/// Renders `text` with `variables`. Nothing is escaped. Blocks. Without [`render_in_children`] there
-/// is only the limit of the length: an executor, and a command that reads files of its user, are
-/// processes of their own.
+/// Renders `text` with `variables`. Nothing is escaped. Blocks. Without [`render_in_children`] only
+/// the length is limited. This is enough for an executor, and for a command that reads files of its
+/// user, because these are processes of their own.
 pub fn render(text: &str, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     match CHILDREN.get() {
         Some(children) => children.render(text, variables),

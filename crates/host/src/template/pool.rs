@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 const CHILDREN_MAX: usize = 4;
 /// An unused child is ended after this time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Maximum time for a request and its answer. The limit of processor time usually ends a child long
-/// before, but not one that is stopped.
+/// Maximum time for a request and its answer. The limit of processor time usually ends a child much
+/// earlier, but it does not end a child that is stopped.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
-/// For so long a template that exceeded a limit is refused at once. Otherwise each of 1,000 hosts
-/// would need the whole time again.
+/// Time for which a template that exceeded a limit is refused immediately. Without the refusal,
+/// each of 1,000 hosts would need the whole time again.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// Maximum number of refused templates that are remembered.
 const REFUSED_MAX: usize = 256;
@@ -43,17 +43,17 @@ pub struct RenderPool {
 #[derive(Default)]
 struct SharedPool {
     state: Mutex<PoolState>,
-    /// A child was given back, or has ended.
+    /// Notified when a child was given back, or has ended.
     freed: Condvar,
 }
 
 #[derive(Default)]
 struct PoolState {
-    /// Children that wait for work, with the time since when.
+    /// Children that wait for work, each with the time at which the wait began.
     idle: Vec<(Instant, RenderChild)>,
-    /// Number of children, with those at work.
+    /// Number of children, including those at work.
     children: usize,
-    /// A thread ends idle children.
+    /// A thread that ends idle children is running.
     swept: bool,
     refused: BTreeMap<Sha256, (Instant, TemplateError)>,
 }
@@ -73,19 +73,19 @@ struct RenderChild {
 
 impl Drop for RenderChild {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The child may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Why a child gave no answer.
+/// The reason why a child gave no answer.
 enum ChildFailure {
-    /// The template needed too much processor time, in a used child as in a new one.
+    /// The template needed too much processor time. A used child has the same limit as a new one.
     Time(TemplateError),
     /// Too much memory was needed. In a used child, the memory of earlier templates counts too.
     Memory(TemplateError),
-    /// Somebody else ended or stopped the child.
+    /// Another process ended or stopped the child.
     Broken(TemplateError),
 }
 
@@ -140,7 +140,7 @@ impl RenderPool {
         }
     }
 
-    /// Takes an idle child or starts one; waits while all are at work. True: it is new.
+    /// Takes an idle child or starts one; waits while all are at work. True: the child is new.
     fn take_child(&self) -> Result<(RenderChild, bool), TemplateError> {
         let mut state = self.shared.lock();
         loop {
@@ -156,7 +156,7 @@ impl RenderPool {
         }
     }
 
-    /// Forgets a child that has ended.
+    /// Removes a child that has ended from the count.
     fn release(&self) {
         self.shared.lock().children -= 1;
         self.shared.freed.notify_one();
@@ -179,7 +179,8 @@ impl RenderPool {
         }
     }
 
-    /// Asks a child and gives it back. A child without an answer has ended; the caller releases it.
+    /// Sends a request to a child, and gives the child back after its answer. A child without an
+    /// answer has ended; the caller releases it.
     fn ask_child(&self, mut child: RenderChild, request: &[u8]) -> Result<Result<String, TemplateError>, ChildFailure> {
         match exchange(&mut child, request) {
             Ok(answer) => {
@@ -261,7 +262,7 @@ fn wait_before(pipe: impl AsFd, ready: PollFlags, deadline: Instant) -> io::Resu
     }
 }
 
-/// Writes to a pipe that does not block. A child that is stopped reads nothing.
+/// Writes to a non-blocking pipe until the deadline. A child that is stopped reads nothing.
 fn write_before(input: &mut ChildStdin, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         match input.write(bytes) {
@@ -286,7 +287,7 @@ fn read_before(output: &mut ChildStdout, buffer: &mut [u8], deadline: Instant) -
     Ok(())
 }
 
-/// Why a child ended before it answered.
+/// The reason why a child ended before it answered.
 fn explain_end(error: &io::Error, status: Option<ExitStatus>) -> ChildFailure {
     let limit = |text: String| TemplateError::Limit { text };
     if error.kind() == ErrorKind::TimedOut {

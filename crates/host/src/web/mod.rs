@@ -8,7 +8,8 @@ pub use redirect::{REQUESTS_MAX, RedirectRequest, basic_authorization, resolve_l
 use std::sync::Arc;
 use ureq::tls::{Certificate, PemItem, parse_pem};
 
-/// The CA certificates of this machine, found like OpenSSL by environment variables or directories.
+/// The CA certificates of this machine. As in OpenSSL, environment variables or directories name
+/// them.
 pub fn roots() -> Result<Arc<Vec<Certificate<'static>>>, String> {
     let found = rustls_native_certs::load_native_certs();
     if let (true, Some(why)) = (found.certs.is_empty(), found.errors.first()) {
@@ -17,7 +18,7 @@ pub fn roots() -> Result<Arc<Vec<Certificate<'static>>>, String> {
     Ok(Arc::new(found.certs.iter().map(|der| Certificate::from_der(der).to_owned()).collect()))
 }
 
-/// The certificates in a PEM file, at least one. Err: what is wrong with the file.
+/// The certificates in a PEM file, at least one. Err: the reason why the file is not valid.
 pub fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     let items: Vec<PemItem> = parse_pem(pem).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
     let certificate = |item| match item {

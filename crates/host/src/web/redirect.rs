@@ -126,7 +126,7 @@ fn scheme(location: &str) -> Option<&str> {
     (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(known)).then_some(scheme)
 }
 
-/// Resolves `location` relative to `base`. None: it is not HTTP.
+/// Resolves `location` relative to `base`. None: the target is not HTTP.
 pub fn resolve_location(base: &str, location: &str) -> Option<String> {
     let (of_base, authority, rest) = split(base);
     if let Some(scheme) = scheme(location) {
