@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 pub struct Explained {
     /// The whole matcher as written if it holds, otherwise the part that does not hold.
     pub expected: Value,
-    /// Examples: `to equal`, `not to contain substring`; `matches expectation` if it holds.
+    /// Examples: `to equal`, `not to contain substring`; `matches expectation` if the matcher
+    /// holds.
     pub message: String,
     /// For a list of matchers or patterns: the matchers that matched no element. `found` has the
     /// matchers that matched an element; None if goss does not report them. `extra` has the

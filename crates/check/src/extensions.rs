@@ -56,7 +56,7 @@ impl Loader<'_> {
         self.append_in_order(groups);
     }
 
-    /// `NAME: [members]`, or `NAME: {checks: [members], title: .., meta: ..}`.
+    /// Reads a group: `NAME: [members]`, or `NAME: {checks: [members], title: .., meta: ..}`.
     fn group(&mut self, spec: &'static ResourceSpec, id: &YamlKey, node: &YamlNode) -> Option<Group> {
         let mut check = self.check(spec, id);
         let mut places = None;

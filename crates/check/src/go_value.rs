@@ -1,4 +1,5 @@
-//! Prints, reads and compares values as Go does, which goss's matchers depend on. Pure.
+//! Prints, reads and compares values as Go does, because goss's matchers depend on Go's rules.
+//! Pure.
 
 use serde_json::{Number, Value};
 use std::borrow::Cow;

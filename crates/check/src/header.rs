@@ -22,8 +22,8 @@ pub enum Template {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Header {
     pub service: ServiceName,
-    /// Host groups, and the cluster roles `manager` and `worker`. If empty, the file applies to
-    /// every node that has the service.
+    /// Host groups, and the cluster roles `manager` and `worker`. If the list is empty, the file
+    /// applies to every node that has the service.
     pub roles: Vec<String>,
     /// A Tera expression; the file applies to nodes for which it is true.
     pub when: Option<String>,
@@ -150,7 +150,7 @@ impl Reader<'_> {
                     Value::Null => {}
                     _ => self.report_wrong_kind(key, node, "a map"),
                 },
-                // `parse` reads these together with the other checks.
+                // `parse` reads these keys together with the other checks.
                 name if extensions::KEYS.contains(&name) => header.has_checks = true,
                 _ => self.report_unknown_key(key, &[&KEYS[..], &extensions::KEYS].concat()),
             }

@@ -1,5 +1,5 @@
-//! Compares the answers of a probe with the assertions of its check, and decides what may be shown
-//! of a secret. Pure.
+//! Compares the answers of a probe with the assertions of its check, and decides which parts of a
+//! secret may be shown. Pure.
 
 use super::explain::Explained;
 use super::load::{Assertion, Check};

@@ -36,7 +36,7 @@ pub struct Check {
     /// `meta` as written, including keys that are not remoor's.
     pub annotations: Map<String, Value>,
     pub(super) skip: bool,
-    /// The value of the name attribute; the id if it is not given.
+    /// The value of the name attribute; the id if the attribute is not given.
     pub(super) name: String,
     pub(super) arguments: BTreeMap<&'static str, Value>,
     /// The assertions, in the order of the attributes in [`ResourceSpec`].
@@ -213,7 +213,7 @@ impl Loader<'_> {
             file: self.file.to_owned(),
             line: id.line,
             kind: spec.kind,
-            // The id is shown in many places and stored in the history.
+            // The id is shown in many outputs and stored in the history.
             id: redact_passwords(&id.text),
             title: None,
             meta: Meta::default(),

@@ -13,7 +13,7 @@ pub fn entity(c: char) -> Option<&'static str> {
     })
 }
 
-/// `text` with these characters escaped.
+/// `text` with the special characters of HTML and XML escaped.
 pub(super) fn escape_markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,8 +1,9 @@
-//! goss's matchers: decide whether a found value is the expected one. Pure; knows nothing of
+//! goss's matchers, which decide whether a found value is the expected one. Pure; independent of
 //! resource types.
 //!
 //! The conversions and errors of each matcher are those of goss 0.4.9. The recorded answers in
-//! `tests/goss/matching` ensure this, and `docs/reference/checks.md` lists where remoor is stricter.
+//! `tests/goss/matching` ensure this. `docs/reference/checks.md` lists the cases in which remoor is
+//! stricter.
 
 use super::assign::assign;
 use super::gjson;
@@ -108,7 +109,7 @@ impl MatchBudget {
 
 impl Matcher {
     /// Whether the matcher holds for `actual`. Err if the matcher cannot handle this kind of value.
-    /// That counts as a failure, and `not` does not turn it into a pass.
+    /// Such an error counts as a failure, and `not` does not turn it into a pass.
     ///
     /// The cost is bounded: more than a few million comparisons are an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {

@@ -42,7 +42,7 @@ impl EnvironmentMark {
         true
     }
 
-    /// Kills each process with this mark once. Returns true if there was one.
+    /// Kills each process with this mark once. Returns true if a process was found.
     fn kill_each(&self) -> bool {
         let Ok(entries) = fs::read_dir("/proc") else { return false };
         let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! Estimates from its text how much work a regular expression may cause. Pure.
+//! Estimates the work that a regular expression may cause, from the text of the expression. Pure.
 
 /// Approximate number of steps of a pattern for each byte of a text: its characters and classes,
 /// each counted as often as it is repeated.

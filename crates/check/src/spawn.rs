@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of bytes kept of each output stream.
 pub(super) const MAX_OUTPUT: usize = 1 << 20;
-/// Time for which background processes may keep the output of a program open after its end.
+/// Time for which background processes may keep the output of an ended program open.
 const LINGER: Duration = Duration::from_millis(200);
 /// Maximum wait for a killed program to end.
 const REAP: Duration = Duration::from_secs(2);
@@ -97,7 +97,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<ProgramOut
     }
 }
 
-/// A program with its process group. Killed when this value is dropped.
+/// A program with its process group. Dropping this value kills the group.
 struct Group {
     pid: Pid,
     program: String,
@@ -107,8 +107,8 @@ struct Group {
 }
 
 impl Group {
-    /// Whether the program has ended. It is not reaped, so that its process id still identifies the
-    /// group.
+    /// Whether the program has ended. The program is not reaped, so that its process id still
+    /// identifies the group.
     fn has_ended(&self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())

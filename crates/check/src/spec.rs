@@ -1,4 +1,4 @@
-//! The table of resource types and their attributes, which loading uses.
+//! The table of resource types and their attributes, by which check files are loaded.
 //!
 //! A new type needs a variant in `ResourceKind`, an entry in `SPECS` and a probe. A type that goss
 //! does not have gets an entry in `EXTENSION_SPECS` instead.
@@ -28,7 +28,7 @@ pub enum ResourceKind {
     AllOf,
 }
 
-/// How an attribute is used.
+/// The use of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttributeUse {
     /// An assertion that every check of this type must have.
@@ -39,7 +39,7 @@ pub(super) enum AttributeUse {
     Stream,
     /// An optional assertion about a number of days, which may be written as `30d`.
     Days,
-    /// A string argument. The assertion is that the argument holds, such as a version constraint.
+    /// A string argument that is asserted to hold, such as a version constraint.
     Holds,
     /// Arguments: `Text` is a string, `Texts` a list of strings, `Millis` a number of milliseconds,
     /// `Flag` true or false.
@@ -65,7 +65,8 @@ pub(super) struct ResourceSpec {
     pub attributes: &'static [(&'static str, AttributeUse)],
 }
 
-/// The resource types of goss. Assertions are reported in the order of their attributes here.
+/// The resource types of goss. Assertions are reported in the order of the attributes in this
+/// table.
 pub(super) const SPECS: [ResourceSpec; 15] = [
     ResourceSpec {
         kind: ResourceKind::Addr,

@@ -17,8 +17,8 @@ pub fn vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     }
 }
 
-/// Like [`vars`], but as goss's templates see the values: numbers in JSON are floating point, so
-/// that a million prints as `1e+06`.
+/// Like [`vars`], but with the values that goss's templates use: numbers in JSON are floating
+/// point, so that a million prints as `1e+06`.
 pub fn go_vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let vars = vars(file, text)?;
     match serde_json::from_str::<IgnoredAny>(text) {

@@ -77,8 +77,8 @@ impl YamlKey {
     }
 }
 
-/// Maximum nesting, which also limits nested matchers. It is several times that of real check
-/// files. A larger limit is not safe: the crate's own limit of 64 overflows a stack of 2 MiB in a
+/// Maximum nesting, which also limits nested matchers. Real check files have a much smaller
+/// nesting. A larger limit is not safe: the crate's own limit of 64 overflows a stack of 2 MiB in a
 /// debug build.
 const DEPTH_MAX: usize = 32;
 
@@ -270,7 +270,7 @@ mod tests {
               hint: write `true`, or "On" for the string
         "#]]
         .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
-        // Found by fuzzing: other line endings change the position of the words.
+        // Other line endings change the position of the words (found by fuzzing).
         for text in ["# old\rmode: 0644\n", "# old\r\nmode: 0644\r\n", "# old\rx: 1\r\nmode: 0644"] {
             assert!(faults(text).contains("`0644` is octal"), "{text:?}");
         }

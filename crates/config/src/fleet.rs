@@ -87,8 +87,8 @@ impl Fleet {
         Ok(Fleet { config, inventory, files: files.clone(), outside: Vec::new() })
     }
 
-    /// The one group of `remoor.yml` that contains the host. Membership in none or in two is a
-    /// fault.
+    /// The one group of `remoor.yml` that contains the host. A host in no group or in two groups is
+    /// a fault.
     pub fn host_group(&self, name: &str) -> Result<GroupName, Fault> {
         let host = self.host(name)?;
         let mine: Vec<&str> =

@@ -218,7 +218,7 @@ impl<'a> ConfigReader<'a> {
     }
 }
 
-/// A longer duration is probably a mistake in the unit.
+/// Maximum duration: 30 days. A longer duration is probably a mistake in the unit.
 const DURATION_MAX_MS: u64 = 30 * 24 * 3_600_000;
 
 /// Parses digits and one unit.

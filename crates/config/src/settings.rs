@@ -11,7 +11,7 @@ pub const CONFIG_FILE: &str = "remoor.yml";
 /// The checked `remoor.yml`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetConfig {
-    /// Relative to the fleet directory, or absolute.
+    /// Path of the inventory: relative to the fleet directory, or absolute.
     pub inventory: String,
     /// Variables with the lowest precedence.
     pub vars: Map<String, Value>,
@@ -36,7 +36,7 @@ impl FleetConfig {
     }
 }
 
-/// The login data of managers, unless a group or host overrides it.
+/// The data by which managers log in to nodes, unless a group or host overrides it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshConfig {
     pub user: String,
@@ -70,7 +70,7 @@ pub enum Provisioner {
 /// One entry of `groups:`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupConfig {
-    /// Services, policy, quorum, scope and parallelism, in the form of the engine.
+    /// Services, policy, quorum, scope and parallelism, in the form that the engine uses.
     pub summary: GroupSummary,
     /// Playbooks, relative to the fleet directory. None: the group can be examined but not set up.
     pub provision: Option<String>,
@@ -94,7 +94,7 @@ impl Default for GroupConfig {
 /// One entry of `services:`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Dependencies and policy, in the form of the engine.
+    /// Dependencies and policy, in the form that the engine uses.
     pub summary: ServiceSummary,
     /// Absolute paths or globs; a path that ends in `/` is a managed directory.
     pub files: Vec<String>,

@@ -13,7 +13,7 @@ pub struct SshArgs {
     pub options: Vec<(String, String)>,
     /// Ignored options as written, each with the reason.
     pub left_out: Vec<(String, &'static str)>,
-    /// Refused options as written, each with a hint what to do instead.
+    /// Refused options as written, each with a hint about an alternative.
     pub refused: Vec<(String, &'static str)>,
 }
 

@@ -97,7 +97,8 @@ impl Fleet {
         })
     }
 
-    /// The address of `name` set by the operator. None: the inventory has none, or an unusable one.
+    /// The address of the host `name` that the operator set. None: the inventory has no address, or
+    /// an unusable one.
     pub fn ansible_host(&self, name: &str) -> Option<String> {
         let (_, value, _) = self.host_var(name, &["ansible_host", "ansible_ssh_host"]).ok()??;
         value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)

@@ -177,7 +177,7 @@ impl Fleet {
                 );
                 let hint = format!("add `provision: playbooks/...yml` to the group {name}, or remove `cleanup`");
                 let fault = self.config.fault(&format!("{path}.cleanup"), message).hint(hint);
-                // For groups that are only decommissioned a cleanup is enough.
+                // For groups that are only decommissioned, a cleanup is enough.
                 left_down = Some(Fault { warning: !repairs, ..fault });
             } else if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();
@@ -207,7 +207,7 @@ impl Fleet {
             of_hosts.extend(self.ssh_target(name).err());
             for (origin, message) in self.ssh_warnings(name) {
                 let (file, place) = split_origin(&origin);
-                // A variable of a group is one fault, not one for each host.
+                // A variable of a group is reported once, not for each host.
                 of_hosts.push(Fault::warn(file, 0, 0, format!("{message}{place}")));
             }
             for var in self.inventory.hosts[name].vars.keys().filter(|var| !super::typed::is_variable(var)) {

@@ -119,7 +119,8 @@ mod tests {
     use crate::wire::sample_fence;
     use std::process::{Child, Command};
 
-    /// Starts a process as a task of Ansible whose connection is gone: in a session of its own.
+    /// Starts a process like a task of Ansible whose connection has ended: it has a session of its
+    /// own.
     fn task(node: &str, attempt: u64) -> Child {
         let mark = sample_fence(attempt).mark(&node.into());
         let mut command = Command::new("setsid");

@@ -9,9 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The reason why a run stops early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The manager ordered it.
+    /// The manager ordered the stop.
     Asked,
-    /// The manager ordered to stop and also to kill the current task.
+    /// The manager ordered the stop, and also to kill the current task.
     Killed,
     /// The time limit of the order has passed.
     Timeout,

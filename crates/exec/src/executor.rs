@@ -76,7 +76,7 @@ pub(super) struct Executor<'a> {
     outbox: ReplyQueue,
     fences: FenceStore,
     held: Option<HeldNode>,
-    /// Built from the manifest of the last examination; None before it.
+    /// Built from the manifest of the last examination; None before the first examination.
     fetcher: Option<Fetcher>,
     /// Digest entries of the last examination that were not sent to the manager.
     trees: DigestTrees,
@@ -107,7 +107,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Whether an attempt took the node in this session and did not close it.
+    /// Whether an attempt took the node in this session and was not closed yet.
     pub fn holds_the_node(&self) -> bool {
         self.held.is_some()
     }
@@ -289,7 +289,7 @@ impl<'a> Executor<'a> {
             }
         };
         self.outcome = outcome;
-        // The run is already over; a failure to write its end to the audit log does not undo it.
+        // The run is already over, so a failure to write its end to the audit log changes nothing.
         let _disk_full = audit(outcome.audit_word());
         reply
     }

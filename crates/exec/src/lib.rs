@@ -1,17 +1,17 @@
 //! The executor on the node. One session reads orders from stdin and answers on stdout. The manager
-//! gives each order only after its log entry was committed, so the executor never runs ahead of the
-//! log.
+//! gives each order only after its log entry was committed, so the executor does nothing that is
+//! not in the log.
 //!
 //! The executor holds the node for one attempt (`fence`, `lock`), keeps files of a run (`runs`),
 //! verifies a cleanup (`clean`) and stops when the manager is lost (`serve`). The trait
-//! [`ExecutorWork`] stands for the actual examination and the actual run. Only the module `ssh`
-//! uses tokio.
+//! [`ExecutorWork`] is the interface to the actual examination and the actual run. Only the module
+//! `ssh` uses tokio.
 #![doc = include_str!("../README.md")]
 
 // The protocol.
 pub mod wire;
 
-// The main loop, the execution of orders, and its implementation.
+// The main loop, the execution of orders, and the implementation of the work.
 mod cancel;
 mod executor;
 mod nodework; // the implementation of `ExecutorWork`

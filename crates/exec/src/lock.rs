@@ -114,7 +114,7 @@ pub enum LockError {
     /// A holder that may not be killed did not end in time.
     #[error("{} holds the node", .0.describe())]
     Held(Box<Holder>),
-    /// The lock is held by a process that is not on record.
+    /// The lock is held by a process that has no record.
     #[error("a process without a record holds the node")]
     Unnamed,
     /// These processes received KILL and still run.
@@ -134,7 +134,7 @@ pub enum WaitDecision {
     GiveUp,
 }
 
-/// The lock, held until dropped.
+/// The lock. It is held until this value is dropped.
 #[derive(Debug)]
 pub struct RunLock {
     file: Arc<File>,

@@ -153,7 +153,7 @@ fn drive(
         if fields.get("failure").is_some_and(|f| !f.is_null()) {
             fields.insert("failed".to_owned(), true.into());
         } else {
-            fields.remove("failed"); // here a count of ignored failures; the executor reads a boolean
+            fields.remove("failed"); // here `failed` is a count of ignored failures, but the executor reads a boolean
         }
         if let Some(why) = cancel.stop_reason().map(Stop::as_str) {
             fields.insert("stopped".to_owned(), why.into());

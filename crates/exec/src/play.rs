@@ -58,7 +58,7 @@ pub(super) fn play(
             (Reply::RunEnd(end), outcome)
         }
     };
-    // The run is already over; a failure to write its end to the audit log does not undo it.
+    // The run is already over, so a failure to write its end to the audit log changes nothing.
     let _disk_full = audit(outcome.audit_word());
     (reply, outcome)
 }

@@ -79,8 +79,8 @@ pub(super) fn own_leadership() -> (bool, bool) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessFamily {
     pub leader: ProcessId,
-    /// The leader leads its own process group (session). If both are false, only the leader and the
-    /// groups of `children` belong to the family.
+    /// The leader leads its own process group. If this and `leads_session` are false, only the
+    /// leader and the groups of `children` belong to the family.
     pub leads_group: bool,
     pub leads_session: bool,
     /// Processes that the leader started, each leading its own group.
@@ -128,8 +128,8 @@ impl ProcessFamily {
 }
 
 /// Terminates all processes that `members` returns: TERM, and after `grace` KILL. Ok(true) if KILL
-/// was needed. Err: the processes that still run after KILL and another wait (in an uninterruptible
-/// call, or not permitted to kill).
+/// was needed. Err: the processes that still run after KILL and another wait. Such a process is in
+/// an uninterruptible call, or the caller may not kill it.
 pub(super) fn terminate_all(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Result<bool, Vec<ProcessId>> {
     if !signal_until_gone(members, Signal::TERM, grace).is_empty() {
         let left = signal_until_gone(members, Signal::KILL, grace.max(Duration::from_secs(2)));

@@ -1,7 +1,7 @@
 //! Replies on their way to the manager: a bounded queue and the thread that writes it.
 //!
 //! A manager that reads slowly slows the run down. After the manager is lost, replies are dropped,
-//! so the run is not held up.
+//! so that they do not block the run.
 
 use super::cancel::{SessionCancel, Stop};
 use super::wire::{Reply, frame};
@@ -21,7 +21,8 @@ enum Item {
     Flush(mpsc::Sender<()>),
 }
 
-/// Cheap to clone. All clones write whole frames to the same stream.
+/// The queue for replies, which is cheap to clone. All clones write whole frames to the same
+/// stream.
 #[derive(Clone)]
 pub(super) struct ReplyQueue {
     queue: SyncSender<Item>,

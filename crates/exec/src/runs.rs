@@ -57,7 +57,7 @@ pub(super) fn find_backup(state_dir: &Path, attempt: AttemptId) -> Option<PathBu
     Some(backups.join(name))
 }
 
-/// Attempts that have a backup, the newest last. There are at most as many as are kept.
+/// Attempts that have a backup, the newest last. Only as many backups as `BACKUPS_KEPT` are kept.
 pub(super) fn backups(state_dir: &Path) -> Vec<AttemptId> {
     let mut attempts: Vec<(u64, u64)> =
         attempts_in(&state_dir.join("backups")).into_iter().map(|(number, _)| number).collect();
@@ -117,7 +117,7 @@ impl RunEventLog {
         log
     }
 
-    /// Writes one event. Its line breaks become blanks; in JSON they occur only between values.
+    /// Writes one event. Line breaks become blanks; in JSON they occur only between values.
     pub fn write_line(&mut self, event: &[u8]) {
         let Some(file) = &mut self.file else { return };
         let mut line: Vec<u8> = event.iter().map(|b| if *b == b'\n' { b' ' } else { *b }).collect();

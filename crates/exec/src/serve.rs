@@ -156,7 +156,7 @@ fn run_orders(
                 outbox.send(&Reply::Error { message });
                 return SessionOutcome::PlanRefused;
             }
-            // A session that only examined may end without `Close`.
+            // A session that has only examined the node may end without `Close`.
             Ok(ReaderItem::End) | Err(RecvTimeoutError::Disconnected) if !executor.holds_the_node() => {
                 return executor.outcome;
             }

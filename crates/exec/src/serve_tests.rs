@@ -10,9 +10,9 @@ use remoor_model::{AttemptId, Exam, NodeManifest, NodeName, ServiceManifest};
 use std::io::{PipeReader, PipeWriter};
 use std::os::unix::process::CommandExt;
 
-/// The text of the plan selects what happens: `ok`, `fail`, `refuse`, `panic`, `tasks` (until
-/// stopped), `keep` (a file for undo), `long` (one task that lasts until the file `go` exists or it
-/// is killed).
+/// The text of the plan selects the behaviour: `ok`, `fail`, `refuse`, `panic`, `tasks` (until
+/// stopped), `keep` (a file for undo), `long` (one task that lasts until the file `go` exists or
+/// the task is killed).
 struct ScriptedWork;
 
 impl ExecutorWork for ScriptedWork {
@@ -305,7 +305,7 @@ fn the_end_of_the_stream_stops_a_run_and_releases_the_lock() {
 #[test]
 fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     let dir = tempfile::tempdir().unwrap();
-    // The silence is longer than a busy machine delays the next heartbeat of this thread.
+    // The silence is longer than any delay of this thread's next heartbeat on a busy machine.
     let silence = Duration::from_secs(3);
     let mut peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
     peer.ask(&fence(3));

@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
-/// The signatures that are verified: those of ring.
+/// The signature algorithms that are accepted: those of ring.
 pub static SIGNATURES: LazyLock<WebPkiSupportedAlgorithms> =
     LazyLock::new(|| ring::default_provider().signature_verification_algorithms);
 

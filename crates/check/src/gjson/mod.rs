@@ -31,7 +31,8 @@ pub(super) fn get(document: &Value, path: &str, spend: &dyn Fn(usize) -> Result<
     Ok(Walk { spend }.get(Some(document), path, 0)?.map(floats))
 }
 
-/// The reason why `path` is not supported, for faults while a file is loaded. None if it is.
+/// The reason why `path` is not supported, for faults while a file is loaded. None if `path` is
+/// supported.
 pub(super) fn refusal(path: &str) -> Option<String> {
     let has = |modifier: &str| {
         path.match_indices(modifier)
@@ -83,7 +84,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The value at `path` of `json`. `depth` is the nesting of this path in others.
+    /// The value at `path` of `json`. `depth` is the nesting of this path in other paths.
     fn get(&self, json: Option<&Value>, path: &str, depth: usize) -> Found {
         if depth > DEEPEST {
             return Err("the gjson path is nested too deeply".to_owned());

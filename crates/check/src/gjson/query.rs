@@ -17,7 +17,7 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// None if the query is not closed; it then finds nothing.
+    /// None if the query is not closed. Such a query finds nothing.
     pub fn parse(path: &'a str) -> Option<Self> {
         let body = path.strip_prefix('#')?;
         let end = scan::balanced_length(body);

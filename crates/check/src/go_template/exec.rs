@@ -1,4 +1,5 @@
-//! Executes a parsed template. Everything that it creates is charged to the budget.
+//! Executes a parsed template. Every value and text that the template creates is charged to the
+//! budget.
 
 use super::budget::TemplateBudget;
 use super::functions::{self, FunctionCall};
@@ -40,7 +41,7 @@ struct Machine<'a> {
     depth: usize,
 }
 
-/// How execution continues after a node.
+/// The continuation of the execution after a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,

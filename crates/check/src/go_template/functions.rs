@@ -189,7 +189,7 @@ fn slice(call: &FunctionCall) -> Result<Value, String> {
         .ok_or_else(|| format!("the start {from} is after the end {to}"))
 }
 
-/// Adds a space between two operands if neither is a string.
+/// Prints the operands, with a space between two operands if neither is a string.
 fn print(all: &[&Value]) -> String {
     let mut out = String::new();
     for (number, value) in all.iter().enumerate() {

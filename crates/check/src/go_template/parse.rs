@@ -137,8 +137,8 @@ impl Parser {
         Ok((nodes, None))
     }
 
-    /// Parses up to `else` or `end`; returns true for `else`. Variables declared in the block are
-    /// removed afterwards.
+    /// Parses up to `else` or `end`; returns true for `else`. The variables that the block declares
+    /// are removed afterwards.
     fn block(&mut self, at: Place) -> Result<(Vec<TemplateNode>, bool), TemplateError> {
         let scope = self.variables.len();
         let (body, end) = self.body()?;
@@ -211,7 +211,7 @@ impl Parser {
         match block? {
             (_, true) => Err(at.trouble("`define` has no `else`")),
             (body, false) => {
-                // As in Go, a template of white space only counts as not defined.
+                // As in Go, a template that contains only white space counts as not defined.
                 let is_none = |body: &[TemplateNode]| {
                     body.iter().all(|node| matches!(node, TemplateNode::Text(text) if text.trim_ascii().is_empty()))
                 };

@@ -14,7 +14,7 @@ pub(super) struct Program {
 #[derive(Debug)]
 pub(super) enum TemplateNode {
     Text(String),
-    /// Prints a value, unless it only sets a variable.
+    /// Prints the result of a pipeline. A pipeline that only sets a variable prints nothing.
     Print(Pipeline),
     If {
         arms: Vec<(Pipeline, Vec<TemplateNode>)>,
@@ -39,7 +39,7 @@ pub(super) enum TemplateNode {
     Continue,
 }
 
-/// A list of commands. The result of each is the last argument of the next.
+/// A list of commands. The result of each command is the last argument of the next command.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub at: Place,

@@ -1,5 +1,5 @@
-//! `addr`: whether a TCP connection can be made. For UDP, which has no connections, whether there
-//! is a route.
+//! `addr`: whether a TCP connection can be made. UDP has no connections, so for UDP the answer is
+//! whether a route exists.
 
 use super::resolve::resolve;
 use super::{ProbeAnswer, ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
@@ -30,7 +30,7 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once("://").unwrap_or(("tcp", name))
 }
 
-/// Whether this is `HOST:PORT` with a numeric port.
+/// Whether `address` is `HOST:PORT` with a numeric port.
 pub(super) fn is_host_and_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
@@ -64,8 +64,8 @@ fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Durat
     Ok(false.into())
 }
 
-/// Whether the kernel has a route to the address. Nothing is sent, because UDP gives no other
-/// reliable answer.
+/// Whether the kernel has a route to the address. No datagram is sent, because its answer, or a
+/// missing answer, would not be reliable.
 fn has_route(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, ProbeError> {
     let any = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let from = local.unwrap_or(any);

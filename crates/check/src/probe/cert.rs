@@ -52,7 +52,7 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     }
 }
 
-/// The first certificate of a PEM file, or the one of a DER file.
+/// The first certificate of a PEM file, or the certificate of a DER file.
 fn read_from_file(ask: &ProbeContext, path: &Path) -> Result<CertificateDer<'static>, ProbeError> {
     let bytes = content(ask, path)?;
     match CertificateDer::pem_slice_iter(&bytes).next() {

@@ -39,7 +39,7 @@ pub(super) fn validate(name: &str, server: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Splits off the record type: `MX:example.org`, or a name alone.
+/// Splits off the record type, as in `MX:example.org`. None if the name has no type.
 fn split(name: &str) -> Result<(Option<TYPE>, &str), String> {
     match name.split_once(':') {
         Some((prefix, host)) if !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_uppercase()) => {

@@ -158,7 +158,7 @@ impl Manager {
             (Manager::Dpkg, [_wanted, "ok", "installed", name, arch, version]) => Some(package(name, arch, version)),
             (Manager::Rpm, [name, arch, version]) => Some(package(name, arch, version)),
             (Manager::Pacman, [name, version]) => Some(package(name, "", version)),
-            // An entry of apk looks like `busybox-1.36.1-r5`, and the name itself may contain
+            // An entry of apk has the form `busybox-1.36.1-r5`, and the name itself may contain
             // dashes.
             (Manager::Apk, [whole]) => {
                 let (rest, _release) = whole.rsplit_once("-r")?;

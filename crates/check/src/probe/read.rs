@@ -14,7 +14,8 @@ const RETRIES: u32 = 3;
 /// additional small read to detect the end of the file.
 const END: usize = 64;
 
-/// Reads the file at `path`, following links, in a consistent state. At most `MAX_FILE` bytes.
+/// Reads the file at `path`, following links, in a consistent state. A file may have at most
+/// `MAX_FILE` bytes.
 pub(super) fn content(ask: &ProbeContext, path: &Path) -> Result<Vec<u8>, ProbeError> {
     ask.world.servers().resolve(path).map_err(unknown_error)?;
     stable(path, None, || ()).map(|(bytes, _)| bytes)

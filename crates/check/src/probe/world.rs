@@ -84,9 +84,9 @@ impl World {
         self.roots.get_or_init(remoor_host::web::roots).clone()
     }
 
-    /// The network filesystems, with the question whether their servers respond; each server is
-    /// probed once per run. The list is empty if the mount table could not be read, an error that
-    /// `mounts` reports.
+    /// Determines whether the servers of network filesystems respond; each server is probed once
+    /// per run. If the mount table could not be read, no server is known, and `mounts` reports the
+    /// error.
     pub(super) fn servers(&self) -> &Servers {
         self.servers.get_or_init(|| Servers::from_mounts(self.mounts().unwrap_or_default().to_vec()))
     }

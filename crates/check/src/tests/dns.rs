@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 
-/// A name server that stops when this is dropped.
+/// A name server that stops when this value is dropped.
 struct NameServer {
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! Three realistic check files, rendered for both roles of node.
+//! Tests three realistic check files, rendered for nodes of different groups.
 
 use super::*;
 use expect_test::expect;

@@ -1,4 +1,5 @@
-//! Regular expressions of Go: what they match, and which are rejected.
+//! Tests regular expressions of Go: the texts that they match, and the expressions that are
+//! rejected.
 
 use crate::go_regex::go_regex;
 use proptest::prelude::*;

@@ -118,7 +118,7 @@ fn https_shows_the_certificate_that_the_check_names() {
 }
 
 /// A server that sends one of `texts` after each empty line from the client, and returns everything
-/// it received. With `at_once`, it sends without waiting.
+/// that it received. With `at_once`, the server sends without waiting.
 fn plain_server(texts: &'static [&'static str], at_once: bool) -> (u16, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -111,7 +111,7 @@ fn sshd_must_admit_managers() {
         exec(&other)
             .is_some_and(|exec| exec.ends_with("-C user=admin,host=127.0.0.1,addr=127.0.0.1,laddr=127.0.0.1,lport=22"))
     );
-    // If sshd cannot be queried, the output says so and no check fails.
+    // If sshd cannot be queried, the output reports this and no check fails.
     let wanted = render_shipped("sshd", json!({"sshd_wanted": ["usedns yes"], "sshd_socket": "no-such.socket"}));
     let exec = |name: &str| checks(&wanted).iter().find(|c| c.label() == name).map(|c| c.name.clone()).expect(name);
     for name in ["command:config", "command:settings", "command:settings-wanted"] {
@@ -127,7 +127,7 @@ fn sshd_must_admit_managers() {
             "{name}"
         );
     }
-    // Quotes and special characters stay as a site writes them.
+    // Quotes and special characters in a variable stay unchanged.
     let wanted = render_shipped("sshd", json!({"sshd_wanted": ["banner 'none'", "/^port \\d+$/"]}));
     let settings = "command:settings-wanted";
     assert!(

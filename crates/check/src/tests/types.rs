@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 const SUITE: &str = include_str!("../../../../tests/goss/types/suite.yaml");
 const ANSWERS: &str = include_str!("../../../../tests/goss/types/answers.txt");
 /// The first line of the recorded answers: the version of the goss package and the command. The
-/// package has the version because Debian's goss does not print it.
+/// version is that of the package, because Debian's goss does not print its version.
 const HEADING: &str = "# goss 0.4.9-2: goss -g FILE validate -f json\n";
 
 /// Assertions that remoor answers differently from goss, with remoor's result and the reason.

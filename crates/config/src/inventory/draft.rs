@@ -101,7 +101,7 @@ impl Draft {
         }
     }
 
-    /// Sets a variable of a host; ignored for an unknown host.
+    /// Sets a variable of a host. Does nothing for an unknown host.
     pub fn set_host(&mut self, host: &str, name: &str, value: Value, origin: &str) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.vars.insert(name.to_owned(), (value, origin.to_owned()));

@@ -1,5 +1,5 @@
-//! Variables of a command line, `-e` as in Ansible: `a=1 b="x y"`, whose values are texts; a
-//! mapping in YAML or JSON; or `@FILE` with a mapping.
+//! Variables of the command line (`-e`, as in Ansible). An option is `a=1 b="x y"` with texts as
+//! values, a mapping in YAML or JSON, or `@FILE` with a mapping in the file.
 
 use super::shell_words;
 use super::source::{read_content, vault_fault};
@@ -8,7 +8,7 @@ use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// The name in a fault for text that is not from a file.
+/// The file name in faults about text that is not from a file.
 const OPTION_NAME: &str = "--extra-vars";
 
 /// The variables of one `-e` option. Reads the file if the option names a file.

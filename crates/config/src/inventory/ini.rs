@@ -44,8 +44,8 @@ struct IniReader<'a> {
     group: String,
     part: Part,
     declared: BTreeSet<String>,
-    /// Groups that are referenced and must be declared by the end, with the message if they are
-    /// not.
+    /// Groups that are referenced and must be declared at the end of the file, with the message if
+    /// they are not.
     wanted: BTreeMap<String, (SourcePosition, String)>,
 }
 

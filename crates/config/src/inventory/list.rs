@@ -23,7 +23,7 @@ impl AnsibleInventory {
             if !group.children.is_empty() {
                 out.insert("children".into(), json!(group.children));
             }
-            // Ansible would take a group without any of its keys for a host.
+            // Ansible would take a group without `hosts`, `children` and `vars` for a host.
             if out.is_empty() {
                 out.insert("hosts".into(), json!([]));
             }

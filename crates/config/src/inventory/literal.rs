@@ -42,7 +42,7 @@ impl<'a> Parser<'a> {
         self.rest.is_empty() || self.rest.starts_with('#')
     }
 
-    /// A value, or several with commas, which form a tuple.
+    /// A value, or several values with commas, which form a tuple.
     fn value(&mut self) -> Option<Value> {
         let first = self.single_value()?;
         self.skip();
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         }
         let value = match self.rest.chars().next()? {
             '[' => self.items('[', ']').map(|(items, _)| Value::Array(items)),
-            // Parentheses without a comma only group.
+            // Parentheses without a comma enclose one value and form no tuple.
             '(' => self.items('(', ')').map(|(mut items, commas)| match (items.len(), commas) {
                 (1, false) => items.remove(0),
                 _ => Value::Array(items),

@@ -48,10 +48,10 @@ pub struct AnsibleInventory {
 /// A resolved host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostEntry {
-    /// All groups sorted by name, including parents, without `all`; `ungrouped` if there is no
-    /// other.
+    /// All groups sorted by name, including parents, without `all`; only `ungrouped` if the host is
+    /// in no group.
     pub groups: Vec<String>,
-    /// Merged by Ansible's precedence, sorted by name.
+    /// The variables, merged by Ansible's precedence and sorted by name.
     pub vars: Map<String, Value>,
     /// The origin of each variable: `group_vars/web.yml`, `inventory.yml: host w1`.
     pub origins: BTreeMap<String, String>,

@@ -10,8 +10,8 @@ pub fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String> {
     Ok((names, port))
 }
 
-/// Checks a host name. It becomes part of command lines and file names, so only safe characters are
-/// allowed.
+/// Checks a host name. The name becomes part of command lines and file names, so only safe
+/// characters are allowed.
 pub fn check_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ',' | '=' | '\\' | '[' | ']');
     if name.is_empty() || name.len() > 253 || name.starts_with(['-', '.']) || name.contains(bad) {

@@ -73,7 +73,8 @@ fn groups(list: &Value, at: &SourcePosition, draft: &mut Draft) -> Result<bool, 
         draft.group(name);
         let (hosts, children, vars) = match group {
             Value::Array(hosts) => (hosts.clone(), Vec::new(), None),
-            // An object without these keys is a host of that name with these variables.
+            // An object without any of these keys is a host. `name` is the name of the host, and
+            // the fields of the object are its variables.
             Value::Object(vars) if !["hosts", "children", "vars"].iter().any(|key| vars.contains_key(*key)) => {
                 (vec![Value::from(name.as_str())], Vec::new(), Some(vars))
             }

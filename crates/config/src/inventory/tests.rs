@@ -1,5 +1,5 @@
-//! Whole inventories: every format with the same result, precedence of variables, all faults in one
-//! pass.
+//! Tests of whole inventories: every format with the same result, precedence of variables, all
+//! faults in one pass.
 
 use super::{AnsibleInventory, load_inventory};
 use expect_test::{Expect, expect};
@@ -399,9 +399,9 @@ fn a_script_can_be_run_by_a_relative_path() {
     assert!(inventory.hosts.contains_key("w1"));
 }
 
-/// Compares the recorded outputs, and our own output, with a real Ansible:
-/// `REMOOR_TEST_ANSIBLE=/path/to/ansible-inventory`. Without it the test prints that it was
-/// skipped.
+/// Compares the recorded outputs, and the output of this crate, with a real Ansible.
+/// `REMOOR_TEST_ANSIBLE` is the path of `ansible-inventory`. Without this variable the test prints
+/// that it was skipped.
 #[test]
 fn recorded_output_is_current() {
     let Some(program) = std::env::var_os("REMOOR_TEST_ANSIBLE").map(PathBuf::from) else {

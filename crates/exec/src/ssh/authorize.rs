@@ -8,9 +8,9 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Arguments: `$1` the line, `$2` the key in it, `$3` the directory. If `$3` is empty, the
-/// directory is the one in which sshd looks, independent of HOME. New files are readable by the
-/// user only. The script removes write permission of others from existing files, because sshd would
+/// Arguments: `$1` the line, `$2` the key in it, `$3` the directory. If `$3` is empty, the script
+/// uses the directory that sshd reads, independent of HOME. New files are readable by the user
+/// only. The script removes write permission of others from existing files, because sshd would
 /// refuse them. Prints `added` or `there`.
 const SCRIPT: &str = r#"set -eu
 umask 077

@@ -22,7 +22,8 @@ pub(super) struct HeartbeatTiming {
     /// The heartbeat interval. The executor gives up its manager after 30 s without a frame, so two
     /// heartbeats may be late.
     pub heartbeat: Duration,
-    /// Time without any frame after which the executor counts as lost. It answers each heartbeat.
+    /// Time without any frame after which the executor counts as lost. Executors answer each
+    /// heartbeat.
     pub silence: Duration,
 }
 
@@ -147,9 +148,9 @@ impl Channel {
         Canceller(self.outgoing.clone())
     }
 
-    /// Sends an order and waits for its final reply. Events, and heartbeat replies that name what
-    /// the executor waits for, go to `events`. After an error, or if this future is dropped, no
-    /// further order can be sent.
+    /// Sends an order and waits for its final reply. Events, and heartbeat replies that name the
+    /// run for which the executor waits, go to `events`. After an error, or if this future is
+    /// dropped, no further order can be sent.
     pub async fn order(
         &mut self,
         order: &ExecutorOrder,
@@ -308,7 +309,7 @@ fn room() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(INCOMING_BYTES_MAX))
 }
 
-/// Reads one reply. None: the stream ended between two frames. The permit has the bytes of the
+/// Reads one reply. None: the stream ended between two frames. The permit is for the bytes of the
 /// frame.
 async fn read_reply(
     input: &mut (impl AsyncRead + Unpin),

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Environment variable of the child process. In that process, nothing else uses memory.
 const ALONE: &str = "REMOOR_MEMORY_TEST";
-/// The most that one frame may cost, in MB.
+/// Maximum cost of one frame, in MB.
 const COST_MAX: u64 = 80;
 
 /// A value of `/proc/self/status`, in MB.
@@ -40,9 +40,9 @@ fn array(first: &[u8], item: &[u8], count: usize) -> Vec<u8> {
     [&[0xdd][..], &all.to_be_bytes(), first, &item.repeat(count)].concat()
 }
 
-/// A reply of one kind around a list.
+/// Makes a reply of one kind from a list.
 type Wrapped = fn(Vec<u8>) -> Vec<u8>;
-/// An item of a list that has this text.
+/// Makes a list item that contains a text.
 type ItemWithText = fn(&str) -> Vec<u8>;
 
 /// The entry of a file, as an array.

@@ -101,7 +101,7 @@ async fn a_loss_is_noticed_between_orders() {
     let (mut channel, mut peer) = pair(QUIET);
     peer.send(&Reply::Alive { waiting_for: None }).await;
     peer.send(&Reply::Event { event: b"{}".to_vec() }).await;
-    // Heartbeat replies are no loss. A dropped wait leaves the session usable for orders.
+    // Heartbeat replies do not end the wait. After a dropped wait, the session accepts orders.
     let early = tokio::time::timeout(Duration::from_millis(100), channel.wait_for_loss()).await;
     assert!(early.is_err(), "{early:?}");
     peer.send(&Reply::Alive { waiting_for: None }).await;

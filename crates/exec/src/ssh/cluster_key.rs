@@ -42,7 +42,7 @@ pub enum KeyError {
     Malformed(&'static str),
 }
 
-/// Private and public key. `Debug` shows only the public one.
+/// Private and public key. `Debug` shows only the public key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterKey {
     private: String,
@@ -127,8 +127,8 @@ impl ClusterKey {
         Ok(atomic_write(path, self.private.as_bytes(), 0o600)?)
     }
 
-    /// Reads the key. None: the file does not exist. Its permissions are not checked here, because
-    /// ssh refuses a file that others may read.
+    /// Reads the key. None: the file does not exist. The permissions of the file are not checked
+    /// here, because ssh refuses a file that others may read.
     pub fn load(path: &Path) -> Result<Option<Self>, KeyError> {
         let failed = |source| KeyError::Read { path: path.to_owned(), source };
         let file = match std::fs::File::open(path) {

@@ -18,7 +18,8 @@ pub enum SshError {
     /// A problem of this machine: no `ssh`, no control directory, no build to upload.
     #[error("this machine: {0}")]
     Local(String),
-    /// The host does not answer on its SSH port, or closes the connection before the login. Retry.
+    /// The host does not answer on its SSH port, or closes the connection before the login. A retry
+    /// may succeed.
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// The host has another key than the inventory, or none of that kind: it was reinstalled, or it

@@ -83,7 +83,8 @@ pub(super) async fn scan_by_login(
         for option in [
             format!("HostKeyAlgorithms={kinds}"),
             format!("UserKnownHostsFile={path}"),
-            // This option trusts nothing, because the file is deleted when this function returns.
+            // This option gives no lasting trust, because the file is deleted when this function
+            // returns.
             "StrictHostKeyChecking=no".to_owned(),
             "HashKnownHosts=no".to_owned(),
             "BatchMode=yes".to_owned(),

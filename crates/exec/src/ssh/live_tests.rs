@@ -130,7 +130,7 @@ async fn a_damaged_build_on_the_node_is_uploaded_again() {
         opened.unwrap_or_else(|e| panic!("{what}: {e:?}")).close().await;
         assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap(), "{what}");
     }
-    // A build that has the right hash but always dies is not uploaded in a loop.
+    // A build that has the right hash but is always killed is not uploaded in a loop.
     fs::write(&build.path, b"#!/bin/sh\nkill -9 $$\n").unwrap();
     let build = Build::from_file(std::env::consts::ARCH, &build.path).unwrap();
     let before = server.commands();

@@ -22,7 +22,7 @@ const STDERR_KEPT: usize = 8 * 1024;
 /// the exit of the executor.
 pub struct Session {
     hello: Hello,
-    // Dropped in the order of declaration: the streams close before the login does.
+    // Fields are dropped in the order of declaration, so the streams close before the login does.
     channel: Channel,
     place: ExecutorLocation,
     stderr: StderrTail,
@@ -30,7 +30,7 @@ pub struct Session {
 
 /// The location of the executor: a node, or this machine.
 pub(super) enum ExecutorLocation {
-    /// The executor runs on a node. `child` is None after it was waited for.
+    /// The executor runs on a node. `child` is None after its exit status was requested.
     Remote {
         child: Option<openssh::Child<Arc<openssh::Session>>>,
         login: Arc<openssh::Session>,
@@ -44,7 +44,7 @@ enum SessionEnd {
     Executor(String),
     /// The connection to the host.
     Connection,
-    /// Neither is known to have ended.
+    /// Neither the executor nor the connection is known to have ended.
     Nothing,
 }
 

@@ -20,7 +20,8 @@ pub struct Shell {
     target: LoginTarget,
 }
 
-/// Output of a command, and whether it exited with 0. `stderr` is only its last part, on one line.
+/// Output of a command, and whether the command exited with 0. `stderr` has only the last part of
+/// the text, on one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellOutput {
     pub ok: bool,

@@ -134,7 +134,7 @@ impl LoginTarget {
 /// address of the node.
 const ALIAS: &str = "remoor-node";
 
-/// For a manager's login: accept only keys from the inventory.
+/// Options for a manager's login: ssh accepts only keys from the inventory.
 const TRUST: &str = "  HostKeyAlias remoor-node
   GlobalKnownHostsFile /dev/null
   KnownHostsCommand none

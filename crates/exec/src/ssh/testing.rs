@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SSHD: &str = "/usr/sbin/sshd";
-/// The maximum time from its start until sshd answers, on a busy machine.
+/// The maximum time from the start of sshd until it answers, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(300);
 
 /// A running sshd. Dropping it ends sshd. Its directory has the keys `host`, `user` and `stranger`
@@ -45,8 +45,8 @@ impl TestSshd {
             assert!(keygen.status().expect("ssh-keygen").success());
         }
         fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).expect("a copy");
-        // Another process may take the port between the search and its use. Then sshd ends, and
-        // another port is tried.
+        // Another process may take the port between the search and the use of the port. Then sshd
+        // ends, and another port is tried.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
             let mut sshd = spawn(dir.path(), port, &settings(dir.path()));

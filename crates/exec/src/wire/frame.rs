@@ -10,7 +10,7 @@ use super::reply_limits::{check_event, limits_of};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
 
-/// The largest frame either side accepts, in bytes.
+/// The largest frame that either side accepts, in bytes.
 pub const FRAME_MAX: usize = 32 * 1024 * 1024;
 
 /// Maximum bytes of an error about the content of a frame.
@@ -23,10 +23,10 @@ pub const PREFACE: &[u8] = b"\0remoor-exec\n";
 /// further.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The length is larger than [`FRAME_MAX`], or than a reply of its kind may be.
+    /// The length is larger than [`FRAME_MAX`], or larger than a reply of its kind may be.
     #[error("a frame of {0} bytes, more than allowed")]
     TooLong(usize),
-    /// More values than a reply of its kind or length may have.
+    /// The frame has more values than a reply of its kind or length may have.
     #[error("a frame of more than {0} values, more than allowed")]
     TooManyValues(usize),
     /// The stream ended within a frame.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Version of everything in this file. Both ends must have the same.
+/// Version of everything in this file. Both ends must have the same version.
 pub const PROTO: u32 = 1;
 
 /// The phase of a re-setup that a run executes.
@@ -69,7 +69,7 @@ pub struct PlayOrder {
     /// Id of the run, for the audit line.
     pub run_id: String,
     pub tags: Vec<String>,
-    /// Only report what would change.
+    /// Only report the changes, and make none.
     pub check: bool,
     /// Run also on a node that managers provision.
     pub force: bool,
@@ -234,7 +234,7 @@ pub enum Reply {
         #[serde(with = "blob")]
         event: Vec<u8>,
     },
-    /// The run is over, with the result of its runner.
+    /// The run is over. The value is the result of its runner.
     RunEnd(serde_json::Value),
     /// Leftovers of a cleanup, one line each; empty means clean.
     Cleaned {

@@ -30,7 +30,7 @@ pub fn limits_of(head: &[u8]) -> ReplyLimits {
     let (bytes, values) = match kind_of(head) {
         // 200,000 files exceed both limits; the node then replies with an error.
         b"Exam" | b"Outlined" | b"Branches" => (16 << 20, 1_000_000),
-        // 256 files of 64 KiB.
+        // A reply has at most 256 files of 64 KiB.
         b"Fetched" => (17 << 20, VALUES_MIN),
         // A message and a diff have at most 256 KiB each, in JSON up to six times as many.
         b"Event" => (4 << 20, VALUES_MIN),
@@ -73,7 +73,7 @@ pub fn check_event(reply: &Reply) -> Result<(), FrameError> {
             _ if escaped => escaped = false,
             b'\\' if in_text => escaped = true,
             b'"' => in_text = !in_text,
-            // Each of these begins another value.
+            // Each of these characters begins another value.
             b',' | b':' | b'[' | b'{' if !in_text => values += 1,
             _ => {}
         }

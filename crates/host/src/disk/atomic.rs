@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Replaces `path` by `bytes` with permission bits `mode` (the umask does not apply).
 ///
-/// The content is on the disk when this returns. After an error the old file is unchanged. Only a
-/// crash can leave a temporary file (`.name.*.tmp`) in the same directory.
+/// The content is on the disk when this function returns. After an error the old file is unchanged.
+/// Only a crash can leave a temporary file (`.name.*.tmp`) in the same directory.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DiskError> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -26,7 +26,8 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DiskErro
     sync_dir(dir)
 }
 
-/// Makes the names in `dir` durable: a rename or a new file survives a power cut only after this.
+/// Makes the names in `dir` durable. Without this call, a power cut may undo a rename or a new
+/// file.
 pub fn sync_dir(dir: &Path) -> Result<(), DiskError> {
     File::open(dir).and_then(|file| file.sync_all()).map_err(DiskError::io("syncing directory", dir))
 }

@@ -20,9 +20,9 @@ use std::time::Duration;
 /// no earlier format yet; a change that raises the number must add the upgrade, which writes the
 /// identity last.
 pub const DATA_FORMAT: u32 = 1;
-/// Written when a run on the node begins, and after its attempt was closed.
+/// The highest fence of this node; written when an attempt takes the node.
 pub const FENCE: &str = "fence.json";
-/// Identity of this node; exists from the moment it has joined a cluster.
+/// Identity of this node; exists after the node has joined a cluster.
 pub const IDENTITY: &str = "identity.json";
 /// The last attempts that were closed; see `exec`.
 pub const CLOSED: &str = "closed.json";
@@ -144,7 +144,7 @@ impl DataDir {
         &self.path
     }
 
-    /// Reads `identity.json`. None in a directory that has not joined yet.
+    /// Reads `identity.json`. None if the node has not joined a cluster yet.
     pub fn identity(&self) -> Result<Option<Identity>, DiskError> {
         Self::read_identity_unlocked(&self.path)
     }

@@ -96,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// For tests that cannot wait until a file counts as settled.
+    /// A cache that stores young hashes too, for tests that cannot wait.
     #[cfg(test)]
     pub(super) fn without_settle_time() -> Self {
         Self { trust_at_once: true, ..Self::default() }

@@ -42,7 +42,7 @@ pub(super) struct Expansion {
     pub unreadable: BTreeMap<String, String>,
 }
 
-/// How a path was found.
+/// The declaration and the metadata of a found path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundPath {
     /// The path itself is declared, so its absence is an entry too.
@@ -221,7 +221,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Continues into a directory of the same mount.
+    /// Continues into a directory if it is on the same mount.
     fn descend(
         &mut self,
         path: &Path,
@@ -289,7 +289,7 @@ impl Walk<'_> {
                 Err(e) => self.add_unreadable(&path, &e.to_string()),
             }
         }
-        // Sorted as bytes: all paths share the directory, so only the names differ.
+        // The paths are sorted as bytes. They have the same directory, so only the names differ.
         out.sort_by(|(a, _), (b, _)| a.as_os_str().cmp(b.as_os_str()));
         out
     }

@@ -34,7 +34,8 @@ pub struct Mount {
 impl Mount {
     fn is_of_server(&self) -> bool {
         let of = self.filesystem.as_str();
-        // This must not match `fusectl`, which belongs to the kernel and is mounted everywhere.
+        // The comparison must not match `fusectl`, which belongs to the kernel and is mounted
+        // everywhere.
         NETWORK_FILESYSTEMS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
     }
 }

@@ -1,11 +1,11 @@
-//! Gives unused memory back to the kernel: pages of the program and its libraries, and free heap.
-//! The daemon does so when it is idle, `check --file` once before it begins, and an executor
-//! between tasks.
+//! Returns unused memory to the kernel: pages of the program and its libraries, and free heap. The
+//! daemon does this when it is idle, `check --file` once before it begins, and an executor between
+//! tasks.
 //!
-//! The kernel maps the pages of a file 16 at a time around each touched page. So starting, joining,
-//! each examination and each kind of task leave most of the program resident, although little of it
-//! is needed again soon. Those pages are unmodified: they stay in the page cache and are mapped
-//! again on the next access. Nothing is read from disk for it.
+//! The kernel maps the pages of a file in groups of 16 around each touched page. Therefore a start,
+//! a join, an examination and a task leave most of the program resident, although few of its pages
+//! are needed again soon. These pages are unmodified: they stay in the page cache and are mapped
+//! again on the next access, without a read from disk.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Device and inode of a file, as in `/proc`.
 type DeviceInode = (String, u64);
 
-/// The files whose pages may be given back: the program and the libraries loaded with it. They stay
-/// mapped while the process lives.
+/// The files whose pages may be given back: the program and the libraries that were loaded with it.
+/// They stay mapped until the process ends.
 pub struct LoadedFiles(BTreeSet<DeviceInode>);
 
 /// A mapping as in `/proc/self/smaps`.
@@ -103,14 +103,15 @@ pub fn trim_memory() {
 }
 
 impl LoadedFiles {
-    /// The files that are mapped executable now.
+    /// The files that have an executable mapping now.
     pub fn now() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/self/smaps")?;
         let code = mappings(&text).into_iter().filter(|m| m.rights == "r-xp" && m.file.1 != 0 && m.is_path());
         Ok(Self(code.map(|m| m.file).collect()))
     }
 
-    /// Gives pages back once. Returns the KiB that were resident in those mappings.
+    /// Returns unused memory to the kernel once. The result is the KiB that were resident in the
+    /// trimmed mappings.
     pub fn give_back(&self) -> io::Result<u64> {
         trim_heap();
         let text = fs::read_to_string("/proc/self/smaps")?;
@@ -205,7 +206,7 @@ fn trim_heap() {
     unsafe { malloc_trim(0) };
 }
 
-/// Other allocators keep little free memory.
+/// Allocators other than glibc's keep little free memory.
 #[cfg(not(target_env = "gnu"))]
 fn trim_heap() {}
 
@@ -281,8 +282,8 @@ Locked:                0 kB
         mappings(&text).into_iter().find(|m| (m.start..m.end).contains(&at)).expect("the table is mapped")
     }
 
-    /// Held by each test that trims this process, so that no other test trims `TABLE` between the
-    /// steps of this one.
+    /// Each test that trims this process holds this lock, so that no other test trims `TABLE`
+    /// between its steps.
     static TRIMMING: Mutex<()> = Mutex::new(());
 
     fn sum() -> u64 {

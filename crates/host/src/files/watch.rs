@@ -39,7 +39,7 @@ const STACK: usize = 256 << 10;
 /// A hint from the watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileEvent {
-    /// Something happened to this path, or in this directory.
+    /// Something changed at this path, or in this directory.
     Changed(PathBuf),
     /// Events were lost; examine everything.
     Rescan,
@@ -67,8 +67,8 @@ struct WatchShared {
     watched: Mutex<WatchTable>,
 }
 
-/// One watch may stand for several paths, because the kernel identifies directories by inode and
-/// not by name.
+/// The watches by path, and the paths by watch. One watch may stand for several paths, because the
+/// kernel identifies directories by inode and not by name.
 #[derive(Debug, Default)]
 struct WatchTable {
     watches: BTreeMap<PathBuf, i32>,

@@ -89,7 +89,7 @@ pub struct Bus<'a> {
 }
 
 impl<'a> Bus<'a> {
-    /// Connects to systemd's private socket, else to the bus daemon.
+    /// Connects to systemd's private socket, otherwise to the bus daemon.
     pub fn open(sockets: &SystemdSockets, patience: BusDeadline<'a>) -> Result<Self, BusError> {
         let socket = match (dial(&sockets.private, &patience)?, &sockets.bus) {
             (Some(socket), _) => (socket, false),

@@ -362,7 +362,8 @@ fn one_type(signature: &[u8], depth: usize) -> Result<usize, InvalidMessage> {
 pub mod peer {
     use super::*;
 
-    /// `kind` is REPLY or ERROR to `answers`, or SIGNAL; fields are (code, type, text).
+    /// Encodes a message. `kind` is SIGNAL, or REPLY or ERROR to the call `answers`; fields are
+    /// (code, type, text).
     pub fn bytes(kind: u8, answers: u32, fields: &[(u8, u8, &str)], signature: &str, body: &[Value]) -> Vec<u8> {
         let mut inner = MessageWriter::default();
         let mut rest = signature.as_bytes();

@@ -27,11 +27,11 @@ pub enum TemplateError {
 /// A position in a template, and the error at this position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TeraPlace {
-    /// From 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// From 0.
+    /// The column, counted from 0.
     pub column: usize,
-    /// In bytes, from the beginning of the text.
+    /// The offset in bytes from the beginning of the text.
     pub start: usize,
     pub message: String,
 }

@@ -21,14 +21,14 @@ const CPU_MAX: Duration = Duration::from_secs(5);
 /// Memory that a child may allocate: the longest text twice while it grows, the sent variables, and
 /// the values of the template.
 const MEMORY_MAX: u64 = 256 << 20;
-/// The next step after an exceeded limit.
+/// The hint that is shown after an exceeded limit.
 pub const LIMIT_HINT: &str = "loop over less, or build a shorter text; a template may use 5 s of processor time and 256 MiB of memory. The same \
      text is refused for 10 minutes";
 
 static CHILDREN: OnceLock<pool::RenderPool> = OnceLock::new();
 
-/// From now on this process renders in children, which are started when they are needed. `argument`
-/// lets the program of this process call [`serve_rendering`].
+/// From now on this process renders in children, which are started when they are needed. A child is
+/// the program of this process with `argument`, by which it must call [`serve_rendering`].
 pub fn render_in_children(argument: &'static str) {
     CHILDREN.get_or_init(|| pool::RenderPool::new(argument));
 }
