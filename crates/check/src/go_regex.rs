@@ -46,8 +46,8 @@ impl fmt::Display for GoRegex {
 /// `(\w{1000}){1000}` is rejected before it is compiled completely.
 const LONGEST: usize = 16 << 10;
 const COMPILED_MAX: usize = 4 << 20;
-/// The squared number of steps, times the bytes of text, that costs as much as one comparison. 64
-/// steps over 1 MiB cost 16,384 comparisons.
+/// Divisor for the cost of a search in comparisons: the square of the steps, times the bytes of the
+/// text, divided by this number. 64 steps over 1 MiB cost 16,384 comparisons.
 const COST_SHARE: usize = 1 << 18;
 /// Maximum nesting of groups.
 const DEEPEST: u32 = 100;

@@ -88,8 +88,8 @@ pub struct ParsedCheckFile {
     pub header: Option<(u32, u32)>,
 }
 
-/// The checks of one file after rendering. A check file of a fleet may not include others. Lines
-/// and columns of faults refer to `rendered`.
+/// The checks of one file after rendering. A check file of a fleet may not include other files.
+/// Lines and columns of faults refer to `rendered`.
 ///
 /// Only the checks and groups of a `remoor:` block are read here; `header` reads the rest.
 pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {

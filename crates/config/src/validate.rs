@@ -97,7 +97,8 @@ impl Fleet {
         }
     }
 
-    /// One cycle for each set of services that depend on each other, beginning with its first name.
+    /// One cycle for each set of services that depend on each other. A cycle begins with its first
+    /// name in the alphabet.
     fn find_cycles(&self) -> Vec<Vec<ServiceName>> {
         let services = &self.config.services;
         let mut named: BTreeSet<&ServiceName> = BTreeSet::new();

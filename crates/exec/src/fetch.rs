@@ -1,5 +1,5 @@
-//! Reads contents of declared files for a diff. Reads regular files only, and never files that the
-//! manifest calls secret or that only their owner may read.
+//! Reads contents of files for a diff; the manager selects the paths. Reads regular files only, and
+//! never files that the manifest calls secret or that only their owner may read.
 
 use super::wire::{FETCH_FILES_MAX, FETCH_MAX, FetchedFile};
 use globset::GlobSet;

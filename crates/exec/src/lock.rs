@@ -69,11 +69,11 @@ impl Holder {
         }
     }
 
-    /// The processes of this holder that still run and block the node. For an attempt these are all
-    /// its processes; the next attempt kills them. For a play that has died, these are only the
-    /// commands that were running and their process groups, because another run must not begin
-    /// beside an unfinished task. Other processes in the session of that play are daemons that the
-    /// play was meant to start; they would block the node forever.
+    /// The processes of this holder that still run and block the node: all its processes, except
+    /// after the death of a play. A dead play blocks the node only by the commands that were
+    /// running and their process groups, because another run must not begin beside an unfinished
+    /// task. Other processes in its session are daemons that the play was meant to start. They
+    /// would block the node forever.
     fn blocking_processes(&self) -> Vec<ProcessId> {
         if self.boot != boot() {
             return Vec::new();
@@ -191,8 +191,8 @@ impl RunLock {
                 None if free => return Ok((Self::with_record(file, own)?, ended)),
                 None => {
                     let since = *unnamed_since.get_or_insert_with(Instant::now);
-                    // Another session within this same process may hold the lock. The lock then
-                    // blocks no processes that could be killed.
+                    // Another session within this same process may hold the lock. Its record names
+                    // no other process that could be killed, so it counts as missing.
                     if since.elapsed() > UNNAMED_MAX || Instant::now() > deadline {
                         return Err(LockError::Unnamed);
                     }

@@ -18,7 +18,7 @@ pub fn protect_process() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum })?;
     // If kernel.core_pattern is a pipe, the kernel ignores the limit, but not this setting. A
     // daemon without root is not protected, because its user can read its keys from its files
-    // anyway. In addition, the demo of such a user must find the sockets of its daemons in /proc.
+    // anyway. In addition, a demo that such a user runs must find its daemons' sockets in /proc.
     if geteuid().is_root() {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }

@@ -81,8 +81,8 @@ pub enum Launch {
 /// The settings of this manager for its connections to nodes.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
-    /// Directory for control sockets and known_hosts files, made with mode 0700. At most 61 bytes;
-    /// no other process may use it.
+    /// Directory for control sockets and known_hosts files, made with mode 0700. The path has at
+    /// most 61 bytes. No other process may use the directory.
     pub control_dir: PathBuf,
     /// Programs for the nodes. The first one is the running program, and is tried first.
     pub builds: Vec<Build>,

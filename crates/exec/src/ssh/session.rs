@@ -49,8 +49,7 @@ enum SessionEnd {
 }
 
 impl ExecutorLocation {
-    /// Determines the part that has ended, after the end of the streams. Takes a few seconds at
-    /// most.
+    /// Determines the part that has ended, after the end of the streams. Takes at most 11 s.
     async fn find_ended(&mut self) -> SessionEnd {
         match self {
             ExecutorLocation::Remote { child, login } => {

@@ -69,7 +69,7 @@ pub struct PlayOrder {
     /// Id of the run, for the audit line.
     pub run_id: String,
     pub tags: Vec<String>,
-    /// Only report the changes, and make none.
+    /// Report the changes without making them.
     pub check: bool,
     /// Run also on a node that managers provision.
     pub force: bool,
@@ -256,7 +256,7 @@ pub enum Reply {
     Error {
         message: String,
     },
-    /// Heartbeat reply. `waiting_for` is the run for which a `Fence` order waits.
+    /// Heartbeat reply. `waiting_for` describes the run for which a `Fence` order waits.
     Alive {
         waiting_for: Option<String>,
     },

@@ -28,7 +28,7 @@ pub struct ReplyLimits {
 /// message.
 pub fn limits_of(head: &[u8]) -> ReplyLimits {
     let (bytes, values) = match kind_of(head) {
-        // 200,000 files exceed both limits; the node then replies with an error.
+        // A digest of 200,000 files exceeds the limits; the node then replies with an error.
         b"Exam" | b"Outlined" | b"Branches" => (16 << 20, 1_000_000),
         // A reply has at most 256 files of 64 KiB.
         b"Fetched" => (17 << 20, VALUES_MIN),

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// Format of the data directory, the field `version` of its identity. Raise the number if an older
 /// program would misread something in the directory. Additions covered by serde defaults need no
-/// new number. A directory of a later format is refused before anything in it is changed. There is
-/// no earlier format yet; a change that raises the number must add the upgrade, which writes the
-/// identity last.
+/// new number. A directory of a later format is refused before any file except the lock is changed.
+/// There is no earlier format yet; a change that raises the number must add the upgrade, which
+/// writes the identity last.
 pub const DATA_FORMAT: u32 = 1;
 /// The highest fence of this node; written when an attempt takes the node.
 pub const FENCE: &str = "fence.json";
@@ -47,7 +47,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 const STICKY: u32 = 0o1000;
 /// Maximum size of an identity in bytes. A valid identity has a few hundred bytes.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
-/// Maximum time for which an examination holds the agent's lock.
+/// Maximum time for which a test of the agent's lock may hold the lock.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 const PROBE_POLL: Duration = Duration::from_millis(20);
 
@@ -111,9 +111,10 @@ impl DataDir {
     /// opener gets [`DiskError::Held`]. A directory of a later format is refused with
     /// [`DiskError::TooNew`].
     ///
-    /// Other users must not enter the directory, because it contains keys. If its mode permits
-    /// them, an empty directory or a directory of remoor gets the mode 0700, and a warning is
-    /// logged. Any other such directory is refused with [`DiskError::Foreign`] and not changed.
+    /// Other users must not enter the directory, because it contains keys. If the mode of an empty
+    /// directory or of a directory of remoor permits them, their permissions are removed and a
+    /// warning is logged. Any other such directory is refused with [`DiskError::Foreign`] and not
+    /// changed.
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
@@ -126,8 +127,8 @@ impl DataDir {
     }
 
     /// Takes `agent.lock` until the returned value is dropped. The lock shows that an agent runs
-    /// here. An executor that examines this node tests the lock, and holds it briefly for the test.
-    /// Therefore this function retries for a moment.
+    /// here. Another process that tests the lock holds it briefly. Therefore this function retries
+    /// for a moment.
     pub fn agent_lock(&self) -> Result<AgentLock, DiskError> {
         let path = self.path.join("agent.lock");
         let begun = std::time::Instant::now();

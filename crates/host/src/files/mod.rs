@@ -6,9 +6,10 @@
 //! (`trim_memory.rs`), which are read from `/proc`.
 //!
 //! This module only reads. It never follows a symbolic link that is declared or found, never
-//! crosses a mount below a declared directory, and opens only regular files. It waits once for a
-//! file server that does not answer, for one second, and then skips its files. A server that stops
-//! answering during a read, or that is about to be mounted, can still block a pass (`mounts.rs`).
+//! crosses a mount below a declared directory, and opens only regular files. It waits once, for one
+//! second, for a file server that does not answer, and then skips the files of that server. A
+//! server that stops answering during a read, or that is about to be mounted, can still block a
+//! pass (`mounts.rs`).
 //! `model` defines the digest and its differences.
 
 mod cache;

@@ -60,7 +60,7 @@ impl ReadOptions {
 /// An entry, with its content if the content was read. Err: the reason.
 type ReadResult = Result<(FileEntry, Option<FreshContent>), String>;
 
-/// The entries of all paths of `expansion` in the same order, and the paths that could not be read.
+/// The entries of all paths of `expansion` in any order, and the paths that could not be read.
 /// Files that `cache` knows to be unchanged are not opened.
 pub(super) fn entries(
     expansion: Expansion,

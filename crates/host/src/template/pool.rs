@@ -85,7 +85,8 @@ enum ChildFailure {
     Time(TemplateError),
     /// Too much memory was needed. In a used child, the memory of earlier templates counts too.
     Memory(TemplateError),
-    /// Another process ended or stopped the child.
+    /// The child gave no valid answer for another reason: another process may have ended or
+    /// stopped it.
     Broken(TemplateError),
 }
 

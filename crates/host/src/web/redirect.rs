@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Maximum number of requests, including the first.
 pub const REQUESTS_MAX: usize = 10;
-/// Headers that are sent only to the same host and its subdomains.
+/// Headers that are sent only to the first host and its subdomains.
 const SENSITIVE: [&str; 5] = ["authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization"];
 
 /// A request to send.
