@@ -121,7 +121,7 @@ impl Fleet {
                 ));
             }
         }
-        // If the provisioner is Ansible, these variables have their usual effect.
+        // If the provisioner is Ansible, `ansible_connection` has its usual effect.
         let ansible = self.host_group(name).ok().and_then(|group| self.config.groups.get(&group));
         let ansible = ansible.is_some_and(|group| group.provisioner == Provisioner::Ansible);
         if let Ok(Some((var, value, origin))) = self.host_var(name, &["ansible_connection"])

@@ -18,8 +18,8 @@ pub struct Sources {
 
 /// Reads `sources` into one inventory; a later source overrides an earlier one. The `group_vars`
 /// and `host_vars` next to each source are read too. `playbooks` is the directory of a playbook;
-/// its `group_vars` and `host_vars` override all of these. Faults name files as given. Runs
-/// executables.
+/// its `group_vars` override those `group_vars`, and its `host_vars` override those `host_vars`.
+/// Faults name files as given. Runs executables.
 pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sources, Vec<Fault>> {
     let root = Path::new("");
     let mut draft = Draft::default();
