@@ -130,8 +130,9 @@ impl Loader<'_> {
         }
     }
 
-    /// Appends the groups, each after its members (a topological sort). A group that remains
-    /// contains itself, directly or through other groups, and is reported as a fault.
+    /// Appends the groups, each after its members (a topological sort). A group that remains is
+    /// reported as a fault: the group contains itself, directly or through other groups, or has
+    /// such a group as a member.
     fn append_in_order(&mut self, groups: Vec<Group>) {
         let asked = groups.iter().filter(|group| !group.check.skip);
         let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();

@@ -78,8 +78,8 @@ impl YamlKey {
 }
 
 /// Maximum nesting, which also limits nested matchers. Real check files have a much smaller
-/// nesting. A larger limit is not safe: the crate's own limit of 64 overflows a stack of 2 MiB in a
-/// debug build.
+/// nesting. A larger limit is not safe: in a debug build, 64 (the limit of the crate `serde_saphyr`
+/// itself) overflows a stack of 2 MiB.
 const DEPTH_MAX: usize = 32;
 
 /// Parses the single document of `text`. An empty document is `Null`.
@@ -103,8 +103,8 @@ fn lines(text: &str) -> Vec<&str> {
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
     let full = error.without_snippet().to_string();
-    // The position is reported separately, and the names of the crate's options mean nothing to the
-    // user.
+    // The position is reported separately, and the names of the options of `serde_saphyr` mean
+    // nothing to the user.
     let message = full.split(" at line ").next().unwrap_or(&full);
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
     let (line, column) = error.location().map_or((0, 0), |at| (saturating_u32(at.line()), saturating_u32(at.column())));

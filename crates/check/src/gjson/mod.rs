@@ -89,7 +89,7 @@ impl Walk<'_> {
         if depth > DEEPEST {
             return Err("the gjson path is nested too deeply".to_owned());
         }
-        // A path of one character is always a name.
+        // A path of one character is never a modifier, a literal or a selection.
         if path.len() > 1 {
             let (made, rest) = match path.as_bytes()[0] {
                 b'@' => match scan::modifier(path) {

@@ -41,7 +41,7 @@ pub(super) enum ProbeError {
 }
 
 /// An additional answer for a `file`: whether only the owner may read the file. For a link, the
-/// answer is about the target of the link.
+/// answer is about the target if the check asserts the content, and false otherwise.
 pub(super) const PRIVATE: &str = "private";
 
 pub(super) type ProbeAnswer = Result<Value, ProbeError>;

@@ -33,7 +33,7 @@ fn mounted_at<'m>(mounts: &'m [Mount], point: &str) -> Option<&'m Mount> {
     mounts.iter().rev().find(|mount| mount.point == point)
 }
 
-/// Usage in percent, rounded as in goss. Blocks reserved for root count as used.
+/// Usage in percent, rounded as in goss. Free blocks that are reserved for root count as free.
 fn usage(point: &str, timeout: Duration) -> ProbeAnswer {
     let asked = run_with_deadline(timeout, point, |point| rustix::fs::statvfs(point)).map_err(unknown_error)?;
     let stat = asked.map_err(unknown_error)?;

@@ -16,7 +16,8 @@ const MAX_ARGS: u64 = 1 << 16;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Process {
     comm: String,
-    /// File names of the executable and of its first argument.
+    /// File names of the executable and of the first word of the command line; empty if `comm` is
+    /// short enough to be the full name.
     full: Vec<String>,
     details: Option<Details>,
 }
