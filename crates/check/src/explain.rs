@@ -35,8 +35,8 @@ const READER: &str = "object: *strings.Reader";
 type Parts = (Vec<Value>, Option<Vec<Value>>, Vec<Value>);
 
 impl Matcher {
-    /// Explains the result for `actual`; costs no more than `matches`. As in goss, a value that the
-    /// matcher cannot handle is explained as if it did not match.
+    /// Explains the result for `actual`. The cost has the same limit as that of `matches`. As in
+    /// goss, a value that the matcher cannot handle is explained as if it did not match.
     pub(crate) fn explain(&self, actual: &Value) -> Explained {
         if self.matches(actual) == Ok(true) {
             // goss shows nothing of a value that it reads line by line.

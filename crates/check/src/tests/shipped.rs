@@ -100,7 +100,7 @@ fn sshd_must_admit_managers() {
         ("maxsessions 10", true, true),
         ("maxsessions 0", false, false),
     ] {
-        // `sshd -T` prints a line for each setting.
+        // `sshd -T` prints a line for each setting, also for a setting with its default value.
         let methods = if line.starts_with("authenticationmethods") { "" } else { "authenticationmethods any\n" };
         let text = format!("port 22\n{line}\n{methods}usedns no\n");
         let lets = [&root, &other].map(|file| holds(file, "command:config", "stdout", &text));
@@ -144,7 +144,7 @@ fn the_clock_is_synchronised() {
         assert_eq!(holds(&text, "command:synchronised", "stdout", &told), is, "{leap}");
     }
     assert!(!holds(&text, "command:synchronised", "stdout", ""));
-    // The part of the pipe after chrony's command.
+    // Only the part of the command line after the pipe is run, because chrony may be absent.
     let checks = checks(&text);
     let offset = checks.iter().find(|check| check.label() == "command:offset").expect("offset");
     let (_, awk) = offset.name.split_once(" | ").expect("a pipe");

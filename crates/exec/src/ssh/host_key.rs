@@ -104,8 +104,8 @@ pub(super) async fn scan_by_login(
         let output = match tokio::time::timeout(at_most, command.status()).await {
             Ok(Ok(_)) => clip(&String::from_utf8_lossy(&std::fs::read(stderr.path()).map_err(local)?)),
             Ok(Err(e)) => return Err(SshError::Local(format!("ssh: {e}"))),
-            // A host that admits everybody keeps the connection open. Its key was written before
-            // that.
+            // A host that requires no authentication keeps the connection open. ssh has then
+            // already written the host's key.
             Err(_) => "timed out".to_owned(),
         };
         let text = std::fs::read_to_string(known_hosts.path()).map_err(local)?;

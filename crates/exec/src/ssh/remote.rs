@@ -66,7 +66,8 @@ impl Build {
 /// The program that is started on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Launch {
-    /// `STATE_DIR/bin/remoor-SHA256` of the first build, uploaded if it is missing.
+    /// `STATE_DIR/bin/remoor-SHA256` of the first build. If that program is missing or damaged,
+    /// the program of the build for the node's architecture, which is uploaded if necessary.
     Upload,
     /// This path, never uploaded: the program of a package, of sudoers or of a forced command. The
     /// program must use the same protocol.

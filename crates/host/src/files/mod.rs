@@ -10,7 +10,8 @@
 //! second, for a file server that does not answer, and then skips the files of that server. A
 //! server that stops answering during a read, or that is about to be mounted, can still block a
 //! pass (`mounts.rs`).
-//! `model` defines the digest and its differences.
+//!
+//! The crate `model` defines the digest and its differences.
 
 mod cache;
 mod content;

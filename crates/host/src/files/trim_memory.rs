@@ -231,7 +231,7 @@ Swap:                  0 kB
 Locked:                0 kB
 ";
 
-    /// `may_go` of each mapping in SMAPS after the replacement.
+    /// `may_go` of each mapping in SMAPS after `from` was replaced by `to`.
     fn may_go_after(from: &str, to: &str) -> Vec<bool> {
         assert!(SMAPS.contains(from), "{from}");
         let loaded = LoadedFiles([("fe:00".to_owned(), 77)].into());

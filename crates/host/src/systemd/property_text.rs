@@ -111,7 +111,7 @@ fn format_duration(us: u64) -> String {
     let (mut left, mut words) = (us, Vec::new());
     for (unit, size) in UNITS {
         let count = left / size;
-        // Below a minute the rest is a decimal fraction.
+        // A rest of less than a minute is written as one decimal number, such as `1.5s`.
         if size < 60_000_000 && size > 1 && count > 0 && left % size > 0 {
             let digits = size.ilog10() as usize;
             let fraction = format!("{:0digits$}", left % size);
