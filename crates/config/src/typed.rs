@@ -450,7 +450,7 @@ fn globs(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         let place = format!("{path}.{n}");
-        // A template is checked when the variables of a host are known; see `fleet::paths`.
+        // A template is checked when the variables of a host are known, in `src/fleet/paths.rs`.
         if text.starts_with("{{") && text.contains("}}") {
             continue;
         }

@@ -88,7 +88,7 @@ pub struct RemoteConfig {
     /// Programs for the nodes. The first one is the running program, and is tried first.
     pub builds: Vec<Build>,
     pub launch: Launch,
-    /// State directory on the node; builds are in its `bin`.
+    /// State directory on the node, unless the target names another; builds are in its `bin`.
     pub state_dir: String,
     /// Arguments of the program.
     pub arguments: Vec<String>,

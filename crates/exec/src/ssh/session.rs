@@ -17,9 +17,9 @@ const EXIT_MAX: Duration = Duration::from_secs(1);
 const STDERR_END_MAX: Duration = Duration::from_secs(1);
 const STDERR_KEPT: usize = 8 * 1024;
 
-/// Sends one order at a time, each only after its log entry was committed. If the session is
-/// dropped or lost, the executor stops after its current task. [`Session::close`] also waits for
-/// the exit of the executor.
+/// Sends one order at a time. The caller gives each order only after its log entry was committed.
+/// If the session is dropped or lost, the executor stops after its current task.
+/// [`Session::close`] also waits for the exit of the executor.
 pub struct Session {
     hello: Hello,
     // Fields are dropped in the order of declaration, so the streams close before the login does.

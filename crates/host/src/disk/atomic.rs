@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// Replaces `path` by `bytes` with permission bits `mode` (the umask does not apply).
 ///
-/// The content is on the disk when this function returns. After an error the old file is unchanged.
-/// Only a crash can leave a temporary file (`.name.*.tmp`) in the same directory.
+/// After Ok the content is on the disk. After an error the old file is unchanged, unless only the
+/// last step failed, which makes the new name durable. A temporary file (`.name.*.tmp`) can be left
+/// in the same directory only by a crash, or if it cannot be removed after an error.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DiskError> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,

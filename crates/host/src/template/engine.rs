@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tera::{Context, ErrorKind, Kwargs, State, Tera};
 
-/// The only template of an engine.
+/// The name of the only template of an engine.
 const NAME: &str = "template";
 
 /// The reason why a template can't be rendered. `text` is the message of Tera, with a drawing of
