@@ -24,8 +24,8 @@ pub(super) struct JudgedAssertion {
     pub result: CheckResult,
     /// None if there was no value, or if [`Detail::Results`] was requested.
     pub explained: Option<Explained>,
-    /// With [`Detail::Full`]: the hash of the complete value, if the assertion does not hold and the
-    /// value is not hidden.
+    /// With [`Detail::Full`]: the hash of the complete value, if the assertion does not hold and
+    /// the value is not hidden.
     pub seen: Option<Sha256>,
 }
 

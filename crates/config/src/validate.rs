@@ -178,7 +178,8 @@ impl Fleet {
                 );
                 let hint = format!("add `provision: playbooks/...yml` to the group {name}, or remove `cleanup`");
                 let fault = self.config.fault(&format!("{path}.cleanup"), message).hint(hint);
-                // For groups that are only decommissioned, a cleanup is enough.
+                // If no policy repairs the hosts, they may only be decommissioned, and a cleanup is
+                // enough. The fault is then a warning.
                 left_down = Some(Fault { warning: !repairs, ..fault });
             } else if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();

@@ -1,5 +1,5 @@
 //! Tests outlined digests in a session over real files: their size in frames, and peers that do not
-//! know these orders.
+//! know outlined digests.
 
 use super::wire::{ExecutorOrder, Reply, frame};
 use super::{NodeWork, Tuning, serve_with};
@@ -95,7 +95,7 @@ fn an_older_executor_reads_the_order_and_sends_every_entry() {
     let bytes = frame::encode(&examine(&manifest, Some(&NodeDigest::default()))).unwrap();
     let OlderOrder::Examine { manifest: read, digest_key } = frame::decode(&bytes[4..]).unwrap();
     assert_eq!((read, digest_key), (manifest.clone(), [7; 32]));
-    // Without a known digest, the order does not contain the new field.
+    // Without a known digest, the order does not contain the field `known`.
     let plain = frame::encode(&examine(&manifest, None)).unwrap();
     assert!(!plain.windows(5).any(|part| part == b"known"));
     let reply = frame::encode(&Reply::Branches { below: vec![BranchContent::Entries(Vec::new())] }).unwrap();

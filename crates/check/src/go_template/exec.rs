@@ -41,7 +41,7 @@ struct Machine<'a> {
     depth: usize,
 }
 
-/// The continuation of the execution after a node.
+/// The next step after a node: the next node, or the end of one turn or of the whole `range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,

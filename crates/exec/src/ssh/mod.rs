@@ -2,8 +2,8 @@
 //! carries a series of orders.
 //!
 //! Host keys are always checked strictly and come from the inventory. A node that lacks this build
-//! receives it over the same login. `exec` defines the orders; the manager decides when to send
-//! one.
+//! receives it over the same login. The module `wire` defines the orders; the manager decides when
+//! to send one.
 
 // Target; login and start of the executor; orders and replies.
 mod channel;

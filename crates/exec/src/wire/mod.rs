@@ -1,9 +1,9 @@
 //! Orders of the manager and replies of the executor. These types are separate from the model,
 //! because they are sent; [`PROTO`] is their version.
 //!
-//! The manager sends one order at a time and waits for its final reply. `Heartbeat` and `Cancel`
-//! may be sent at any time. A plan, its events and its end are opaque here; `playbook` defines
-//! them.
+//! The manager sends one order at a time and waits for its final reply. `Heartbeat`, `Cancel` and
+//! `Go` may be sent at any time. A plan, its events and its end are opaque here; the crate
+//! `playbook` defines them.
 
 pub mod frame;
 pub mod reply_limits;

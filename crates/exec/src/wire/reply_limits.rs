@@ -1,8 +1,9 @@
 //! Limits the size of each kind of reply. The machine of an executor may be compromised. The limits
 //! ensure that a reply costs the manager little more memory than a correct reply of its kind.
 //!
-//! The kind is in the first bytes of a frame, before the content is read. Before decoding, the values
-//! are counted: a value of one byte, such as an empty text, becomes a value of up to 32 bytes.
+//! The kind is in the first bytes of a frame, before the content is read. Before decoding, the
+//! values are counted: a value of one byte, such as an empty text, becomes a value of up to 32
+//! bytes.
 
 use super::Reply;
 use super::frame::{FRAME_MAX, FrameError};

@@ -24,7 +24,7 @@ pub const DATA_FORMAT: u32 = 1;
 pub const FENCE: &str = "fence.json";
 /// Identity of this node; exists after the node has joined a cluster.
 pub const IDENTITY: &str = "identity.json";
-/// The last attempts that were closed; see `exec`.
+/// The last attempts that were closed. The crate `exec` writes and reads this file.
 pub const CLOSED: &str = "closed.json";
 /// Exists if the node left its cluster itself; a join removes it.
 pub const LEFT: &str = "left";

@@ -78,8 +78,8 @@ impl ContentReader {
         self.buffer.resize(BUFFER, 0);
         self.whole.clear();
         let mut total = 0u64;
-        // The loop ends after the length of the file; the check below detects further bytes. A file
-        // in /proc has length 0, so it is read to its end.
+        // The loop ends when as many bytes are read as the file had before the read; the check
+        // below detects further bytes. A file in /proc has length 0, so it is read to its end.
         while stamp.size == 0 || total < stamp.size {
             match file.read(&mut self.buffer) {
                 Ok(0) => break,

@@ -83,7 +83,8 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Formats microseconds since 1970 as a time in the machine's time zone. Empty: never.
+/// Formats microseconds since 1970 as a time in the machine's time zone. An empty text
+/// means never.
 fn format_time(us: u64) -> String {
     let at = i64::try_from(us).ok().filter(|us| *us > 0).and_then(|us| Timestamp::from_microsecond(us).ok());
     at.map_or_else(String::new, |at| at.to_zoned(TimeZone::system()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())

@@ -8,8 +8,8 @@ pub use redirect::{REQUESTS_MAX, RedirectRequest, basic_authorization, resolve_l
 use std::sync::Arc;
 use ureq::tls::{Certificate, PemItem, parse_pem};
 
-/// The CA certificates of this machine. They are found as by OpenSSL: in the file and directory that
-/// environment variables name, otherwise in the usual places of Linux distributions.
+/// The CA certificates of this machine. They are found as by OpenSSL: in the file and directory
+/// that environment variables name, otherwise in the usual places of Linux distributions.
 pub fn roots() -> Result<Arc<Vec<Certificate<'static>>>, String> {
     let found = rustls_native_certs::load_native_certs();
     if let (true, Some(why)) = (found.certs.is_empty(), found.errors.first()) {
