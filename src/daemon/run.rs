@@ -23,7 +23,7 @@ use remoor_cluster::rpc::identity::{Credentials, IdentityError};
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::unix;
-use remoor_host::disk::{AgentLock, DataDir, DiskError, Identity};
+use remoor_host::disk::{DataDir, DiskError, Identity};
 use remoor_host::files::LoadedFiles;
 use remoor_model::{Epoch, Inventory, RaftId, Report};
 use std::net::IpAddr;
@@ -108,7 +108,6 @@ impl DaemonError {
 /// the metrics show it.
 pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), DaemonError> {
     let data = DataDir::open(&options.dir)?;
-    let agent_lock = data.agent_lock()?;
     let (node, peers) = open_node(&options.dir, &data).await?;
     let (stop, stopped) = watch::channel(false);
     let (fatal_tx, mut fatal) = mpsc::channel(1);
@@ -125,7 +124,7 @@ pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), Daem
     tracing::info!(node = %name, cluster = %cluster, manager = agent.own.manages(), "up");
 
     let ended = wait_for_end(&mut fatal).await;
-    shut_down(&ended, membership.gossip, &stop, agent.task, agent_lock, &manage).await;
+    shut_down(&ended, membership.gossip, &stop, agent.task, &manage).await;
     ended
 }
 
@@ -398,7 +397,6 @@ async fn shut_down(
     gossip: Gossip,
     stop: &watch::Sender<bool>,
     agent: tokio::task::JoinHandle<()>,
-    agent_lock: AgentLock,
     manage: &ManagerLifecycle,
 ) {
     if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = ended {
@@ -406,11 +404,7 @@ async fn shut_down(
         gossip.shutdown().await;
     }
     let _ = stop.send(true);
-    let goodbye = async {
-        let _ = agent.await;
-        drop(agent_lock);
-    };
-    let ending = async { tokio::join!(goodbye, manage.end()) };
+    let ending = async { tokio::join!(agent, manage.end()) };
     if tokio::time::timeout(END_MAX, ending).await.is_err() {
         tracing::warn!("the shutdown took too long; exiting without waiting further");
     }

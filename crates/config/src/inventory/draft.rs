@@ -75,6 +75,14 @@ impl Draft {
         self.groups.entry(name.to_owned()).or_default()
     }
 
+    /// Like `group`. One group too many is a fault at `at`.
+    fn group_at(&mut self, name: &str, at: &SourcePosition) -> &mut DraftGroup {
+        if self.groups.len() == GROUPS_MAX && !self.groups.contains_key(name) {
+            self.faults.push(at.fault(format!("more than {GROUPS_MAX} groups")));
+        }
+        self.group(name)
+    }
+
     /// Adds a host to a group.
     pub fn add_host(&mut self, group: &str, host: &str, at: &SourcePosition) {
         if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
@@ -89,16 +97,13 @@ impl Draft {
             self.hosts.insert(host.to_owned(), DraftHost::default());
             self.host_order.push(host.to_owned());
         }
-        self.group(group).hosts.insert(host.to_owned());
+        self.group_at(group, at).hosts.insert(host.to_owned());
     }
 
     /// Adds a group to its parent; both are added if they are missing.
     pub fn add_child(&mut self, parent: &str, child: &str, at: &SourcePosition) {
-        self.group(child);
-        self.group(parent).children.entry(child.to_owned()).or_insert_with(|| at.clone());
-        if self.groups.len() == GROUPS_MAX + 1 {
-            self.faults.push(at.fault(format!("more than {GROUPS_MAX} groups")));
-        }
+        self.group_at(child, at);
+        self.group_at(parent, at).children.entry(child.to_owned()).or_insert_with(|| at.clone());
     }
 
     /// Sets a variable of a host. Does nothing for an unknown host.
@@ -111,12 +116,12 @@ impl Draft {
     /// Sets a variable. `ansible_group_priority` is not a variable but sets the priority.
     pub fn set_group(&mut self, group: &str, name: &str, value: Value, origin: &str, at: &SourcePosition) {
         if name != "ansible_group_priority" {
-            self.group(group).vars.insert(name.to_owned(), (value, origin.to_owned()));
+            self.group_at(group, at).vars.insert(name.to_owned(), (value, origin.to_owned()));
             return;
         }
         let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
         match number {
-            Some(number) => self.group(group).priority = Some(number),
+            Some(number) => self.group_at(group, at).priority = Some(number),
             None => {
                 let message = format!("`ansible_group_priority` of `{group}` is not a whole number");
                 self.faults.push(at.fault(message));

@@ -30,26 +30,14 @@ pub const CLOSED: &str = "closed.json";
 pub const LEFT: &str = "left";
 /// Files that remoor's daemon or executor writes into a data directory and whose names no other
 /// program uses.
-const REMOOR_FILES: [&str; 9] = [
-    IDENTITY,
-    "unfinished",
-    "node.key",
-    "credentials.json",
-    "node.json",
-    "agent.lock",
-    "agent.json",
-    FENCE,
-    "fence.lock",
-];
+const REMOOR_FILES: [&str; 8] =
+    [IDENTITY, "unfinished", "node.key", "credentials.json", "node.json", "agent.json", FENCE, "fence.lock"];
 /// The directory that mkfs creates in a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
 /// Sticky bit: every user may write to the directory, but may remove only own files.
 const STICKY: u32 = 0o1000;
 /// Maximum size of an identity in bytes. A valid identity has a few hundred bytes.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
-/// Maximum time for which a test of the agent's lock may hold the lock.
-const PROBE_MAX: Duration = Duration::from_secs(2);
-const PROBE_POLL: Duration = Duration::from_millis(20);
 
 /// Identity of this node, as the cluster granted it. An empty directory has none and joins as a new
 /// member.
@@ -126,20 +114,6 @@ impl DataDir {
         }
     }
 
-    /// Takes `agent.lock` until the returned value is dropped. The lock shows that an agent runs
-    /// here. Another process that tests the lock holds it briefly. Therefore this function retries
-    /// for a moment.
-    pub fn agent_lock(&self) -> Result<AgentLock, DiskError> {
-        let path = self.path.join("agent.lock");
-        let begun = std::time::Instant::now();
-        loop {
-            match lock(&path) {
-                Err(DiskError::Held { .. }) if begun.elapsed() < PROBE_MAX => std::thread::sleep(PROBE_POLL),
-                other => return other.map(|file| AgentLock { _file: file }),
-            }
-        }
-    }
-
     /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
@@ -197,12 +171,6 @@ fn identity_path(dir: &Path) -> PathBuf {
     dir.join(IDENTITY)
 }
 
-/// The lock that the agent of a data directory holds. The kernel releases it when the process ends.
-#[derive(Debug)]
-pub struct AgentLock {
-    _file: File,
-}
-
 fn keep_private(dir: &Path) -> Result<(), DiskError> {
     let mode = std::fs::metadata(dir).map_err(DiskError::io("reading the mode of", dir))?.permissions().mode() & 0o7777;
     if mode & 0o077 == 0 {
@@ -211,9 +179,10 @@ fn keep_private(dir: &Path) -> Result<(), DiskError> {
     if mode & STICKY != 0 || !is_ours(dir)? {
         return Err(DiskError::Foreign(dir.to_owned()));
     }
-    let private = std::fs::Permissions::from_mode(mode & 0o700);
-    std::fs::set_permissions(dir, private).map_err(DiskError::io("removing access of others to", dir))?;
-    tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), "the data directory was accessible to other users; its mode is 0700 now");
+    let private = mode & 0o700;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(private))
+        .map_err(DiskError::io("removing access of others to", dir))?;
+    tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), is = format!("{private:04o}"), "the data directory was accessible to other users; their access is removed");
     Ok(())
 }
 
@@ -323,23 +292,6 @@ mod tests {
         set(0o750);
         DataDir::open(dir.path()).unwrap();
         assert_eq!(mode(), 0o700);
-    }
-
-    #[test]
-    fn the_agents_lock_waits_for_a_probe_and_is_held_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let data = DataDir::open(dir.path()).unwrap();
-        let look = lock(&dir.path().join("agent.lock")).unwrap();
-        let looker = std::thread::spawn(move || {
-            std::thread::sleep(PROBE_POLL * 3);
-            drop(look);
-        });
-        let held = data.agent_lock().unwrap();
-        looker.join().unwrap();
-        let path = dir.path().join("agent.lock");
-        assert!(matches!(lock(&path), Err(DiskError::Held { .. })));
-        drop(held);
-        lock(&path).unwrap();
     }
 
     #[test]

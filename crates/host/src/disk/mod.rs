@@ -15,7 +15,7 @@ pub use atomic::{atomic_write, sync_dir};
 pub use blob::BlobStore;
 pub use boot::boot_id;
 pub use damage::{StoredFile, damaged_files, read_or_rename_damaged, rename_damaged};
-pub use data_dir::{AgentLock, CLOSED, DATA_FORMAT, DataDir, FENCE, IDENTITY, Identity, LEFT};
+pub use data_dir::{CLOSED, DATA_FORMAT, DataDir, FENCE, IDENTITY, Identity, LEFT};
 
 use std::path::{Path, PathBuf};
 

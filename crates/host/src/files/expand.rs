@@ -107,6 +107,12 @@ fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(true).build().map_err(|e| e.to_string())
 }
 
+/// Whether a glob can match paths with more components than the glob has. Alternatives in braces may
+/// contain `/`.
+pub(super) fn has_unbounded_depth(glob: &str) -> bool {
+    glob.contains("**") || glob.contains('{')
+}
+
 pub(super) fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
@@ -154,7 +160,7 @@ impl Walk<'_> {
             match glob(trimmed) {
                 Ok(glob) => {
                     let start = glob_base(trimmed);
-                    let unbounded = trimmed.contains("**") || trimmed.contains('{');
+                    let unbounded = has_unbounded_depth(trimmed);
                     let parts = path.components().count() - start.components().count();
                     let depth = if unbounded { MAX_DEPTH } else { parts };
                     if let Err(why) = self.servers.resolve(&start) {

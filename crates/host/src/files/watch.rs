@@ -5,7 +5,7 @@
 //! lost, so they are only a hint. Only events about changes are requested, because services and the
 //! digest itself read these files all the time.
 
-use super::expand::{glob_base, is_glob};
+use super::expand::{glob_base, has_unbounded_depth, is_glob};
 use super::mounts::Servers;
 use remoor_model::NodeManifest;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -223,7 +223,7 @@ pub fn directories(manifest: &NodeManifest, servers: &Servers) -> BTreeSet<PathB
             out.insert(parent);
         }
         if pattern.ends_with('/') || is_glob(trimmed) {
-            let deep = pattern.ends_with('/') || trimmed.contains("**");
+            let deep = pattern.ends_with('/') || has_unbounded_depth(trimmed);
             let levels =
                 if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
             if let Ok(meta) = fs::symlink_metadata(&start) {
@@ -369,11 +369,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         fs::create_dir_all(root.join("conf.d/deep")).unwrap();
+        fs::create_dir_all(root.join("etc/b/c")).unwrap();
         let path = |tail: &str| root.join(tail).display().to_string();
-        let declared = manifest(vec![path("conf.d/"), path("not/yet/there"), path("*.conf")]);
+        let declared = manifest(vec![path("conf.d/"), path("not/yet/there"), path("*.conf"), path("etc/{a,b/c}/*")]);
         let found = directories(&declared, &Servers::now());
-        let wanted = [root.to_owned(), root.join("conf.d"), root.join("conf.d/deep")];
+        let below = ["conf.d", "conf.d/deep", "etc", "etc/b", "etc/b/c"].map(|tail| root.join(tail));
+        let wanted = below.into_iter().chain([root.to_owned()]).collect::<BTreeSet<_>>();
         let inside: BTreeSet<PathBuf> = found.into_iter().filter(|p| p.starts_with(root)).collect();
-        assert_eq!(inside, wanted.into());
+        assert_eq!(inside, wanted);
     }
 }
