@@ -94,7 +94,7 @@ fn how_it_ended(record: &Path) -> Option<String> {
         ("oom-kill", ..) => Some("killed by the kernel: out of memory".to_owned()),
         ("watchdog", ..) => Some("killed by systemd's watchdog".to_owned()),
         (_, "killed" | "dumped", signal) => Some(format!("ended by signal {signal}")),
-        (_, "exited", code) => Some(format!("exited with {code}, without a goodbye")),
+        (_, "exited", code) => Some(format!("exited with {code}, without an announcement")),
         _ => None,
     }
 }
@@ -105,8 +105,8 @@ fn next(before: Option<AgentRecord>, how: Option<String>, boot: BootId, instance
     let left = before.previous_end.as_deref() == Some("leaving");
     let same_boot = before.boot == boot;
     let end = match (left, same_boot) {
-        (true, _) => "said goodbye".to_owned(),
-        (false, true) => how.unwrap_or_else(|| "ended without a goodbye".to_owned()),
+        (true, _) => "announced its end".to_owned(),
+        (false, true) => how.unwrap_or_else(|| "ended without an announcement".to_owned()),
         (false, false) => "ended with its boot".to_owned(),
     };
     let last_isolation = before.last_isolation.map(|mut episode| {
@@ -155,7 +155,7 @@ mod tests {
         begin(&dir, "boot-1", "a", 1);
         say(ENDED, "signal killed KILL\n");
         assert_eq!(told(&begin(&dir, "boot-1", "b", 2)), "ended by signal KILL");
-        assert_eq!(told(&begin(&dir, "boot-1", "c", 3)), "ended without a goodbye", "`ended` was for instance a");
+        assert_eq!(told(&begin(&dir, "boot-1", "c", 3)), "ended without an announcement", "`ended` was for instance a");
         say(ENDED, "oom-kill killed KILL\n");
         assert_eq!(told(&begin(&dir, "boot-1", "d", 4)), "killed by the kernel: out of memory");
         say(ENDED, "exit-code exited 70\n");
@@ -169,12 +169,12 @@ mod tests {
         assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked at src/z.rs:3: without systemd");
         say(ENDED, "exit-code exited 5\n");
         let mut sixth = begin(&dir, "boot-1", "f", 6);
-        assert_eq!(told(&sixth), "exited with 5, without a goodbye");
+        assert_eq!(told(&sixth), "exited with 5, without an announcement");
         sixth.goodbye().expect("saved");
         say(ENDED, "success exited 0\n");
-        assert_eq!(told(&begin(&dir, "boot-1", "g", 7)), "said goodbye");
+        assert_eq!(told(&begin(&dir, "boot-1", "g", 7)), "announced its end");
         say(ENDED, "nonsense\n");
-        assert_eq!(told(&begin(&dir, "boot-1", "h", 8)), "ended without a goodbye");
+        assert_eq!(told(&begin(&dir, "boot-1", "h", 8)), "ended without an announcement");
         say(ENDED, "signal killed KILL\n");
         assert_eq!(told(&begin(&dir, "boot-2", "i", 9)), "ended with its boot");
     }

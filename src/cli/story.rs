@@ -107,7 +107,7 @@ impl Story {
             }
             JournalEvent::Away { last_seen, .. } => {
                 let before = time_before(item.at, *last_seen);
-                format!("was absent unnoticed: boot id or agent instance differs from {before}")
+                format!("was absent unnoticed: boot id, agent instance or isolation count differs from {before}")
             }
             JournalEvent::Gone { gone, .. } => gone_words(*gone).to_owned(),
             JournalEvent::Returned { absence } => match self.away_for(node, *absence) {

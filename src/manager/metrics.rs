@@ -26,7 +26,7 @@ pub fn counters() -> Registry {
         (VERDICTS, "verdicts by kind, since this process started"),
         (ATTEMPTS, "ended attempts by outcome: done, superseded, cancelled, or the class of the failure"),
         (ABSENCES, "absences that were recorded"),
-        (HELD, "jobs that gave up and wait for an operator"),
+        (HELD, "held jobs: they are not retried and wait for an operator"),
         (REFUSED, "entries that the state machine refused, by reason"),
     ] {
         registry.describe(name, MetricKind::Counter, help);
@@ -89,7 +89,7 @@ pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) ->
         |state: JobState| inventory.jobs.values().filter(|j| j.closed.is_none() && j.state == state).count() as f64;
     let states = [("open", JobState::Open), ("held", JobState::Held)];
     let states = states.map(|(word, state)| (vec![("state", word)], jobs(state)));
-    gauge("remoor_jobs", "open re-setup jobs, and held ones that gave up", states.to_vec());
+    gauge("remoor_jobs", "re-setup jobs by state: open, or held for an operator", states.to_vec());
     let per_node = |value: &dyn Fn(&Node) -> f64| {
         let node = |n: &'_ std::sync::Arc<Node>| (n.name().to_string(), value(n));
         inventory.nodes.values().map(node).collect::<Vec<_>>()
@@ -110,10 +110,10 @@ pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) ->
         ("remoor_node_outdated", "1 while the desired configuration differs from the applied one", &|n| {
             yes(inventory.is_outdated(n))
         }),
-        ("remoor_node_checks_failing", "checks that failed when it was last examined", &|n| {
+        ("remoor_node_checks_failing", "checks that failed in the last examination", &|n| {
             n.examination.finding.as_ref().map_or(0.0, |f| f64::from(f.checks.1))
         }),
-        ("remoor_node_half_done", "1 while a re-setup of it ended between cleanup and verification", &|n| {
+        ("remoor_node_half_done", "1 if the last re-setup of the node ended between cleanup and verification", &|n| {
             yes(n.half_done())
         }),
     ];

@@ -110,7 +110,7 @@ fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    registry.describe(SUPPRESSED, MetricKind::Counter, "Log lines held back, by target.");
+    registry.describe(SUPPRESSED, MetricKind::Counter, "Log lines suppressed by the rate limit, by target.");
     registry.describe(
         SUSPICIONS,
         MetricKind::Counter,

@@ -64,7 +64,7 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, bool
             .push("the agent's record was damaged, so its previous end and its isolation count are unknown".to_owned());
     }
     if absence.seen_by.is_empty() {
-        evidence.push("absence detected afterwards: boot id or agent instance differs".to_owned());
+        evidence.push("absence detected afterwards: boot id, agent instance or isolation count differs".to_owned());
     } else {
         let names: Vec<&str> = absence.seen_by.iter().map(|n| n.as_str()).collect();
         evidence.push(format!("missed by {}", names.join(", ")));

@@ -20,7 +20,7 @@ pub enum Presence {
     Away,
     AgentDown,
     Left,
-    /// Accepted, but not seen since this leader began.
+    /// Accepted, but not in gossip and never examined.
     NeverSeen,
 }
 

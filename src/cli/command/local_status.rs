@@ -144,13 +144,16 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     if let Some(error) = &view.manager.error {
         manager.push_str(&format!("; the last failure: {error}"));
     }
-    let manifest = view.manifest.as_ref().map_or("none yet: no manager told it what to look at".to_owned(), |m| {
+    let manifest = view.manifest.as_ref().map_or("none yet: no manager has sent one".to_owned(), |m| {
         format!("group {}, generation {}: {}", m.group, m.generation, m.services.join(", "))
     });
     let mut out = vec![
         ("node", format!("{} (id {}), {role} of cluster {cluster}, epoch {}", node.name, node.id, node.epoch)),
         ("agent", agent),
-        ("crashes", format!("{} (starts of the agent within one boot, without a goodbye before)", node.crashes)),
+        (
+            "crashes",
+            format!("{} (starts of the agent within one boot after an end without an announcement)", node.crashes),
+        ),
         ("peers", format!("{} of {} alive", view.peers_alive, view.peers.len())),
         ("isolation", alone),
         ("managers", manager),

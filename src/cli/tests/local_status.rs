@@ -69,7 +69,7 @@ pub fn agent() -> AgentView {
             instance: "9988776655443322".into(),
             started: "2026-03-05T11:00:00.000Z".into(),
             crashes: 1,
-            previous_end: Some("ended without a goodbye".into()),
+            previous_end: Some("ended without an announcement".into()),
             damaged: Vec::new(),
             removed: None,
             left: false,
@@ -132,8 +132,8 @@ fn the_view_of_an_agent_has_its_own_heading() {
             not the cluster's view: w1 is no manager, and this is what its agent knows itself
 
             node:       w1 (id 4), worker of cluster c0ffee00c0ff, epoch 1
-            agent:      remoor 0.1.0, boot 6f1c2d3e, instance 99887766, since 11:00:00; the one before ended without a goodbye
-            crashes:    1 (starts of the agent within one boot, without a goodbye before)
+            agent:      remoor 0.1.0, boot 6f1c2d3e, instance 99887766, since 11:00:00; the one before ended without an announcement
+            crashes:    1 (starts of the agent within one boot after an end without an announcement)
             peers:      1 of 4 alive
             isolation:  2 episodes without peers; the last from 11:58:00 to 11:59:30
             managers:   m1 answered 30 s ago; the last failure: m1: connection refused
