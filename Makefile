@@ -17,16 +17,18 @@ SIM = $(CARGO) test --package remoor-engine --test sim --
 
 # The gate of each change. Its goal is 25 minutes on two processors from a fresh clone. The output
 # names the omitted tests in capitals; `make test-long` runs them. First, everything is compiled
-# once. Then the phases run one after the other, the quick ones first. Fault and host tests mostly
-# wait, so clippy runs at the same time with the lowest priority. A failure of clippy is printed at
-# once and fails the gate. `make lint` runs clippy alone.
+# once. Then the phases run one after the other, the quick ones first. Tests of daemons mostly wait,
+# so work for the processor runs beside them with a lower priority: the program of the previous
+# version beside `it`, clippy beside faults and hosts. A failure of clippy is printed at once and
+# fails the gate. `make lint` runs clippy alone.
 test: test-tools fmt deny-if-installed
 	$(CARGO) build --quiet --bins --examples --tests
 	$(CARGO) test --lib -- --test-threads $(THREADS)
 	$(CARGO) test --doc
 	$(SIM)
-	$(IT) --skip hosts:: --skip the_lab --skip loopback:: --skip faults:: --skip versions:: --test-threads $(THREADS)
-	$(IT) versions:: --nocapture
+	@mkdir -p $(LOGS); nice $(IT) versions:: --nocapture >$(LOGS)/versions.log 2>&1 & versions=$$!; \
+	$(IT) --skip hosts:: --skip the_lab --skip loopback:: --skip faults:: --skip versions:: --test-threads $(THREADS); tests=$$?; \
+	wait $$versions || tests=1; cat $(LOGS)/versions.log; exit $$tests
 	@{ nice -n 19 $(CLIPPY) || { echo "FAIL: clippy; next: make lint"; false; }; } & lint=$$!; \
 	$(IT) faults:: --nocapture && $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture; tests=$$?; \
 	wait $$lint && exit $$tests
