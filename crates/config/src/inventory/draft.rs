@@ -70,17 +70,12 @@ pub struct DraftHost {
 }
 
 impl Draft {
-    /// The group; it is added if it is missing.
-    pub fn group(&mut self, name: &str) -> &mut DraftGroup {
-        self.groups.entry(name.to_owned()).or_default()
-    }
-
-    /// Like `group`. One group too many is a fault at `at`.
-    fn group_at(&mut self, name: &str, at: &SourcePosition) -> &mut DraftGroup {
+    /// The group; it is added if it is missing. One group too many is a fault at `at`.
+    pub fn group(&mut self, name: &str, at: &SourcePosition) -> &mut DraftGroup {
         if self.groups.len() == GROUPS_MAX && !self.groups.contains_key(name) {
             self.faults.push(at.fault(format!("more than {GROUPS_MAX} groups")));
         }
-        self.group(name)
+        self.groups.entry(name.to_owned()).or_default()
     }
 
     /// Adds a host to a group.
@@ -97,13 +92,13 @@ impl Draft {
             self.hosts.insert(host.to_owned(), DraftHost::default());
             self.host_order.push(host.to_owned());
         }
-        self.group_at(group, at).hosts.insert(host.to_owned());
+        self.group(group, at).hosts.insert(host.to_owned());
     }
 
     /// Adds a group to its parent; both are added if they are missing.
     pub fn add_child(&mut self, parent: &str, child: &str, at: &SourcePosition) {
-        self.group_at(child, at);
-        self.group_at(parent, at).children.entry(child.to_owned()).or_insert_with(|| at.clone());
+        self.group(child, at);
+        self.group(parent, at).children.entry(child.to_owned()).or_insert_with(|| at.clone());
     }
 
     /// Sets a variable of a host. Does nothing for an unknown host.
@@ -116,12 +111,12 @@ impl Draft {
     /// Sets a variable. `ansible_group_priority` is not a variable but sets the priority.
     pub fn set_group(&mut self, group: &str, name: &str, value: Value, origin: &str, at: &SourcePosition) {
         if name != "ansible_group_priority" {
-            self.group_at(group, at).vars.insert(name.to_owned(), (value, origin.to_owned()));
+            self.group(group, at).vars.insert(name.to_owned(), (value, origin.to_owned()));
             return;
         }
         let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
         match number {
-            Some(number) => self.group_at(group, at).priority = Some(number),
+            Some(number) => self.group(group, at).priority = Some(number),
             None => {
                 let message = format!("`ansible_group_priority` of `{group}` is not a whole number");
                 self.faults.push(at.fault(message));
@@ -131,8 +126,8 @@ impl Draft {
 
     /// Adds missing parents and groups and merges the variables. Err: all faults.
     pub fn resolve(mut self) -> Result<AnsibleInventory, Vec<Fault>> {
-        self.group("all");
-        self.group("ungrouped");
+        self.group("all", &SourcePosition::default());
+        self.group("ungrouped", &SourcePosition::default());
         if self.faults.is_empty() {
             self.find_cycles();
         }
@@ -224,7 +219,7 @@ impl Draft {
             .cloned()
             .collect::<Vec<_>>();
         for name in orphans {
-            self.group("all").children.insert(name, SourcePosition::default());
+            self.group("all", &SourcePosition::default()).children.insert(name, SourcePosition::default());
         }
         let grouped: BTreeSet<&String> = self
             .groups
@@ -235,7 +230,7 @@ impl Draft {
         let (with, without): (Vec<_>, Vec<_>) = self.hosts.keys().partition(|host| grouped.contains(host));
         let (with, without): (BTreeSet<String>, BTreeSet<String>) =
             (with.into_iter().cloned().collect(), without.into_iter().cloned().collect());
-        let ungrouped = &mut self.group("ungrouped").hosts;
+        let ungrouped = &mut self.group("ungrouped", &SourcePosition::default()).hosts;
         ungrouped.retain(|host| !with.contains(host));
         ungrouped.extend(without);
     }

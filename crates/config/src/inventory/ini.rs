@@ -86,7 +86,7 @@ impl IniReader<'_> {
             self.wanted.entry(group.to_owned()).or_insert((at.clone(), message));
         } else {
             self.declared.insert(group.to_owned());
-            self.draft.group(group);
+            self.draft.group(group, at);
         }
     }
 

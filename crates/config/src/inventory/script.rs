@@ -70,7 +70,7 @@ fn groups(list: &Value, at: &SourcePosition, draft: &mut Draft) -> Result<bool, 
             has_meta = group.get("hostvars").is_some();
             continue;
         }
-        draft.group(name);
+        draft.group(name, at);
         let (hosts, children, vars) = match group {
             Value::Array(hosts) => (hosts.clone(), Vec::new(), None),
             // An object without any of these keys is a host. `name` is the name of the host, and

@@ -26,7 +26,7 @@ pub fn read(root: &Path, base: &Path, beside: VarsLocation, draft: &mut Draft) {
     let mut names: BTreeSet<String> = draft.groups.keys().cloned().collect();
     names.extend(["all".to_owned(), "ungrouped".to_owned()]);
     for (name, vars) in directory(root, &base.join("group_vars"), "group", &names, draft) {
-        let group = draft.group(&name);
+        let group = draft.groups.entry(name).or_default();
         if beside == VarsLocation::Inventory { &mut group.file_vars } else { &mut group.near_vars }.extend(vars);
     }
     let names: BTreeSet<String> = draft.hosts.keys().cloned().collect();

@@ -46,7 +46,8 @@ impl YamlInventoryReader<'_> {
             self.draft.faults.push(self.at_key(name).fault("a group without a name"));
             return;
         }
-        self.draft.group(name_text);
+        let at = self.at_key(name);
+        self.draft.group(name_text, &at);
         for (key, value) in self.mapping(node, &format!("the group `{name_text}`")) {
             match key.text.as_str() {
                 "hosts" => self.hosts(name_text, value),
