@@ -8,71 +8,40 @@
 //! SSH or attempts.
 #![doc = include_str!("../README.md")]
 
-mod accounts;
-mod atomic_fs;
-mod backup;
-mod bounds;
-mod compile;
-mod dynamic_include;
-mod elevation;
-mod event;
-mod expr;
-mod facts;
 mod filters;
-mod handlers;
-mod hosts;
-mod hostvars;
-pub mod language; // public, although only its own test uses it: it compares the document
-mod lint;
-mod loop_result;
-mod loops;
+mod lang;
+mod template;
+mod vars;
+
+mod compile;
+mod plan;
+mod rendered;
+
+mod backup;
+mod facts;
 mod modules;
 mod node;
-mod output_throttle;
-mod plan;
-mod plan_hash;
-mod play_barrier;
-pub mod process; // public because managers run ansible-playbook with it
-mod pyregex;
-mod python;
-mod pyyaml;
-mod rendered;
+mod os;
 mod run;
-mod schedule;
-mod scope;
-mod secrets;
-mod symlink_safe_path;
-mod task;
-mod temp_files;
-mod template_fault;
-mod tera_text;
-mod tree_removal;
-mod undefined_chain;
-mod unknown;
-mod var_map;
-mod variable_scope;
-mod version;
-mod word_split;
-mod yaml;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
-pub use elevation::MIXED;
-pub use event::{
+pub use facts::gather;
+pub use lang::hosts::{InventoryNames, LOCAL, Selected};
+pub use lang::language; // public, although only its own test uses it: it compares the document
+pub use os::process; // public because managers run ansible-playbook with it
+pub use plan::elevation::MIXED;
+pub use plan::schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};
+pub use plan::*;
+pub use rendered::{PredictedTask, RenderedFile, no_log_files, predict_files, review};
+pub use run::event::{
     AttributeChange, CancelToken, PlaybookRunOptions, ResetupPhase, RunEnd, RunEvent, RunFailure, Status, TaskReport,
 };
-pub use facts::gather;
-pub use hosts::{InventoryNames, LOCAL, Selected};
-pub use plan::*;
-pub use play_barrier::PlayBarrier;
-pub use rendered::{PredictedTask, RenderedFile, no_log_files, predict_files, review};
+pub use run::play_barrier::PlayBarrier;
 pub use run::run;
-pub use schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};
-pub use secrets::Secrets;
-pub use template_fault::TemplateFault;
-pub use var_map::{SharedVar, boolean};
+pub use run::secrets::Secrets;
+pub use template::template_fault::TemplateFault;
+pub use vars::var_map::{SharedVar, boolean};
 
-#[cfg(test)]
-mod language_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The manifest of a backup: one line for each kept path, on disk before the path is changed.
 
-use super::super::atomic_fs::{self, SafeError};
+use crate::os::atomic_fs::{self, SafeError};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};

@@ -1,7 +1,7 @@
 //! Tests what a backup keeps, and what undo restores.
 
-use super::super::tree_removal;
 use super::*;
+use crate::os::tree_removal;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

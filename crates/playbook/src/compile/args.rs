@@ -1,9 +1,11 @@
 //! Checks the options of a module: known names, required options, types and form.
 
 use super::{Compiler, ELSEWHERE, module_specs, option_types, options};
-use crate::elevation;
-use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
-use crate::{expr, pyregex, var_map, word_split};
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::lang::{pyregex, word_split};
+use crate::plan::elevation;
+use crate::template::expr;
+use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::{Map, Value, json};
 

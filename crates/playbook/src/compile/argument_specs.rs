@@ -3,9 +3,9 @@
 
 use super::needed_vars::names_set;
 use super::{Compiler, Context};
+use crate::lang::yaml::SpannedNode;
 use crate::plan::Plan;
-use crate::var_map;
-use crate::yaml::SpannedNode;
+use crate::vars::var_map;
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;

@@ -2,7 +2,8 @@
 
 use super::{Compiler, Context, lookup, wildcard};
 use crate::plan::{Asset, Blob, RepeatKind, Task};
-use crate::{expr, lint, tera_text, var_map};
+use crate::template::{expr, lint, tera_text};
+use crate::vars::var_map;
 use remoor_model::{FileSet, Sha256};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,9 +3,9 @@
 
 use super::diagnostics::Diagnostics;
 use super::{CompileOptions, HostContext, argument_specs};
+use crate::lang::yaml::{self, SpannedNode};
 use crate::plan::{Blob, Handler, SourcePlace, VarsFile};
-use crate::var_map::VarMap;
-use crate::yaml::{self, SpannedNode};
+use crate::vars::var_map::VarMap;
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::cell::RefCell;

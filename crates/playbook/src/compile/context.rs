@@ -1,7 +1,7 @@
 //! What a task inherits from its play, roles, blocks, imports and includes.
 
+use crate::lang::yaml::SpannedNode;
 use crate::plan::TaskCondition;
-use crate::yaml::SpannedNode;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;

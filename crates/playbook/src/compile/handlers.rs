@@ -1,9 +1,9 @@
 //! Handlers of plays and roles; checks that each notified name belongs to a handler.
 
 use super::{Compiler, Context};
+use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
-use crate::var_map;
-use crate::yaml::{SpannedData, SpannedNode};
+use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use std::collections::BTreeSet;
 

@@ -3,8 +3,8 @@
 
 use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, Role, assets};
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::{Choices, DynamicInclude, PlanStep, RejectedChoices, Task};
-use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ impl Compiler<'_> {
         let name = self.fleet_path(own, &name).unwrap_or(name);
         let name = match is_literal(&name) {
             true => name,
-            false => match crate::expr::render_text(&self.early_scope(own), &name) {
+            false => match crate::template::expr::render_text(&self.early_scope(own), &name) {
                 Ok(name) => name,
                 Err(_) => {
                     let hint = "use include_tasks; only variables of the play and extra vars are known this early";
@@ -262,7 +262,7 @@ impl Compiler<'_> {
         if let Some(known) = self.cache.shapes.borrow().get(path) {
             return *known;
         }
-        let parsed = self.files.text(path).map(|text| crate::yaml::parse(path, text));
+        let parsed = self.files.text(path).map(|text| crate::lang::yaml::parse(path, text));
         let a_play = |item: &SpannedNode| item.get("hosts").is_some() || item.get("import_playbook").is_some();
         let shape = match parsed {
             Some(Ok((node, _))) => {

@@ -5,7 +5,7 @@ use super::include::CHOICES_MAX;
 use super::task::is_literal;
 use super::{Compiler, Context, ELSEWHERE, Role, assets};
 use crate::plan::Task;
-use crate::var_map;
+use crate::vars::var_map;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

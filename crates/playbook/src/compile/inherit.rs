@@ -2,9 +2,9 @@
 //! name.
 
 use super::{Compiler, Context, ELSEWHERE, module_specs};
-use crate::hosts::LOCAL;
-use crate::var_map;
-use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::lang::hosts::LOCAL;
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
 use std::rc::Rc;
@@ -131,7 +131,7 @@ impl Compiler<'_> {
             return self.boolean(file, "no_log", node);
         }
         self.check_markup(file, node);
-        let value = crate::expr::render_json(&self.known_scope(context), &node.json());
+        let value = crate::template::expr::render_json(&self.known_scope(context), &node.json());
         match value {
             Ok(Value::String(text)) if text.is_empty() => false,
             Ok(value) => var_map::boolean(&value) != Some(false),
@@ -199,7 +199,7 @@ impl Compiler<'_> {
         }
         let at = (to.line, to.column);
         let text = to.text().unwrap_or_default();
-        let name = crate::expr::render_text(&self.known_scope(context), &text);
+        let name = crate::template::expr::render_text(&self.known_scope(context), &text);
         let own = [Some(self.host.name.as_str()), self.host.vars.get("inventory_hostname").and_then(Value::as_str)];
         let here = name
             .as_ref()

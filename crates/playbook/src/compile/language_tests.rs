@@ -2,7 +2,7 @@
 
 use super::tests::{compile_files, files, host, names};
 use super::*;
-use crate::hosts::InventoryNames;
+use crate::lang::hosts::InventoryNames;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 

@@ -2,10 +2,12 @@
 //! the same files as the manager.
 
 use super::{Compiler, ELSEWHERE, assets};
-use crate::hosts;
-use crate::lint::{self, Lookup};
+use crate::filters;
+use crate::lang::hosts;
 use crate::plan::RepeatKind;
-use crate::{expr, filters, var_map};
+use crate::template::expr;
+use crate::template::lint::{self, Lookup};
+use crate::vars::var_map;
 use base64::Engine as _;
 use remoor_model::did_you_mean;
 use serde_json::{Map, Value, json};

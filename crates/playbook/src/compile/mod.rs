@@ -30,12 +30,12 @@ pub(super) use needed_vars::{facts_read, names_set, names_set_by};
 pub(super) use option_types::check_rendered;
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
-use super::expr;
-use super::hosts::InventoryNames;
 use super::plan::{PLAN_VERSION, Plan, TaskCondition};
-use super::schedule::PlayKeys;
-use super::var_map::{self, SharedVar};
-use super::yaml::{SpannedData, SpannedNode};
+use crate::lang::hosts::InventoryNames;
+use crate::lang::yaml::{SpannedData, SpannedNode};
+use crate::plan::schedule::PlayKeys;
+use crate::template::expr;
+use crate::vars::var_map::{self, SharedVar};
 use compiler::{Compiler, PlanParts};
 use context::{Context, Role};
 use diagnostics::Diagnostics;

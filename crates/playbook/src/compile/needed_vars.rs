@@ -2,9 +2,9 @@
 //! an unrelated change of the inventory does not change the desired state of the host.
 
 use super::lookup;
-use crate::lint;
 use crate::plan::{Plan, PlanStep, SourcePlace, Task};
-use crate::var_map::{self, SharedVar};
+use crate::template::lint;
+use crate::vars::var_map::{self, SharedVar};
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,8 @@
 //! `x: enable` would otherwise disable the service.
 
 use super::module_specs::{choices, find, has_word};
-use crate::{accounts, var_map};
+use crate::os::accounts;
+use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::{Map, Value};
 

@@ -2,11 +2,13 @@
 //! play that concern all its hosts. `play.rs` compiles a play for one host.
 
 use super::{Compiler, Context, ELSEWHERE, assets, module_specs};
-use crate::hosts::InventoryNames;
+use crate::SharedVar;
+use crate::lang::hosts::InventoryNames;
+use crate::lang::yaml::{SpannedData, SpannedNode};
+use crate::plan::schedule::{HostOrder, PlayKeys, Portion};
 use crate::plan::{SourcePlace, TaskCondition};
-use crate::schedule::{HostOrder, PlayKeys, Portion};
-use crate::yaml::{SpannedData, SpannedNode};
-use crate::{SharedVar, expr, var_map};
+use crate::template::expr;
+use crate::vars::var_map;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -132,7 +134,7 @@ impl Compiler<'_> {
         };
         let mut scope_vars = source.vars.clone();
         scope_vars.extend(self.options.extra_vars.clone());
-        let scope = crate::scope::ExprScope::default().with_layer(var_map::VarMap::from_trusted(&scope_vars));
+        let scope = crate::vars::scope::ExprScope::default().with_layer(var_map::VarMap::from_trusted(&scope_vars));
         let text = match expr::render_text(&scope, text.trim()) {
             Ok(text) => text,
             Err(e) => {

@@ -2,7 +2,7 @@
 
 use super::tests::{compile_files, files, host, names};
 use super::*;
-use crate::schedule::{HostOrder, Portion};
+use crate::plan::schedule::{HostOrder, Portion};
 
 fn compile_faults(list: &[(&str, &str)]) -> String {
     let faults = outline(&files(list), "site.yml", &Map::new()).unwrap_err();

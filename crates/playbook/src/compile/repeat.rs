@@ -2,9 +2,9 @@
 //! over files, the files that could be found are determined here.
 
 use super::{Compiler, Context, ELSEWHERE, assets, lookup};
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::{Repeat, RepeatKind, Task};
-use crate::var_map::{self, SharedVar};
-use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::vars::var_map::{self, SharedVar};
 use remoor_model::did_you_mean;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

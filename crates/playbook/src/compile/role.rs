@@ -6,9 +6,9 @@
 
 use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, module_specs};
+use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Block, Choices, DynamicInclude, Exports, PlanStep, RejectedChoices, RoleRun, SourcePlace};
-use crate::var_map;
-use crate::yaml::{SpannedData, SpannedNode};
+use crate::vars::var_map;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,10 +112,11 @@ impl Compiler<'_> {
             self.fault(file, at, "a role needs a name");
             return None;
         };
-        asked.name = match crate::expr::render_text(&self.early_scope(&own), &name) {
+        asked.name = match crate::template::expr::render_text(&self.early_scope(&own), &name) {
             Ok(name) => name,
             Err(e) => {
-                let message = format!("the name of a role must be known before the run: {}", crate::expr::explain(&e));
+                let message =
+                    format!("the name of a role must be known before the run: {}", crate::template::expr::explain(&e));
                 self.fault_hint(file, at, message, "use include_role");
                 return None;
             }
@@ -136,7 +137,7 @@ impl Compiler<'_> {
                 Some("write its keywords on the task itself".into());
         }
         let scope = self.early_scope(own);
-        let Ok(Value::Object(args)) = crate::expr::render_json(&scope, &Value::Object(args)) else {
+        let Ok(Value::Object(args)) = crate::template::expr::render_json(&scope, &Value::Object(args)) else {
             let hint = "use include_role; only variables of the play and extra vars are known this early";
             self.fault_hint(&own.file, at, "import_role takes fixed names", hint);
             return Vec::new();

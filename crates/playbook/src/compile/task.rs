@@ -2,10 +2,10 @@
 //! `repeat.rs`, includes in `include.rs`.
 
 use super::{Compiler, Context, ELSEWHERE, include, module_specs, repeat};
-use crate::elevation;
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::plan::elevation;
 use crate::plan::{Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskPrivileges};
-use crate::var_map;
-use crate::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Facts about memory, processors, disks and mounts.
 
 use super::FactsRoot;
-use crate::event::CancelToken;
+use crate::run::event::CancelToken;
 use remoor_host::files;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};

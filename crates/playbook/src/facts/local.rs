@@ -5,8 +5,8 @@
 //! program has a timeout and an output limit.
 
 use super::FactsRoot;
-use crate::event::CancelToken;
-use crate::process::{self, CommandSpec};
+use crate::os::process::{self, CommandSpec};
+use crate::run::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Facts about the running machine: kernel, names, clock, the own user, virtualization.
 
 use super::FactsRoot;
-use crate::accounts;
-use crate::event::CancelToken;
+use crate::os::accounts;
+use crate::run::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ mod system;
 
 pub use names::{ABSENT, NAMES, absence_reason, is_known};
 
-use super::event::CancelToken;
+use crate::run::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Filters that compute hashes: checksums, password hashes for `/etc/shadow`, name-based UUIDs.
 
 use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference};
-use crate::python;
+use crate::lang::python;
 use md5::Md5;
 use minijinja::{Error, State, Value};
 use sha1::Sha1;

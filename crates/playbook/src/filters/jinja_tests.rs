@@ -1,7 +1,7 @@
 //! The Jinja tests, which follow `is`.
 
 use super::{Args, JinjaTest, failure, list};
-use crate::{pyregex, python, version};
+use crate::lang::{pyregex, python, version};
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Filters on lists. Filters that use an attribute or call another filter are in `per_item`.
 
 use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference, list};
-use crate::python;
+use crate::lang::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 

@@ -3,8 +3,8 @@
 //! network requests of the manager are not available; `REFUSED` lists alternatives.
 
 use super::{FilterResult, failure, list, lists, undefined_error};
-use crate::python;
-use crate::scope::on_the_node;
+use crate::lang::python;
+use crate::vars::scope::on_the_node;
 use base64::Engine as _;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};

@@ -1,7 +1,8 @@
 //! Filters on maps.
 
 use super::{Args, Filter, FilterResult, failure, filter, json, list, lists, per_item};
-use crate::{python, scope};
+use crate::lang::python;
+use crate::vars::scope;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, State, Value};
 use serde_json::{Map, Value as Json};

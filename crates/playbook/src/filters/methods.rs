@@ -3,7 +3,7 @@
 //! values are immutable here.
 
 use super::{FilterResult, UndefinedPolicy, failure, list, lists, text};
-use crate::python;
+use crate::lang::python;
 use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 

@@ -28,7 +28,8 @@ pub use regexes::replacement;
 pub use text::{capitalize, shell_quote};
 pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
 
-use super::{python, var_map};
+use crate::lang::python;
+use crate::vars::var_map;
 use minijinja::value::{Kwargs, Rest};
 use minijinja::{Environment, Error, ErrorKind, State, Value, tests as engine};
 
@@ -260,7 +261,7 @@ pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy) {
                 return Err(Error::from(ErrorKind::UndefinedError));
             }
             if ask.differs == jinja_tests::ON_THE_NODE {
-                super::scope::on_the_node(state)?;
+                crate::vars::scope::on_the_node(state)?;
             }
             (ask.run)(state, value, args)
         };
@@ -359,9 +360,9 @@ fn valid(v: Value) -> FilterResult {
 
 /// Converts a value to JSON.
 fn json(who: &str, v: &Value) -> Result<serde_json::Value, Error> {
-    super::expr::to_json(v).map_err(|e| match e.kind() {
+    crate::template::expr::to_json(v).map_err(|e| match e.kind() {
         ErrorKind::UndefinedError => e,
-        _ => failure(format!("{who}: {}", super::expr::explain(&e))),
+        _ => failure(format!("{who}: {}", crate::template::expr::explain(&e))),
     })
 }
 

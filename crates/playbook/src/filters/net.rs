@@ -2,7 +2,7 @@
 //! playbooks use.
 
 use super::{Args, Filter, FilterResult, failure, filter_with_difference, list};
-use crate::python;
+use crate::lang::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,7 +1,7 @@
 //! Filters for numbers, booleans and human-readable sizes.
 
 use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference};
-use crate::python;
+use crate::lang::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 

@@ -2,9 +2,10 @@
 //! read the node.
 
 use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference, list};
-use crate::event::CancelToken;
-use crate::scope::on_the_node;
-use crate::{accounts, python};
+use crate::lang::python;
+use crate::os::accounts;
+use crate::run::event::CancelToken;
+use crate::vars::scope::on_the_node;
 use minijinja::{Error, State, Value};
 
 pub const FILTERS: &[Filter] = &[

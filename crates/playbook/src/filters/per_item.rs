@@ -2,7 +2,7 @@
 //! filters for undefined values.
 
 use super::{Args, Filter, FilterResult, failure, filter, list, lists, undefined_error};
-use crate::python;
+use crate::lang::python;
 use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use std::cmp::Ordering;

@@ -1,8 +1,8 @@
 //! Filters with patterns of Python's `re`, including look-around and back-references.
 
 use super::{Args, Filter, FilterResult, failure, filter};
-use crate::pyregex::{self, Flags, Replacement};
-use crate::python;
+use crate::lang::pyregex::{self, Flags, Replacement};
+use crate::lang::python;
 use minijinja::{Error, State, Value};
 
 pub const FILTERS: &[Filter] = &[

@@ -1,9 +1,10 @@
 //! Filters that convert to and from JSON, YAML and base64.
 
 use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference, json, list};
-use crate::python::{self, JsonStyle};
-use crate::pyyaml::{self, Style};
-use crate::{scope, yaml};
+use crate::lang::python::{self, JsonStyle};
+use crate::lang::pyyaml::{self, Style};
+use crate::lang::yaml;
+use crate::vars::scope;
 use base64::Engine as _;
 use minijinja::{Error, State, Value};
 use serde_json::Value as Json;

@@ -2,9 +2,9 @@
 //! Ansible's own templar, or with the documented difference.
 
 use super::*;
-use crate::expr;
-use crate::scope::ExprScope;
-use crate::var_map::VarMap;
+use crate::template::expr;
+use crate::vars::scope::ExprScope;
+use crate::vars::var_map::VarMap;
 use serde_json::Value as Json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn table(name: &str) -> String {
 }
 
 fn scope() -> ExprScope {
-    let (node, _) = crate::yaml::parse("vars.yml", &table("vars.yml")).unwrap();
+    let (node, _) = crate::lang::yaml::parse("vars.yml", &table("vars.yml")).unwrap();
     let Json::Object(vars) = node.json() else { panic!("vars.yml is a map") };
     ExprScope::new(vec![Arc::new(VarMap::from_trusted(&vars))], Default::default())
 }

@@ -1,7 +1,7 @@
 //! Filters on text. Regular expressions are in `regexes`, paths in `paths`.
 
 use super::{Args, Filter, FilterResult, check_length, failure, filter};
-use crate::python;
+use crate::lang::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 

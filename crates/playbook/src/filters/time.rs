@@ -1,8 +1,8 @@
 //! Date and time filters, and the function `now`. Only `now` and `strftime` read the node's clock.
 
 use super::{Args, Filter, FilterResult, failure, filter};
-use crate::python;
-use crate::scope::on_the_node;
+use crate::lang::python;
+use crate::vars::scope::on_the_node;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};

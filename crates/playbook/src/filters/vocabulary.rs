@@ -3,7 +3,7 @@
 
 use super::methods::{KNOWN, MUTATING};
 use super::{REFUSED, all_filters, all_tests};
-use crate::lint::{self, NameKind};
+use crate::template::lint::{self, NameKind};
 use minijinja::{Error, ErrorKind};
 use remoor_model::nearest_word;
 

@@ -2,7 +2,7 @@
 //! apt-get simulates the same change.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
-use crate::process::Finished;
+use crate::os::process::Finished;
 use globset::GlobBuilder;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! The `assert` module: fails if a condition is false.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, text_of};
-use crate::{expr, unknown};
+use crate::template::expr;
+use crate::vars::unknown;
 use serde_json::{Value, json};
 
 pub fn assert(call: &mut ModuleCall) -> ModuleResult {

@@ -126,7 +126,7 @@ pub fn directory(call: &mut ModuleCall, dir: &Path, ids: &(String, String)) -> R
     }
     let (uid, gid) = (ids.0.parse().ok(), ids.1.parse().ok());
     call.ground.back_up(dir)?;
-    call.ground.node.make_directory(dir, crate::atomic_fs::Attributes { mode: Some(0o700), uid, gid })?;
+    call.ground.node.make_directory(dir, crate::os::atomic_fs::Attributes { mode: Some(0o700), uid, gid })?;
     Ok(())
 }
 

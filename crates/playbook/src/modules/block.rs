@@ -3,7 +3,8 @@
 
 use super::lineinfile::compile_pattern;
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
-use crate::{filters, pyregex};
+use crate::filters;
+use crate::lang::pyregex;
 use std::path::PathBuf;
 
 /// The path of a file and its content. None: the file does not exist.

@@ -4,10 +4,12 @@
 
 use super::content::{asset_content, find_asset};
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
+use crate::lang::word_split;
+use crate::os::process::{self, CommandSpec, Finished};
 use crate::plan::TaskCondition;
-use crate::process::{self, CommandSpec, Finished};
-use crate::scope::with_trace;
-use crate::{expr, unknown, var_map, word_split};
+use crate::template::expr;
+use crate::vars::scope::with_trace;
+use crate::vars::{unknown, var_map};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;

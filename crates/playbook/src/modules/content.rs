@@ -2,10 +2,10 @@
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
 use crate::plan::{Asset, Plan, Task};
-use crate::scope::{ExprScope, with_trace};
-use crate::template_fault::{Language, TemplateFault};
-use crate::var_map::{self, Var, VarMap};
-use crate::{expr, tera_text};
+use crate::template::template_fault::{Language, TemplateFault};
+use crate::template::{expr, tera_text};
+use crate::vars::scope::{ExprScope, with_trace};
+use crate::vars::var_map::{self, Var, VarMap};
 use regex::Regex;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -42,7 +42,7 @@ pub fn content_of(
         let text = match content {
             Value::String(s) => s.clone(),
             Value::Null => String::new(),
-            other => crate::python::json_line(other),
+            other => crate::lang::python::json_line(other),
         };
         return Ok((text.into_bytes(), "content".into()));
     }

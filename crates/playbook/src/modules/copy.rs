@@ -3,10 +3,10 @@
 
 use super::content::{ContentError, apply_preserved_mode, content_of, find_asset};
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum, describe_changes, write_file};
-use crate::atomic_fs::{self, Attributes};
-use crate::event::AttributeChange;
+use crate::os::atomic_fs::{self, Attributes};
 use crate::plan::Asset;
-use crate::scope::with_trace;
+use crate::run::event::AttributeChange;
+use crate::vars::scope::with_trace;
 use rustix::fs::FileType;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -210,7 +210,7 @@ fn make_directory(call: &mut ModuleCall, dir: &Path, mode: Option<u32>, all: &mu
         return Ok(());
     }
     let mut want = call.attributes(None, 0o755, true)?;
-    let named = call.text(&["directory_mode"]).map(|m| crate::accounts::mode(&m, 0o755, true)).transpose()?;
+    let named = call.text(&["directory_mode"]).map(|m| crate::os::accounts::mode(&m, 0o755, true)).transpose()?;
     want = Attributes { mode: named.or(mode).or(Some(0o755)), ..want };
     call.ground.back_up(dir)?;
     call.ground.node.make_directory(dir, want)?;

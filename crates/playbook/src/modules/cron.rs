@@ -2,8 +2,8 @@
 //! comment line with its name marks a job.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
-use crate::process::CommandSpec;
-use crate::{atomic_fs, process};
+use crate::os::process::CommandSpec;
+use crate::os::{atomic_fs, process};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

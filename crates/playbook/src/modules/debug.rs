@@ -1,8 +1,8 @@
 //! The `debug` module: prints a message or a variable.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, text_of};
-use crate::expr;
-use crate::scope::with_trace;
+use crate::template::expr;
+use crate::vars::scope::with_trace;
 use serde_json::{Value, json};
 
 pub fn debug(call: &mut ModuleCall) -> ModuleResult {

@@ -2,7 +2,7 @@
 //! rpm first and call the package manager only for differences.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
-use crate::process::Finished;
+use crate::os::process::Finished;
 use serde_json::json;
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 //! times.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, describe_changes};
-use crate::atomic_fs::{self, Attributes};
-use crate::event::AttributeChange;
+use crate::os::atomic_fs::{self, Attributes};
+use crate::run::event::AttributeChange;
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::collections::BTreeSet;

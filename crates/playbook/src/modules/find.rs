@@ -1,7 +1,8 @@
 //! The modules `find` (lists files) and `slurp` (returns the content of a file).
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum, chunked_search};
-use crate::{atomic_fs, pyregex};
+use crate::lang::pyregex;
+use crate::os::atomic_fs;
 use base64::Engine as _;
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
@@ -189,7 +190,7 @@ fn parse_criteria(call: &ModuleCall) -> Result<FindCriteria, String> {
         age: scaled("age", &[("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 604_800)])?,
         stamp: call.text(&["age_stamp"]).unwrap_or_else(|| "mtime".into()),
         size: scaled("size", &[("b", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30), ("t", 1 << 40)])?,
-        mode: call.text(&["mode"]).map(|m| crate::accounts::mode(&m, 0, false)).transpose()?,
+        mode: call.text(&["mode"]).map(|m| crate::os::accounts::mode(&m, 0, false)).transpose()?,
         exact_mode: call.flag("exact_mode", true),
         contains: contains.transpose()?,
         whole,

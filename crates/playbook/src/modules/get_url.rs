@@ -4,7 +4,7 @@
 
 use super::http_request::{self, RequestCredentials, WebRequest, host_of};
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum, write_file};
-use crate::atomic_fs::{self, SafeError};
+use crate::os::atomic_fs::{self, SafeError};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 //! stored in the clone. In check mode only `git ls-remote` queries the repository.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
-use crate::atomic_fs::Attributes;
-use crate::event::AttributeChange;
 use crate::filters::shell_quote;
-use crate::process::{self, CommandSpec, Finished};
+use crate::os::atomic_fs::Attributes;
+use crate::os::process::{self, CommandSpec, Finished};
+use crate::run::event::AttributeChange;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -187,7 +187,7 @@ fn ssh_command(call: &ModuleCall) -> Result<Option<String>, String> {
         line.push_str(&format!(" -i {} -o IdentitiesOnly=yes", shell_quote(&key.display().to_string())));
     }
     if let Some(own) = &own {
-        for word in crate::word_split::split_words(own)? {
+        for word in crate::lang::word_split::split_words(own)? {
             line.push(' ');
             line.push_str(&shell_quote(&word.text));
         }

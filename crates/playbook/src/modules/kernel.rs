@@ -2,7 +2,7 @@
 //! after a boot.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
-use crate::event::AttributeChange;
+use crate::run::event::AttributeChange;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -140,7 +140,7 @@ pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
             return Err(failure_message("hostnamectl", &done));
         }
         if call.ground.node.is_check_mode() {
-            let all = crate::atomic_fs::Attributes { mode: Some(0o644), ..Default::default() };
+            let all = crate::os::atomic_fs::Attributes { mode: Some(0o644), ..Default::default() };
             call.ground.node.write(path, format!("{name}\n").as_bytes(), all, &mut |_| Ok(()))?;
         }
         out = TaskOutcome::change(format!("{now} -> {name}"));

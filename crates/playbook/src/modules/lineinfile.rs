@@ -1,7 +1,8 @@
 //! The `lineinfile` module: replaces, inserts or removes one line of a file.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
-use crate::{filters, pyregex};
+use crate::filters;
+use crate::lang::pyregex;
 use regex::bytes::Regex;
 use serde_json::json;
 

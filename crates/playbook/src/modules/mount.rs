@@ -2,8 +2,8 @@
 //! `ansible.posix.mount`.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
-use crate::atomic_fs::{self, Attributes};
-use crate::event::AttributeChange;
+use crate::os::atomic_fs::{self, Attributes};
+use crate::run::event::AttributeChange;
 use remoor_host::files;
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
 //! The state of a run that all tasks share: options, backups of changed files, and the rules about
 //! paths that must not be removed. Protected paths are parked instead of removed.
 
-use crate::atomic_fs::{self, Attributes, SafeError};
 use crate::backup::{Backup, PriorRecord};
-use crate::event::{CancelToken, PlaybookRunOptions};
 use crate::node::NodeAccess;
-use crate::secrets::Secrets;
-use crate::temp_files::TempFileNotes;
+use crate::os::atomic_fs::{self, Attributes, SafeError};
+use crate::os::temp_files::TempFileNotes;
+use crate::run::event::{CancelToken, PlaybookRunOptions};
+use crate::run::secrets::Secrets;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use rustix::fs::{FileType, Stat};
 use std::os::unix::fs::DirBuilderExt;

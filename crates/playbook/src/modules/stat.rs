@@ -1,7 +1,8 @@
 //! The `stat` module: metadata, checksum and attribute flags of a path.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum};
-use crate::{atomic_fs, unknown};
+use crate::os::atomic_fs;
+use crate::vars::unknown;
 use rustix::fs::{Access, AtFlags, CWD, FileType, IFlags, Stat};
 use serde_json::{Map, Value, json};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The `tempfile` module: creates a temporary file or directory that the run does not remove.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome};
-use crate::unknown;
+use crate::vars::unknown;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 

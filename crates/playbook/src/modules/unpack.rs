@@ -1,9 +1,9 @@
 //! Calls the node's own tar and unzip for `unarchive` and interprets their output.
 
 use super::ModuleCall;
-use crate::atomic_fs;
 use crate::compile::options;
-use crate::process::Finished;
+use crate::os::atomic_fs;
+use crate::os::process::Finished;
 use std::path::Path;
 
 /// The warning of tar when it changes an absolute name to a relative one.

@@ -3,8 +3,8 @@
 use super::content::{asset_content, find_asset};
 use super::http_request::{self, RedirectPolicy, RequestCredentials, WebRequest, WebResponse};
 use super::{ModuleCall, ModuleResult, TaskOutcome, command, write_file};
-use crate::atomic_fs;
-use crate::python;
+use crate::lang::python;
+use crate::os::atomic_fs;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Instant;

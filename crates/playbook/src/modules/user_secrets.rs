@@ -2,7 +2,7 @@
 //! the user's private SSH key.
 
 use super::{ModuleCall, TaskOutcome, UMASK, authorized_key, failure_message, spawn_failure};
-use crate::process::{self, CommandSpec};
+use crate::os::process::{self, CommandSpec};
 use rustix::fs::FileType;
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //! about a port, a path, a text in a file or on a port, or the open connections of a port.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, chunked_search};
-use crate::pyregex;
+use crate::lang::pyregex;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! Writes a regular file with given content and attributes, for all modules that do so.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, Tool, checksum, describe_changes, diff, failure_message};
-use crate::atomic_fs::{self, Attributes};
-use crate::event::AttributeChange;
+use crate::os::atomic_fs::{self, Attributes};
+use crate::run::event::AttributeChange;
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -210,7 +210,7 @@ fn run_validation(tool: &Tool, line: &str, temp: &Path) -> Result<(), String> {
     if !line.contains("%s") {
         return Err("`validate` must contain `%s` for the path of the new file".into());
     }
-    let words = crate::word_split::split_words(line).map_err(|e| format!("validate: {e}"))?;
+    let words = crate::lang::word_split::split_words(line).map_err(|e| format!("validate: {e}"))?;
     let temp = temp.display().to_string();
     let argv: Vec<String> = words.into_iter().map(|w| w.text.replace("%s", &temp)).collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();

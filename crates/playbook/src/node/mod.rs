@@ -8,11 +8,11 @@
 mod overlay;
 mod predicted_state;
 
-use super::accounts;
-use super::atomic_fs::{self, Attributes, SafeError};
-use super::event::CancelToken;
-use super::temp_files::TempFileNotes;
-use super::tree_removal;
+use crate::os::accounts;
+use crate::os::atomic_fs::{self, Attributes, SafeError};
+use crate::os::temp_files::TempFileNotes;
+use crate::os::tree_removal;
+use crate::run::event::CancelToken;
 use overlay::Overlay;
 pub use predicted_state::PredictedState;
 use rustix::fs::{FileType, Stat};

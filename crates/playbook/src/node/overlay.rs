@@ -4,7 +4,7 @@
 //! Paths are resolved as in `safe` and `symlink_safe_path`, including predicted links, so that a
 //! prediction fails where the run would fail.
 
-use crate::atomic_fs::{self, Attributes, SafeError};
+use crate::os::atomic_fs::{self, Attributes, SafeError};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,10 +2,12 @@
 //! task, and facts that remoor never gathers. Uncertain cases are not reported.
 
 use super::{LOOP_VAR, Walk, find, may_fail};
+use crate::facts;
 use crate::plan::{Plan, Play, SourcePlace, Task, TaskCondition};
-use crate::scope::{ExprScope, with_trace};
-use crate::var_map::has_markup;
-use crate::{expr, facts, lint, variable_scope};
+use crate::template::{expr, lint};
+use crate::vars::scope::{ExprScope, with_trace};
+use crate::vars::var_map::has_markup;
+use crate::vars::variable_scope;
 use remoor_model::{Fault, FileSet, nearest_word};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! Tests that tasks do not destroy anything that they were not asked to change.
 
 use super::*;
+use crate::os::atomic_fs;
 use std::os::unix::fs::MetadataExt;
 
 fn failure(ran: Ran) -> String {

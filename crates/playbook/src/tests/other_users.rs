@@ -1,6 +1,7 @@
 //! Tests commands that run as another user than the one who runs the plan.
 
 use super::*;
+use crate::os::accounts;
 
 /// A user that every Linux has, without files of its own.
 const OTHER: &str = "nobody";

@@ -1,6 +1,7 @@
 //! Values that only the node knows: undefined ones, and ones that an option does not accept.
 
 use super::*;
+use crate::os::atomic_fs;
 
 /// The message of a failed task that may use `r`, a registered result, and `s`, a text that is not
 /// known before the run.

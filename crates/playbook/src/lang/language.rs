@@ -1,0 +1,209 @@
+//! Every word of the playbook language, and whether it has the same meaning as in Ansible.
+//! `docs/reference/playbooks.md` lists them, and a test compares the two. The words are implemented
+//! elsewhere.
+
+use crate::compile::module_specs;
+use crate::{facts, filters};
+
+/// The kind of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WordKind {
+    PlayKeyword,
+    BlockKeyword,
+    TaskKeyword,
+    Module,
+    /// An option of the module in `Word::module`.
+    Option,
+    Filter,
+    Test,
+    Function,
+    Lookup,
+    Method,
+    Fact,
+}
+
+/// How a word compares to Ansible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Supported. For keywords, modules and options, the document states any difference.
+    Known,
+    /// Supported, with this difference.
+    Differs(&'static str),
+    /// Rejected at compile time, for this reason.
+    Refused(&'static str),
+}
+
+/// One word of the language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LanguageWord {
+    pub kind: WordKind,
+    pub name: &'static str,
+    /// The module of an option; empty for other kinds.
+    pub of: &'static str,
+    pub state: State,
+}
+
+/// The alternative for rejected keywords and modules.
+const ELSEWHERE: &str = "use `provisioner: ansible`";
+
+/// Lists every word that is supported or rejected by name.
+pub fn all_words() -> Vec<LanguageWord> {
+    let mut out = Vec::new();
+    let mut put = |kind, name, of, state| out.push(LanguageWord { kind, name, of, state });
+    let told = |differs: &'static str| if differs.is_empty() { State::Known } else { State::Differs(differs) };
+    for (kind, names) in [
+        (WordKind::PlayKeyword, module_specs::PLAY_KEYS),
+        (WordKind::BlockKeyword, module_specs::BLOCK_KEYS),
+        (WordKind::TaskKeyword, module_specs::TASK_KEYS),
+    ] {
+        names.iter().for_each(|name| put(kind, *name, "", State::Known));
+    }
+    module_specs::KEYS_ELSEWHERE
+        .split_whitespace()
+        .for_each(|n| put(WordKind::TaskKeyword, n, "", State::Refused(ELSEWHERE)));
+    for module in module_specs::MODULES {
+        put(WordKind::Module, module.name, "", State::Known);
+        module.options.iter().for_each(|option| put(WordKind::Option, *option, module.name, State::Known));
+    }
+    module_specs::ELSEWHERE
+        .split_whitespace()
+        .for_each(|name| put(WordKind::Module, name, "", State::Refused(ELSEWHERE)));
+    filters::all_filters().for_each(|filter| put(WordKind::Filter, filter.name, "", told(filter.differs)));
+    filters::all_tests().for_each(|ask| put(WordKind::Test, ask.name, "", told(ask.differs)));
+    filters::BUILTIN_TESTS.iter().for_each(|name| put(WordKind::Test, *name, "", State::Known));
+    filters::FUNCTIONS.iter().for_each(|name| put(WordKind::Function, *name, "", State::Known));
+    filters::LOOKUPS.iter().for_each(|(name, differs)| put(WordKind::Lookup, *name, "", told(differs)));
+    filters::METHODS.iter().for_each(|name| put(WordKind::Method, *name, "", State::Known));
+    facts::NAMES.iter().for_each(|name| put(WordKind::Fact, *name, "", State::Known));
+    for (kind, refused) in [
+        (WordKind::Filter, filters::REFUSED),
+        (WordKind::Test, filters::TESTS_REFUSED),
+        (WordKind::Function, filters::FUNCTIONS_REFUSED),
+        (WordKind::Lookup, filters::LOOKUPS_REFUSED),
+        (WordKind::Fact, facts::ABSENT),
+    ] {
+        refused.iter().for_each(|(name, why)| put(kind, *name, "", State::Refused(why)));
+    }
+    for name in filters::METHODS_REFUSED {
+        put(
+            WordKind::Method,
+            *name,
+            "",
+            State::Refused("the method changes a value, and values of templates are constant"),
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn document() -> String {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/playbooks.md");
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    /// The rows of the tables below a heading: name and description.
+    fn rows<'d>(document: &'d str, heading: &str) -> Vec<(&'d str, &'d str)> {
+        let from = document.find(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading `{heading}`"));
+        let body = &document[from + 4..];
+        let body = &body[..body.find("\n## ").unwrap_or(body.len())];
+        let rows = body.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        rows.map(|(name, rest)| (name, rest.trim().trim_end_matches('|').trim())).collect()
+    }
+
+    fn describe_state(state: State) -> String {
+        match state {
+            State::Known => "same".into(),
+            State::Differs(how) => format!("differs: {how}"),
+            State::Refused(why) => format!("refused: {why}"),
+        }
+    }
+
+    /// Reports words that the tables lack and rows for words that do not exist. If `exact`, the
+    /// description must be that of the code.
+    fn compare(document: &str, heading: &str, kind: WordKind, exact: bool, faults: &mut Vec<String>) {
+        let rows = rows(document, heading);
+        let words: Vec<LanguageWord> = all_words().into_iter().filter(|w| w.kind == kind).collect();
+        for word in &words {
+            let want = describe_state(word.state);
+            match rows.iter().find(|(name, _)| *name == word.name) {
+                None => faults.push(format!("{heading}: lacks `| `{}` | {want} |`", word.name)),
+                Some((_, said)) if exact && *said != want => {
+                    faults.push(format!("{heading}: `{}` is `{want}`, not `{said}`", word.name));
+                }
+                Some((_, said)) => {
+                    let refused = said.starts_with("refused");
+                    if refused != matches!(word.state, State::Refused(_))
+                        || !["same", "differs", "refused"].iter().any(|s| said.starts_with(s))
+                    {
+                        faults.push(format!("{heading}: `{}` is `{want}`, not `{said}`", word.name));
+                    }
+                }
+            }
+        }
+        let known: BTreeSet<&str> = words.iter().map(|w| w.name).collect();
+        for (name, _) in rows.iter().filter(|(name, _)| !known.contains(name)) {
+            faults.push(format!("{heading}: `{name}` is not in the code"));
+        }
+        let once: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
+        if once.len() != rows.len() {
+            faults.push(format!("{heading}: a word is there twice"));
+        }
+    }
+
+    #[test]
+    fn the_document_says_what_the_code_knows() {
+        let document = document();
+        let mut faults = Vec::new();
+        for (heading, kind, exact) in [
+            ("Keywords of plays", WordKind::PlayKeyword, false),
+            ("Keywords of blocks", WordKind::BlockKeyword, false),
+            ("Keywords of tasks", WordKind::TaskKeyword, false),
+            ("Filters", WordKind::Filter, true),
+            ("Tests", WordKind::Test, true),
+            ("Functions", WordKind::Function, true),
+            ("Lookups", WordKind::Lookup, true),
+            ("Methods", WordKind::Method, true),
+            ("Facts", WordKind::Fact, true),
+        ] {
+            compare(&document, heading, kind, exact, &mut faults);
+        }
+        compare(&document, "Modules", WordKind::Module, false, &mut faults);
+        // The row of a module lists its options.
+        for (module, said) in rows(&document, "Modules").into_iter().filter(|(_, said)| !said.starts_with("refused")) {
+            let (said, refused) = said.split_once("; refused:").unwrap_or((said, ""));
+            let named: BTreeSet<&str> = said.split('`').skip(1).step_by(2).collect();
+            let known: BTreeSet<&str> =
+                all_words().iter().filter(|w| w.kind == WordKind::Option && w.of == module).map(|w| w.name).collect();
+            for option in known.difference(&named) {
+                faults.push(format!("Modules: the row of `{module}` lacks its option `{option}`"));
+            }
+            for option in refused.split('`').skip(1).step_by(2).filter(|option| known.contains(option)) {
+                faults.push(format!("Modules: the row of `{module}` refuses `{option}`, which is one of its options"));
+            }
+            for option in named.difference(&known) {
+                faults.push(format!("Modules: the row of `{module}` names `{option}`, which is none of its options"));
+            }
+        }
+        assert!(faults.is_empty(), "docs/reference/playbooks.md\n{}", faults.join("\n"));
+    }
+
+    #[test]
+    fn a_fault_is_found() {
+        let mut faults = Vec::new();
+        compare(
+            "\n## Lookups\n| `env` | same |\n| `nosuch` | same |\n",
+            "Lookups",
+            WordKind::Lookup,
+            true,
+            &mut faults,
+        );
+        let text = faults.join("\n");
+        for part in ["lacks `| `dict`", "`env` is `differs", "`nosuch` is not in the code"] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}

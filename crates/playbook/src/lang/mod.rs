@@ -1,0 +1,12 @@
+//! The language as text: its words, YAML, words of a command line, patterns of hosts, and Python's
+//! formats and regular expressions. Expressions and templates belong in `template`, and the
+//! translation of a playbook to a plan in `compile`.
+
+pub(crate) mod hosts;
+pub mod language;
+pub(crate) mod pyregex;
+pub(crate) mod python;
+pub(crate) mod pyyaml;
+pub(crate) mod version;
+pub(crate) mod word_split;
+pub(crate) mod yaml;

@@ -1,0 +1,35 @@
+//! The user that a plan needs. A run is one process: root for all its tasks, or the login user for
+//! all. Only commands can run as another user.
+
+use crate::plan::{Plan, Task};
+
+/// Error for a plan in which some tasks are for root and others for the login user.
+pub const MIXED: &str = "this task has no `become`, but other tasks need root by sudo, and then only command, shell, raw and \
+     script run as the login user; add `become: true` to the task or the play (or use -b), log in as root, or use ansible-playbook";
+
+/// Modules that only run a command, which can run as another user.
+pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
+
+/// Modules that do not touch the host, so any user can run them.
+pub(crate) const ANYBODY: [&str; 9] =
+    ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause"];
+
+impl Plan {
+    /// Whether any task is for root.
+    pub fn needs_root(&self) -> bool {
+        self.find(&|task| task.privileges.elevated).is_some()
+    }
+
+    /// The first task that changes or reads the host, is not for root, and cannot run as a user
+    /// other than the one who runs the plan.
+    pub fn first_unelevated_task(&self) -> Option<&Task> {
+        let fits = |task: &Task| [&ANYBODY[..], &COMMANDS].iter().any(|list| list.contains(&task.module.as_str()));
+        self.find(&|task| !task.privileges.elevated && !fits(task))
+    }
+
+    fn find(&self, wanted: &dyn Fn(&Task) -> bool) -> Option<&Task> {
+        let mut found = None;
+        self.each_task(&mut |task| found = found.or(Some(task).filter(|task| wanted(task))));
+        found
+    }
+}

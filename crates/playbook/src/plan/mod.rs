@@ -1,0 +1,575 @@
+//! The plan that the compiler makes and the node runs: plain, self-contained data. Plans are
+//! compared by their SHA-256.
+//!
+//! The data of plans and plays over many hosts belongs here. Making a plan belongs in `compile`, and
+//! running it in `run`.
+
+pub(crate) mod elevation;
+pub(crate) mod plan_hash;
+pub(crate) mod schedule;
+
+use crate::vars::var_map::SharedVar;
+use base64::Engine as _;
+use remoor_model::flat_form;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Version of the plan's format. A node rejects plans of other versions.
+pub const PLAN_VERSION: u32 = 4;
+
+/// Modules that only read or report and do not change the node.
+const IDLE: [&str; 15] = [
+    "assert",
+    "debug",
+    "fail",
+    "find",
+    "getent",
+    "include_vars",
+    "meta",
+    "package_facts",
+    "pause",
+    "ping",
+    "service_facts",
+    "set_fact",
+    "setup",
+    "slurp",
+    "stat",
+];
+
+/// One host's part of a playbook.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub version: u32,
+    /// Path of the playbook in the fleet directory.
+    pub playbook: String,
+    pub host: String,
+    /// The inventory variables of the host that the plan could read.
+    pub vars: Map<String, Value>,
+    /// The inventory variables that are the same on all hosts and that the plan could read.
+    pub shared: BTreeMap<String, SharedVar>,
+    /// Extra variables; they have the highest precedence.
+    pub extra: Map<String, Value>,
+    /// Variables of plays, roles, blocks and tasks, referred to by their index.
+    pub layers: Vec<Map<String, Value>>,
+    pub plays: Vec<Play>,
+    /// Files and templates by the hex SHA-256 of their content.
+    pub blobs: BTreeMap<String, Blob>,
+}
+
+impl Plan {
+    /// Whether the plan has a task that could change the node. Handlers are not considered, because
+    /// they only follow tasks.
+    pub fn does_something(&self) -> bool {
+        fn any_effective(steps: &[PlanStep]) -> bool {
+            steps.iter().any(|step| match step {
+                PlanStep::Task(task) => !IDLE.contains(&task.module.as_str()),
+                PlanStep::Block(b) => any_effective(&b.block) || any_effective(&b.always),
+                PlanStep::Include(i) => i.choices.values().any(|steps| any_effective(steps)),
+            })
+        }
+        self.plays.iter().flat_map(|play| &play.sections).any(|section| any_effective(section))
+    }
+
+    /// Whether a task that could change the node has one of these tags.
+    pub fn has_tag(&self, tags: &[String]) -> bool {
+        fn any_tagged(steps: &[PlanStep], tags: &[String]) -> bool {
+            steps.iter().any(|step| match step {
+                PlanStep::Task(task) => {
+                    !IDLE.contains(&task.module.as_str()) && task.tags.iter().any(|tag| tags.contains(tag))
+                }
+                PlanStep::Block(b) => any_tagged(&b.block, tags) || any_tagged(&b.always, tags),
+                // The tags of an included task also decide whether it runs, so the tags of the
+                // include are not enough.
+                PlanStep::Include(_) => false,
+            })
+        }
+        self.plays.iter().flat_map(|play| &play.sections).any(|section| any_tagged(section, tags))
+    }
+
+    /// Calls `f` with every task of every play.
+    pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
+        self.plays.iter().for_each(|play| play.each_task(f));
+    }
+
+    /// Number of tasks and handlers, without blocks and includes.
+    pub fn task_count(&self) -> usize {
+        fn count(steps: &[PlanStep]) -> usize {
+            steps
+                .iter()
+                .map(|step| match step {
+                    PlanStep::Task(_) => 1,
+                    PlanStep::Block(b) => count(&b.block) + count(&b.rescue) + count(&b.always),
+                    PlanStep::Include(i) => i.choices.values().map(|steps| count(steps)).sum(),
+                })
+                .sum()
+        }
+        self.plays.iter().map(|p| p.sections.iter().map(|s| count(s)).sum::<usize>() + p.handlers.len()).sum()
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Play {
+    /// Index among all plays of the playbook, including those of other hosts.
+    pub index: u32,
+    pub name: String,
+    pub place: SourcePlace,
+    /// Layers with less precedence than the inventory: defaults of its roles.
+    pub defaults: Vec<u32>,
+    /// Layers of the play's `vars` and of those of its `vars_files` that are known before the run.
+    pub vars: Vec<u32>,
+    /// `vars_files` whose names depend on the run.
+    pub files: Vec<VarsFile>,
+    /// Layers of its roles' variables, which all of its tasks see.
+    pub exports: Vec<u32>,
+    /// Notified handlers run even after a failure.
+    pub force_handlers: bool,
+    /// Sections of steps; handlers are flushed after each.
+    pub sections: Vec<Vec<PlanStep>>,
+    pub handlers: Vec<Handler>,
+}
+
+/// An item of `vars_files`. The first of its names for which a file exists is used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VarsFile {
+    pub names: Vec<String>,
+    /// Layers by rendered name.
+    pub choices: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PlanStep {
+    Task(Box<Task>),
+    Block(Block),
+    Include(Box<DynamicInclude>),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    pub place: SourcePlace,
+    pub block: Vec<PlanStep>,
+    pub rescue: Vec<PlanStep>,
+    pub always: Vec<PlanStep>,
+    /// Set if the block holds the tasks of a role.
+    pub role: Option<RoleRun>,
+    /// Variables that the rest of the play sees once the block has started.
+    pub exports: Option<Exports>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoleRun {
+    pub name: String,
+    /// Identifies runs of the role that are equal; a play performs only the first of them.
+    pub once: Option<String>,
+}
+
+/// Layers of a role that tasks outside of it see.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Exports {
+    pub defaults: Vec<u32>,
+    pub vars: Vec<u32>,
+}
+
+/// The possible targets of an include, by the name used for it there.
+pub type Choices = BTreeMap<String, Vec<PlanStep>>;
+
+/// Possible targets that a plan cannot hold, with the reason.
+pub type RejectedChoices = BTreeMap<String, String>;
+
+/// `include_tasks` and `include_role`: the node selects one of the possible targets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DynamicInclude {
+    /// Name, condition and loop. Its rendered arguments give the key in `choices` (see `choice`).
+    pub task: Task,
+    pub choices: Choices,
+    /// A run that selects one of these fails.
+    pub refused: RejectedChoices,
+}
+
+/// The key in `choices` of an include with these rendered arguments.
+pub fn choice(module: &str, args: &Map<String, Value>) -> String {
+    match module {
+        "include_role" => role_choice(args),
+        _ => args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The key of an included role: its name and, if it is not `main`, its tasks file.
+pub fn role_choice(args: &Map<String, Value>) -> String {
+    let text = |name: &str| args.get(name).and_then(Value::as_str);
+    let name = text("name").or(text("role")).unwrap_or_default();
+    text("tasks_from").map_or_else(|| name.to_owned(), |from| format!("{name} {from}"))
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Handler {
+    /// Its name, and `role : name` if it belongs to a role.
+    pub names: Vec<String>,
+    pub listen: Vec<String>,
+    pub task: Task,
+    /// The number of its list of handlers: the play and each role have one.
+    pub list: u32,
+    /// Possible targets, if the handler is `include_tasks`.
+    pub choices: Choices,
+    pub refused: RejectedChoices,
+}
+
+impl Play {
+    /// Calls `f` with every task, including those of includes; then with the handlers.
+    pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
+        fn steps<'a>(list: &'a [PlanStep], f: &mut dyn FnMut(&'a Task)) {
+            for step in list {
+                match step {
+                    PlanStep::Task(task) => f(task),
+                    PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
+                    PlanStep::Include(include) => {
+                        f(&include.task);
+                        include.choices.values().for_each(|part| steps(part, f));
+                    }
+                }
+            }
+        }
+        self.sections.iter().for_each(|section| steps(section, f));
+        for handler in &self.handlers {
+            f(&handler.task);
+            handler.choices.values().for_each(|part| steps(part, f));
+        }
+    }
+
+    /// Whether a notification of this name selects any handler.
+    pub fn means(&self, name: &str) -> bool {
+        (0..self.handlers.len()).any(|at| self.answers(at, name))
+    }
+
+    /// Whether a notification of this name selects the handler at index `at`. Later lists take
+    /// precedence, and within a list earlier handlers. The first handler with this name is
+    /// selected, and of the handlers that listen to it the first of each name.
+    pub fn answers(&self, at: usize, name: &str) -> bool {
+        let own = &self.handlers[at];
+        let before = |i: usize, other: &Handler| other.list > own.list || other.list == own.list && i < at;
+        let mut sooner =
+            self.handlers.iter().enumerate().filter(|(i, other)| before(*i, other)).map(|(_, other)| other);
+        let named = |handler: &Handler| handler.names.iter().any(|n| n == name);
+        let listens = |handler: &Handler| handler.listen.iter().any(|l| l == name);
+        named(own) && !sooner.clone().any(named)
+            || listens(own) && !sooner.any(|other| listens(other) && other.task.name == own.task.name)
+    }
+}
+
+/// A file and a line, for messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourcePlace {
+    pub file: String,
+    pub line: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Task {
+    /// Number of the task, unique in the plan.
+    pub id: u32,
+    /// May contain markup.
+    pub name: String,
+    pub place: SourcePlace,
+    /// The module's short name.
+    pub module: String,
+    /// The module's options, not rendered.
+    pub args: Map<String, Value>,
+    /// The task runs if all conditions hold.
+    pub when: Vec<TaskCondition>,
+    pub repeat: Option<Repeat>,
+    pub register: Option<String>,
+    pub outcome: OutcomeRules,
+    pub retry: RetryRules,
+    pub notify: Vec<String>,
+    /// Maps that are merged in order.
+    pub environment: Vec<Value>,
+    /// Whether this task runs in check mode; None: as the run does. A truth value or a template.
+    pub check_mode: Option<Value>,
+    /// Whether this task reports diffs; None: yes. A truth value or a template.
+    pub diff: Option<Value>,
+    pub no_log: bool,
+    pub privileges: TaskPrivileges,
+    /// Seconds. None: the default of the run.
+    pub timeout: Option<Value>,
+    pub tags: Vec<String>,
+    pub layers: TaskLayers,
+    pub files: TaskFiles,
+}
+
+/// When a task counts as changed or failed, and what its failure leads to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OutcomeRules {
+    pub changed_when: Option<Vec<TaskCondition>>,
+    pub failed_when: Option<Vec<TaskCondition>>,
+    pub ignore_errors: Option<Value>,
+    /// Its failure ends the play for all hosts.
+    pub fatal: bool,
+}
+
+/// How often a task is repeated until its result is accepted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RetryRules {
+    pub until: Option<Vec<TaskCondition>>,
+    pub retries: Option<Value>,
+    /// Seconds between two tries.
+    pub delay: Option<Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskPrivileges {
+    /// The task runs as root.
+    pub elevated: bool,
+    /// The user its command runs as, if not root. Only for modules that run a command and those
+    /// that do not touch the host.
+    pub become_user: Option<String>,
+}
+
+/// The layers of variables that a task adds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskLayers {
+    /// Layers with less precedence than the inventory, in order.
+    pub defaults: Vec<u32>,
+    /// Layers with precedence over facts, in order.
+    pub vars: Vec<u32>,
+    /// Layers with precedence over registers: parameters of roles and includes.
+    pub params: Vec<u32>,
+}
+
+/// The files that a task may read, by the name used in the task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskFiles {
+    /// Layers of the variable files that `file` may name.
+    pub vars_files: BTreeMap<String, u32>,
+    /// Files that `src` may name.
+    pub assets: BTreeMap<String, Asset>,
+    /// Templates that those templates include.
+    pub parts: BTreeMap<String, Asset>,
+}
+
+flat_form! {
+    Task {
+        id: u32,
+        name: String,
+        place: SourcePlace,
+        module: String,
+        args: Map<String, Value>,
+        when: Vec<TaskCondition>,
+        repeat: Option<Repeat>,
+        register: Option<String>,
+        changed_when: Option<Vec<TaskCondition>>,
+        failed_when: Option<Vec<TaskCondition>>,
+        until: Option<Vec<TaskCondition>>,
+        retries: Option<Value>,
+        delay: Option<Value>,
+        notify: Vec<String>,
+        environment: Vec<Value>,
+        ignore_errors: Option<Value>,
+        check_mode: Option<Value>,
+        diff: Option<Value>,
+        no_log: bool,
+        elevated: bool,
+        become_user: Option<String>,
+        fatal: bool,
+        timeout: Option<Value>,
+        tags: Vec<String>,
+        defaults: Vec<u32>,
+        vars: Vec<u32>,
+        params: Vec<u32>,
+        vars_files: BTreeMap<String, u32>,
+        assets: BTreeMap<String, Asset>,
+        parts: BTreeMap<String, Asset>,
+    } = Self {
+        id,
+        name,
+        place,
+        module,
+        args,
+        when,
+        repeat,
+        register,
+        outcome: OutcomeRules { changed_when, failed_when, ignore_errors, fatal },
+        retry: RetryRules { until, retries, delay },
+        notify,
+        environment,
+        check_mode,
+        diff,
+        no_log,
+        privileges: TaskPrivileges { elevated, become_user },
+        timeout,
+        tags,
+        layers: TaskLayers { defaults, vars, params },
+        files: TaskFiles { vars_files, assets, parts },
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCondition {
+    pub text: String,
+    pub line: u32,
+}
+
+impl TaskCondition {
+    /// Whether the condition is literally `false`. The compiler writes YAML booleans in this form.
+    /// A text `no` is a variable name.
+    pub fn is_always_false(&self) -> bool {
+        matches!(self.text.trim(), "false" | "False")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    pub kind: RepeatKind,
+    /// The expression of the items, not rendered.
+    pub items: Value,
+    pub var: String,
+    pub index_var: Option<String>,
+    pub label: Option<String>,
+    /// Seconds between items.
+    pub pause: Option<Value>,
+    /// Whether to set `ansible_loop`.
+    pub extended: bool,
+    /// Whether to leave out `ansible_loop.allitems`.
+    pub leave_out_all: bool,
+    /// The loop ends after the item for which all of these hold.
+    pub break_when: Vec<TaskCondition>,
+    /// For loops over files: the directories to search, in order of preference.
+    pub dirs: Vec<String>,
+    /// For loops over files: the files that could be found.
+    pub files: Vec<String>,
+}
+
+impl Default for Repeat {
+    fn default() -> Self {
+        Self {
+            kind: RepeatKind::Loop,
+            items: Value::Null,
+            var: "item".into(),
+            index_var: None,
+            label: None,
+            pause: None,
+            extended: false,
+            leave_out_all: false,
+            break_when: Vec::new(),
+            dirs: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RepeatKind {
+    /// The items unchanged.
+    Loop,
+    /// One level of lists is flattened.
+    Items,
+    /// The entries of a map as `{key, value}`.
+    Dict,
+    /// The first items of all lists, then the second items, and so on.
+    Together,
+    /// All combinations of the items of the lists.
+    Nested,
+    /// A sequence of numbers.
+    Sequence,
+    /// Each element with each item of a list in it.
+    Subelements,
+    /// Each item with its index.
+    Indexed,
+    /// All levels of lists are flattened.
+    Flattened,
+    /// Files of the plan that match patterns.
+    FileGlob,
+    /// The first file that exists.
+    FirstFound,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asset {
+    /// Path in the fleet directory.
+    pub path: String,
+    /// Key of the plan's blobs.
+    pub sha256: String,
+    /// The mode of the file, if known; that of a file in a generation is not.
+    pub mode: Option<u32>,
+}
+
+/// Bytes: base64 in JSON, binary in MessagePack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blob(pub Vec<u8>);
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if s.is_human_readable() {
+            s.serialize_str(&base64::engine::general_purpose::STANDARD.encode(&self.0))
+        } else {
+            s.serialize_bytes(&self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> serde::de::Visitor<'de> for Bytes {
+            type Value = Blob;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E>(self, v: &[u8]) -> Result<Blob, E> {
+                Ok(Blob(v.to_vec()))
+            }
+            fn visit_byte_buf<E>(self, v: Vec<u8>) -> Result<Blob, E> {
+                Ok(Blob(v))
+            }
+        }
+        if d.is_human_readable() {
+            let text = String::deserialize(d)?;
+            base64::engine::general_purpose::STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
+        } else {
+            d.deserialize_byte_buf(Bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remoor_model::Sha256;
+
+    /// The hash of a plan and managers of the previous version depend on this form.
+    #[test]
+    fn the_form_of_a_task() {
+        let text = include_str!("../tests/task_form.json");
+        let task: Task = serde_json::from_str(text).expect("the JSON form");
+        assert_eq!(serde_json::to_string_pretty(&task).expect("JSON"), text.trim_end(), "all fields in their order");
+        let named = rmp_serde::to_vec_named(&task).expect("MessagePack");
+        assert_eq!(Sha256::digest(&named).short_hex(), "2f3356dfb672", "the MessagePack form");
+        let ordered = rmp_serde::to_vec(&task).expect("MessagePack without names");
+        for packed in [named, ordered] {
+            assert_eq!(rmp_serde::from_slice::<Task>(&packed).expect("a task"), task);
+        }
+
+        let fields: Map<String, Value> = serde_json::from_str(text).expect("a JSON object");
+        let read = |name: &str| {
+            let kept = fields.iter().filter(|(field, _)| *field != name);
+            serde_json::from_value::<Task>(kept.map(|(k, v)| (k.clone(), v.clone())).collect())
+        };
+        let optional: Vec<&str> = fields.keys().map(String::as_str).filter(|name| read(name).is_ok()).collect();
+        let expected = "repeat register changed_when failed_when until retries delay ignore_errors check_mode diff \
+            become_user timeout";
+        assert_eq!(optional.join(" "), expected, "the fields that may be missing");
+        assert_eq!(read("fatal").unwrap_err().to_string(), "missing field `fatal`");
+        let error = serde_json::from_str::<Task>("1").unwrap_err().to_string();
+        assert_eq!(error, "invalid type: integer `1`, expected struct Task at line 1 column 1");
+    }
+
+    #[test]
+    fn only_what_is_written_false_never_holds() {
+        let never = |text: &str| TaskCondition { text: text.to_owned(), line: 1 }.is_always_false();
+        for text in ["False", "false", " false "] {
+            assert!(never(text), "{text}");
+        }
+        for text in ["no", "off", "x == false", "True", ""] {
+            assert!(!never(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! Predicts the files that a plan makes, as far as possible without running it. Used for diffs and
+//! expected digests.
+
+mod undefined;
+
+use super::facts;
+use super::modules;
+use super::modules::ContentError;
+use super::plan::{DynamicInclude, Plan, PlanStep, Play, Repeat, SourcePlace, Task, choice};
+use crate::template::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
+use crate::template::{expr, lint};
+use crate::vars::scope::{ExprScope, Trace, with_trace};
+use crate::vars::var_map::{self, has_markup};
+use crate::vars::variable_scope::{self, VariableScope};
+use remoor_model::{Fault, FileSet, Sha256};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The variable that holds the name of the loop variable.
+const LOOP_VAR: &str = "ansible_loop_var";
+/// Modules that change a part of a file; only the node knows the whole file.
+const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
+/// Number of lines of a task that are searched for a name.
+const LINES_SEARCHED: usize = 100;
+
+/// A file that the plan makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedFile {
+    pub sha256: Sha256,
+    pub mode: Option<String>,
+    pub owner: Option<String>,
+    pub group: Option<String>,
+    pub content: Vec<u8>,
+    /// Path of the template or file in the fleet directory, or `content`.
+    pub source: String,
+}
+
+/// Every file of a `template` or `copy` task whose condition, path and content depend only on
+/// variables and `facts`. A path that a later task may change unpredictably is left out.
+pub fn predict_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, RenderedFile> {
+    let mut out = Walk::new(plan, facts);
+    out.plan();
+    out.files
+}
+
+/// Paths of the files that `no_log` tasks write. Other tasks must not show their content either.
+pub fn no_log_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
+    let mut out = Walk::new(plan, facts);
+    out.plan();
+    out.hidden
+}
+
+/// Returns the predicted files and the findings of lint: an error for each template, file or text
+/// of a playbook that can never be rendered, a warning for one that may fail, and one for each file
+/// that is edited after a template made it. `files` is the set that the plan was compiled from;
+/// `names` are the names of the host's variables, for hints.
+pub fn review(
+    plan: &Plan,
+    facts: &Map<String, Value>,
+    files: &FileSet,
+    names: &[&str],
+) -> (BTreeMap<String, RenderedFile>, Vec<Fault>) {
+    let mut out = Walk::new(plan, facts);
+    out.review = Some(Review { files, names });
+    out.plan();
+    out.faults.extend(undefined::ungathered_fact_faults(plan, files));
+    (out.files, out.faults)
+}
+
+/// A task, or one item of its loop, as far as it is known without the node.
+#[derive(Debug, Clone)]
+pub struct PredictedTask {
+    pub place: SourcePlace,
+    pub module: String,
+    /// Rendered options; None: only known during a run.
+    pub args: Option<Map<String, Value>>,
+    /// Options as written in the playbook.
+    pub written: Map<String, Value>,
+    /// It runs if everything before it succeeds.
+    pub certain: bool,
+}
+
+impl Plan {
+    /// The tasks that a run on the plan's host would perform, without those whose condition is
+    /// known not to hold. Handlers are included, but never certain. `facts` are the facts assumed
+    /// to be known.
+    pub fn predicted_tasks(&self, facts: &Map<String, Value>) -> Vec<PredictedTask> {
+        let mut out = Walk::new(self, facts);
+        out.plan();
+        out.seen
+    }
+
+    /// Absolute paths that the plan makes or changes, as far as they are known without the node.
+    pub fn declared_files(&self) -> Vec<String> {
+        let mut out = Walk::new(self, &Map::new());
+        for play in &self.plays {
+            play.sections.iter().for_each(|section| out.steps(play, section));
+        }
+        out.declared.into_iter().collect()
+    }
+}
+
+/// Input of `review`: the files and names that locate errors and make hints.
+struct Review<'p> {
+    files: &'p FileSet,
+    names: &'p [&'p str],
+}
+
+struct Walk<'p> {
+    frame: VariableScope<'p>,
+    files: BTreeMap<String, RenderedFile>,
+    declared: BTreeSet<String>,
+    hidden: BTreeSet<String>,
+    seen: Vec<PredictedTask>,
+    faults: Vec<Fault>,
+    review: Option<Review<'p>>,
+    /// The current steps may never run, or their failure is handled.
+    may_be_skipped_or_fail: bool,
+    /// The current steps may never run, so the values they set are unknown.
+    may_be_skipped: bool,
+}
+
+impl<'p> Walk<'p> {
+    fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
+        let mut frame = VariableScope::new(plan, facts);
+        let of_a_run = facts::NAMES.iter().chain(&OF_AN_ATTEMPT);
+        frame.unknown.extend(of_a_run.filter(|name| !facts.contains_key(**name)).map(|name| (*name).to_owned()));
+        Self {
+            frame,
+            files: BTreeMap::new(),
+            declared: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            seen: Vec::new(),
+            faults: Vec::new(),
+            review: None,
+            may_be_skipped_or_fail: false,
+            may_be_skipped: false,
+        }
+    }
+
+    fn plan(&mut self) {
+        for play in &self.frame.plan().plays {
+            self.frame.open_play(play);
+            play.sections.iter().for_each(|section| self.steps(play, section));
+            // Only a run knows whether a handler is notified.
+            let doubtful = std::mem::replace(&mut self.may_be_skipped_or_fail, true);
+            for handler in &play.handlers {
+                self.task(play, &handler.task);
+                handler.choices.values().for_each(|steps| self.walk_uncertain(|walk| walk.steps(play, steps)));
+            }
+            self.may_be_skipped_or_fail = doubtful;
+        }
+    }
+
+    /// Runs `f` for steps that may never run. Only files that `f` leaves unchanged stay known.
+    fn walk_uncertain(&mut self, f: impl FnOnce(&mut Self)) {
+        let before = self.files.clone();
+        let (doubtful, maybe) = (self.may_be_skipped_or_fail, self.may_be_skipped);
+        (self.may_be_skipped_or_fail, self.may_be_skipped) = (true, true);
+        f(self);
+        (self.may_be_skipped_or_fail, self.may_be_skipped) = (doubtful, maybe);
+        self.files = before.into_iter().filter(|(path, file)| self.files.get(path) == Some(file)).collect();
+    }
+
+    fn steps(&mut self, play: &'p Play, steps: &'p [PlanStep]) {
+        for step in steps {
+            match step {
+                PlanStep::Task(task) => self.task(play, task),
+                PlanStep::Block(block) => {
+                    if let Some(exports) = block.exports.as_ref().filter(|_| !self.may_be_skipped) {
+                        self.frame.export(exports);
+                    }
+                    // A failure in the block is rescued.
+                    let doubtful = self.may_be_skipped_or_fail;
+                    self.may_be_skipped_or_fail |= !block.rescue.is_empty();
+                    self.steps(play, &block.block);
+                    self.may_be_skipped_or_fail = doubtful;
+                    // The rescue part runs only after a failure.
+                    self.walk_uncertain(|walk| walk.steps(play, &block.rescue));
+                    self.steps(play, &block.always);
+                }
+                PlanStep::Include(include) => {
+                    let scope = self.frame.scope(play, &include.task);
+                    let items = match &include.task.repeat {
+                        None => vec![None],
+                        Some(repeat) => match variable_scope::items(&scope, repeat) {
+                            Ok(items) => items.into_iter().map(Some).collect(),
+                            Err(_) => {
+                                self.any_of(play, include, Some(repeat));
+                                continue;
+                            }
+                        },
+                    };
+                    let known: Vec<Value> = items.iter().flatten().cloned().collect();
+                    for (index, item) in items.iter().enumerate() {
+                        let layer = item
+                            .as_ref()
+                            .zip(include.task.repeat.as_ref())
+                            .map(|(_, r)| variable_scope::item_layer(r, &known, index));
+                        let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with_layer(l));
+                        let holds = variable_scope::all_hold(&inner, &include.task.when);
+                        self.conditions(&include.task, &inner);
+                        if matches!(holds, Ok(false)) {
+                            continue;
+                        }
+                        self.texts(&include.task, &inner, holds.is_ok());
+                        let name = variable_scope::args(&inner, &include.task)
+                            .ok()
+                            .map(|args| choice(&include.task.module, &args));
+                        let Some(name) = name else {
+                            self.any_of(play, include, include.task.repeat.as_ref());
+                            continue;
+                        };
+                        if let Some(steps) = include.choices.get(&name) {
+                            let depth = self.frame.params.len();
+                            self.frame.params.extend(layer.map(std::sync::Arc::new));
+                            match holds {
+                                Ok(_) => self.steps(play, steps),
+                                Err(_) => self.walk_uncertain(|walk| walk.steps(play, steps)),
+                            }
+                            self.frame.params.truncate(depth);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles an include whose target or items are only known during a run: each of its choices
+    /// may be selected.
+    fn any_of(&mut self, play: &'p Play, include: &'p DynamicInclude, repeat: Option<&'p Repeat>) {
+        let names = self.guess_items(repeat);
+        for steps in include.choices.values() {
+            self.walk_uncertain(|walk| walk.steps(play, steps));
+        }
+        self.frame.unknown.retain(|name| !names.contains(name));
+    }
+
+    /// Marks the loop variables as unknown, because the items are not known. Returns the names that
+    /// were not unknown before.
+    fn guess_items(&mut self, repeat: Option<&Repeat>) -> Vec<String> {
+        let Some(repeat) = repeat else { return Vec::new() };
+        let names = [Some(repeat.var.clone()), repeat.index_var.clone(), Some(LOOP_VAR.to_owned())];
+        names.into_iter().flatten().filter(|name| self.frame.unknown.insert(name.clone())).collect()
+    }
+
+    fn task(&mut self, play: &'p Play, task: &'p Task) {
+        let scope = self.frame.scope(play, task);
+        match &task.repeat {
+            None => self.item(task, &scope),
+            Some(repeat) => match variable_scope::items(&scope, repeat) {
+                Ok(items) => {
+                    for index in 0..items.len() {
+                        let inner =
+                            self.frame.scope(play, task).with_layer(variable_scope::item_layer(repeat, &items, index));
+                        self.item(task, &inner);
+                    }
+                }
+                // Only the node knows the items of the loop.
+                Err(_) if !matches!(variable_scope::all_hold(&scope, &task.when), Ok(false)) => {
+                    let certain = variable_scope::all_hold(&scope, &task.when).is_ok();
+                    self.value(task, &scope, &repeat.items, certain && !may_fail(task));
+                    let names = self.guess_items(Some(repeat));
+                    let inner = self.frame.scope(play, task);
+                    self.walk_uncertain(|walk| walk.item(task, &inner));
+                    self.frame.unknown.retain(|name| !names.contains(name));
+                }
+                Err(_) => {}
+            },
+        }
+        self.review_after_task(play, task);
+    }
+
+    fn item(&mut self, task: &'p Task, scope: &ExprScope) {
+        let holds = variable_scope::all_hold(scope, &task.when);
+        self.conditions(task, scope);
+        if matches!(holds, Ok(false)) {
+            return;
+        }
+        self.texts(task, scope, holds.is_ok());
+        let args = variable_scope::args(scope, task);
+        self.seen.push(predicted_task(
+            task,
+            scope,
+            args.as_ref().ok(),
+            holds.is_ok() && !self.may_be_skipped && !self.may_be_skipped_or_fail,
+        ));
+        if task.module == "set_fact" {
+            for (name, value) in args.clone().unwrap_or_default() {
+                if holds.is_ok() && !self.may_be_skipped {
+                    self.frame.set(&name, &value);
+                }
+            }
+            if holds.is_err() || args.is_err() || self.may_be_skipped {
+                task.args.keys().filter(|k| !has_markup(k)).for_each(|name| self.frame.forget(name));
+            }
+            return;
+        }
+        if task.module == "include_vars" {
+            self.include_vars(task, args.as_ref().ok().filter(|_| holds.is_ok() && !self.may_be_skipped));
+            return;
+        }
+        let target = ["dest", "path", "name"]
+            .iter()
+            .find_map(|name| args.as_ref().ok()?.get(*name)?.as_str().map(str::to_owned));
+        let Some(path) = target.filter(|p| {
+            p.starts_with('/')
+                && (EDITS.contains(&task.module.as_str())
+                    || matches!(task.module.as_str(), "template" | "copy" | "file"))
+        }) else {
+            return;
+        };
+        let args = args.unwrap_or_default();
+        let state = args.get("state").and_then(Value::as_str).unwrap_or_default();
+        let path = match args.get("src").and_then(Value::as_str).and_then(|s| s.rsplit('/').next()) {
+            Some(name) if path.ends_with('/') && matches!(task.module.as_str(), "template" | "copy") => {
+                format!("{path}{name}")
+            }
+            _ => path,
+        };
+        if task.no_log {
+            self.hidden.insert(path.clone());
+        }
+        if task.module == "file" {
+            if state == "absent" && holds.is_ok() {
+                let below = format!("{}/", path.trim_end_matches('/'));
+                self.files.retain(|p, _| *p != path && !p.starts_with(&below));
+                self.declared.retain(|p| *p != path && !p.starts_with(&below));
+            } else if !matches!(state, "directory" | "absent") {
+                self.declared.insert(path.clone());
+                self.attributes(&path, &args);
+            }
+            return;
+        }
+        self.declared.insert(path.clone());
+        let edits = EDITS.contains(&task.module.as_str());
+        if edits && self.files.contains_key(&path) {
+            let message =
+                format!("{path} is edited here after a template made it, so its final content cannot be predicted");
+            let fault = Fault::warn(&task.place.file, task.place.line, 1, message);
+            self.faults.push(
+                fault.hint("put the line into the template; otherwise drift of the file is reported, but not repaired"),
+            );
+        }
+        let uncertain = holds.is_err() || edits || args.get("remote_src").and_then(var_map::boolean) == Some(true);
+        let (content, trace) = with_trace(|| modules::content_of(self.frame.plan(), task, &args, scope));
+        if let Err(ContentError::Template(fault)) = &content {
+            let template = modules::template_of(self.frame.plan(), task, &args);
+            let certain = holds.is_ok() && !may_fail(task);
+            if let Some((fault, always)) =
+                classify_fault(template.unwrap_or_default(), (**fault).clone(), &trace, scope)
+            {
+                self.note(fault, scope, certain && always);
+            }
+        }
+        match content {
+            Ok((content, source)) if !uncertain => {
+                let word = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
+                let file = RenderedFile {
+                    sha256: Sha256::digest(&content),
+                    mode: word("mode"),
+                    owner: word("owner"),
+                    group: word("group"),
+                    content,
+                    source,
+                };
+                self.files.insert(path, file);
+            }
+            _ => {
+                self.files.remove(&path);
+            }
+        }
+    }
+
+    /// Includes the variables of a file. If only a run knows which file, all variables that any of
+    /// the possible files sets become unknown.
+    fn include_vars(&mut self, task: &Task, args: Option<&Map<String, Value>>) {
+        let name = |args: &Map<String, Value>| args.get("name").and_then(Value::as_str).map(str::to_owned);
+        let layer = args.and_then(|args| task.files.vars_files.get(args.get("file")?.as_str()?));
+        match (args, layer) {
+            (Some(args), Some(layer)) => self.frame.include(*layer, name(args).as_deref()),
+            _ => self.frame.forget_files(task),
+        }
+    }
+
+    /// Reviews the conditions of a task up to the first that does not hold.
+    fn conditions(&mut self, task: &Task, scope: &ExprScope) {
+        if self.review.is_some() {
+            self.review_conditions(task, &task.when, scope, !may_fail(task));
+        }
+    }
+
+    /// Reviews all texts of a task that are rendered before its module runs, except the file of a
+    /// template.
+    fn texts(&mut self, task: &Task, scope: &ExprScope, certain: bool) {
+        if self.review.is_none() {
+            return;
+        }
+        let certain = certain && !may_fail(task);
+        for (name, value) in &task.args {
+            match (task.module.as_str(), name.as_str()) {
+                ("debug", "var") => {}
+                ("assert", "that") => {
+                    let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                    for text in all.iter().filter_map(Value::as_str).filter(|text| !has_markup(text)) {
+                        self.value(task, scope, &Value::String(format!("{{{{ {text} }}}}")), certain);
+                    }
+                }
+                _ => self.value(task, scope, value, certain),
+            }
+        }
+        for value in &task.environment {
+            self.value(task, scope, value, certain);
+        }
+    }
+
+    /// Reviews every text with markup in a value.
+    fn value(&mut self, task: &Task, scope: &ExprScope, value: &Value, certain: bool) {
+        match value {
+            Value::String(text) if has_markup(text) => {
+                let (told, trace) = with_trace(|| expr::native(scope, text).and_then(|v| expr::to_json(&v)));
+                if let Err(e) = told {
+                    self.inline(&task.place, text, &e, &trace, scope, certain);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.value(task, scope, item, certain)),
+            Value::Object(map) => map.values().for_each(|item| self.value(task, scope, item, certain)),
+            _ => {}
+        }
+    }
+
+    /// Reports the error of a text of a playbook that begins at `place` or after it.
+    fn inline(
+        &mut self,
+        place: &SourcePlace,
+        text: &str,
+        error: &minijinja::Error,
+        trace: &Trace,
+        scope: &ExprScope,
+        certain: bool,
+    ) {
+        let Some(files) = self.review.as_ref().map(|review| review.files) else { return };
+        let fault = TemplateFault::of_jinja(&place.file, text, error, trace, scope);
+        let Some((mut fault, always)) = classify_fault((&place.file, text), fault, trace, scope) else { return };
+        let source = files.text(&place.file).unwrap_or_default();
+        let found = find(source, place.line, fault.variable.as_deref().unwrap_or_default());
+        (fault.line, fault.column) = found.unwrap_or((place.line, 1));
+        self.note(fault, scope, certain && always);
+    }
+
+    fn note(&mut self, fault: TemplateFault, scope: &ExprScope, certain: bool) {
+        let Some(review) = &self.review else { return };
+        self.faults.push(fault.with_hint(review.names, scope).fault(certain && !self.may_be_skipped_or_fail));
+    }
+
+    /// A `file` task may set attributes that a template task left open.
+    fn attributes(&mut self, path: &str, args: &Map<String, Value>) {
+        let Some(file) = self.files.get_mut(path) else { return };
+        for (name, slot) in [("mode", &mut file.mode), ("owner", &mut file.owner), ("group", &mut file.group)] {
+            if let Some(value) = args.get(name).and_then(Value::as_str) {
+                *slot = Some(value.to_owned());
+            }
+        }
+    }
+}
+
+/// Decides what an error of a template (path and text) means, and whether it occurs in every run.
+/// It does if no value was read that is only known during a run. If rendering stopped at such a
+/// value, returns what can be said about the other names in the template.
+fn classify_fault(
+    (path, text): (&str, &str),
+    fault: TemplateFault,
+    trace: &Trace,
+    scope: &ExprScope,
+) -> Option<(TemplateFault, bool)> {
+    if !trace.unknown {
+        return Some((fault, true));
+    }
+    let root = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
+    if fault.undefined && scope.get(root).is_some() {
+        let here = |u: &lint::VariableUse| lint::place(text, u.offset).0 == fault.line && !u.conditional;
+        let always = !lint::lenient(text) && lint::uses(text, root).iter().any(here);
+        return Some((fault, always));
+    }
+    TemplateFault::of_names(path, text, Language::for_path(path), scope)
+}
+
+/// Records a task. The words of a command, which a run renders one by one, are all rendered here.
+fn predicted_task(task: &Task, scope: &ExprScope, args: Option<&Map<String, Value>>, certain: bool) -> PredictedTask {
+    let mut args = args.cloned();
+    if let Some(words) = task.args.get("words") {
+        let rendered = expr::render_json(scope, words).ok();
+        args = args.zip(rendered).map(|(mut args, words)| {
+            args.insert("words".to_owned(), words);
+            args
+        });
+    }
+    PredictedTask { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
+}
+
+/// Whether a failure of the task may be ignored by the run.
+fn may_fail(task: &Task) -> bool {
+    task.outcome.ignore_errors.as_ref().is_some_and(|ignore| *ignore != Value::Bool(false))
+        || task.outcome.failed_when.is_some()
+}
+
+/// The first position of `name` from `line` on; for a field, that of its variable. Searches
+/// `LINES_SEARCHED` lines, because tasks are rarely longer.
+fn find(source: &str, line: u32, name: &str) -> Option<(u32, u32)> {
+    let root = name.split('.').next().filter(|root| !root.is_empty())?;
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    for (at, text) in source.lines().enumerate().skip(line.saturating_sub(1) as usize).take(LINES_SEARCHED) {
+        let whole = text
+            .match_indices(root)
+            .find(|(from, _)| !text[..*from].ends_with(is_word) && !text[from + root.len()..].starts_with(is_word));
+        if let Some((from, _)) = whole {
+            return Some((u32::try_from(at + 1).ok()?, u32::try_from(text[..from].chars().count() + 1).ok()?));
+        }
+    }
+    None
+}

@@ -1,0 +1,243 @@
+//! Dynamic includes: task files and roles that are selected on the node, and files of variables.
+//!
+//! Only files and roles in the plan can be selected. In check mode, an include that depends on
+//! tasks that were not run is not opened.
+
+use crate::compile;
+use crate::modules::{ModuleResult, TaskOutcome};
+use crate::plan::{self, Choices, Plan, PlanStep, Play, RejectedChoices, SourcePlace, Task};
+use crate::run::event::{Status, TaskReport};
+use crate::run::task::{hide_no_log, title};
+use crate::run::{Flow, Run};
+use crate::template::{expr, lint};
+use crate::vars::scope::{ExprScope, with_trace};
+use crate::vars::unknown;
+use crate::vars::variable_scope::{self, VariableScope};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Maximum nesting depth of includes.
+const INCLUDES_MAX: usize = 30;
+
+/// The result of selecting one item of an include.
+enum Chosen<'a> {
+    /// The steps to run, with the name that they have in `choices`.
+    Steps(String, &'a [PlanStep]),
+    Skipped,
+    Unknown(&'static str),
+}
+
+impl<'a> Run<'a, '_> {
+    /// Runs an include. Each item of its loop is a task of its own. As in Ansible, all items are
+    /// selected before the first included task runs.
+    pub(crate) fn include(
+        &mut self,
+        play: &'a Play,
+        task: &'a Task,
+        (choices, refused): (&'a Choices, &RejectedChoices),
+        handler: bool,
+    ) -> Flow {
+        self.turn += 1;
+        if self.depth >= INCLUDES_MAX {
+            return self.fail_task(task, task.place.line, "includes are nested too deeply", handler);
+        }
+        let scope = self.frame.scope(play, task);
+        let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
+        let items = match &task.repeat {
+            None => Vec::new(),
+            Some(repeat) => match with_trace(|| variable_scope::items(&scope, repeat)) {
+                (_, trace) if trace.unknown && !skips() => {
+                    self.include_unknown(task, choices, "its loop depends on tasks that were not run", handler);
+                    return Ok(());
+                }
+                (Ok(items), trace) if !trace.unknown => items,
+                (Ok(_), _) => Vec::new(),
+                (Err(_), _) if skips() => Vec::new(),
+                (Err(message), _) => {
+                    let why = format!("loop: {message}");
+                    return self.not_opened(task, &scope, None, (task.place.line, &why), handler);
+                }
+            },
+        };
+        if task.repeat.is_some() && items.is_empty() {
+            self.report_skipped(task, &scope, None, handler);
+            return Ok(());
+        }
+        let layer = |index| task.repeat.as_ref().map(|repeat| variable_scope::item_layer(repeat, &items, index));
+        let mut rounds = Vec::new();
+        for index in 0..items.len().max(1) {
+            if let Some(pause) = task.repeat.as_ref().and_then(|r| r.pause.as_ref()).filter(|_| index > 0) {
+                self.pause(&scope, pause);
+            }
+            let inner = layer(index).map_or_else(|| scope.clone(), |layer| scope.with_layer(layer));
+            let looped = task.repeat.as_ref().zip(items.get(index));
+            let item = looped.map(|(repeat, item)| variable_scope::label(&inner, repeat, item));
+            match choose_steps(task, &inner, choices, refused) {
+                Ok(Chosen::Steps(name, steps)) => {
+                    self.end.ok += 1;
+                    let told = TaskReport::for_task(task, self.turn, Status::Ok, name);
+                    self.send_event(
+                        TaskReport { name: title(task, &inner), item: hide_no_log(task, item), ..told },
+                        handler,
+                    );
+                    rounds.push((index, Ok(steps)));
+                }
+                Ok(Chosen::Skipped) => self.report_skipped(task, &inner, item, handler),
+                Ok(Chosen::Unknown(why)) => rounds.push((index, Err(why))),
+                Err((line, message)) => self.not_opened(task, &inner, item, (line, &message), handler)?,
+            }
+            let breaks = task.repeat.as_ref().map(|repeat| repeat.break_when.as_slice()).unwrap_or_default();
+            match unknown::all_hold(&inner, breaks) {
+                Ok(Some(true)) if !breaks.is_empty() => break,
+                Ok(_) => {}
+                Err((line, e)) => {
+                    let why = format!("break_when: {}", expr::explain(&e));
+                    return self.not_opened(task, &inner, None, (line, &why), handler);
+                }
+            }
+        }
+        for (index, steps) in rounds {
+            let steps = match steps {
+                Ok(steps) => steps,
+                Err(why) => {
+                    self.include_unknown(task, choices, why, handler);
+                    continue;
+                }
+            };
+            let open = self.frame.params.len();
+            self.frame.params.extend(layer(index).map(Arc::new));
+            self.depth += 1;
+            let flow = self.steps(play, steps);
+            self.depth -= 1;
+            self.frame.params.truncate(open);
+            flow?;
+        }
+        Ok(())
+    }
+
+    /// Fails the include, or one item of it, as any failed task, because its target cannot be
+    /// determined.
+    fn not_opened(
+        &mut self,
+        task: &'a Task,
+        scope: &ExprScope,
+        item: Option<String>,
+        at: (u32, &str),
+        handler: bool,
+    ) -> Flow {
+        let judged = self.fail_unevaluable(task, scope, item, at, handler);
+        let flow = self.conclude(task, &judged, judged.result.clone());
+        self.end.fatal |= flow.is_err() && task.outcome.fatal;
+        flow
+    }
+
+    /// Runs `include_vars`: its variables hold for everything that follows.
+    pub(crate) fn include_vars(&mut self, task: &Task, args: &Map<String, Value>) -> ModuleResult {
+        let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
+        let Some(layer) = task.files.vars_files.get(name) else {
+            let known = task.files.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(format!("`{name}` is not a file of this plan; its files are: {known}"));
+        };
+        self.frame.include(*layer, args.get("name").and_then(Value::as_str));
+        let mut outcome = TaskOutcome::ok("");
+        let vars = self.frame.plan().layers.get(*layer as usize).cloned().unwrap_or_default();
+        outcome.extra_keys.insert("ansible_facts".into(), Value::Object(vars));
+        outcome.extra_keys.insert("ansible_included_var_files".into(), json!([name]));
+        Ok(outcome)
+    }
+
+    /// Reports an include whose target is unknown in check mode; everything it could set becomes
+    /// unknown.
+    fn include_unknown(&mut self, task: &Task, choices: &Choices, why: &str, handler: bool) {
+        self.say_unknown(task, handler, why);
+        let mut set = Vec::new();
+        choices.values().for_each(|steps| compile::names_set(steps, &mut set));
+        set.iter().for_each(|name| self.frame.forget(name));
+    }
+
+    /// Reports a whole task as UNKNOWN.
+    pub(crate) fn say_unknown(&mut self, task: &Task, handler: bool, why: &str) {
+        if let Some(would) = self.ground.node.predicted_state_mut() {
+            would.mark_unknown();
+        }
+        self.end.unknown += 1;
+        self.send_event(TaskReport::for_task(task, self.turn, Status::Unknown, why), handler);
+    }
+}
+
+/// Selects the steps of an include with these variables. An error has its line.
+fn choose_steps<'a>(
+    task: &Task,
+    scope: &ExprScope,
+    choices: &'a Choices,
+    refused: &RejectedChoices,
+) -> Result<Chosen<'a>, (u32, String)> {
+    match unknown::all_hold(scope, &task.when) {
+        Ok(Some(true)) => {}
+        Ok(Some(false)) => return Ok(Chosen::Skipped),
+        Ok(None) => return Ok(Chosen::Unknown("its condition depends on tasks that were not run")),
+        Err((line, e)) => return Err((line, expr::explain(&e))),
+    }
+    let (args, trace) = with_trace(|| variable_scope::args(scope, task));
+    if trace.unknown {
+        return Ok(Chosen::Unknown("the name of its file depends on tasks that were not run"));
+    }
+    let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
+    let plain = name.strip_prefix("./").unwrap_or(&name);
+    if let Some(steps) = choices.get(&name).or(choices.get(plain)) {
+        return Ok(Chosen::Steps(name, steps));
+    }
+    let message = match refused.get(&name).or(refused.get(plain)) {
+        Some(why) => format!("`{name}` cannot be run: {why}"),
+        None => {
+            let known = choices.keys().cloned().collect::<Vec<_>>().join(", ");
+            format!("`{name}` is not in this plan; it holds: {known}")
+        }
+    };
+    Err((task.place.line, message))
+}
+
+/// Finds an include that will certainly select something that a plan cannot hold, as far as this is
+/// known before the first task. Returns its place and the reason. Names that tasks set are not
+/// known yet; an include that depends on one is left to the run.
+pub(crate) fn refusal(plan: &Plan, frame: &mut VariableScope) -> Option<(SourcePlace, String)> {
+    let mut set = Vec::new();
+    for play in &plan.plays {
+        play.sections.iter().for_each(|section| compile::names_set(section, &mut set));
+    }
+    let set: BTreeSet<String> = set.into_iter().collect();
+    plan.plays.iter().find_map(|play| {
+        frame.open_play(play);
+        let mut steps: Vec<&PlanStep> = play.sections.iter().flatten().collect();
+        while let Some(step) = steps.pop() {
+            match step {
+                PlanStep::Task(_) => {}
+                PlanStep::Block(block) => steps.extend(block.block.iter().chain(&block.always)),
+                PlanStep::Include(include) => {
+                    let task = &include.task;
+                    let mut words = BTreeSet::new();
+                    task.when.iter().for_each(|condition| lint::collect_words(&condition.text, &mut words));
+                    task.args.values().filter_map(Value::as_str).for_each(|text| lint::collect_words(text, &mut words));
+                    if task.repeat.is_some() || words.iter().any(|word| set.contains(word)) {
+                        continue;
+                    }
+                    let scope = frame.scope(play, task);
+                    match choose_steps(task, &scope, &include.choices, &RejectedChoices::new()) {
+                        Ok(Chosen::Steps(_, inner)) => steps.extend(inner),
+                        Ok(_) => {}
+                        Err(_) => {
+                            let holds = matches!(variable_scope::all_hold(&scope, &task.when), Ok(true));
+                            let name = variable_scope::args(&scope, task).map(|args| plan::choice(&task.module, &args));
+                            let name = name.ok().filter(|_| holds).unwrap_or_default();
+                            if let Some(why) = include.refused.get(&name) {
+                                return Some((task.place.clone(), format!("`{name}` cannot be run: {why}")));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        None
+    })
+}

@@ -1,0 +1,190 @@
+//! Notified handlers. In each flush a handler runs once, in the order of definition. Until a
+//! handler has run it is pending, and the journal records it.
+
+use crate::compile;
+use crate::plan::{Handler, Play, Task};
+use crate::run::{Flow, Run, RunStopped, union};
+use crate::template::expr;
+use crate::vars::scope::ExprScope;
+use crate::vars::var_map;
+use serde_json::{Value, json};
+
+/// Maximum number of rounds in which handlers notify handlers. After that many rounds they are
+/// assumed to notify each other without end.
+const ROUNDS_MAX: usize = 20;
+
+/// Whether a task changed something, so that it notifies its handlers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotifyChange {
+    No,
+    /// Check mode cannot know it.
+    Unknown,
+    Yes,
+}
+
+impl<'a> Run<'a, '_> {
+    /// Notifies the handlers of a task, or of one item of it. `scope` renders the names.
+    pub(crate) fn announce(&mut self, task: &Task, scope: &ExprScope, change: NotifyChange) -> Flow {
+        if change == NotifyChange::No {
+            return Ok(());
+        }
+        let named = match notifies(scope, task) {
+            Ok(named) => named,
+            Err(e) => return self.fail_task(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false),
+        };
+        for name in named {
+            match change {
+                NotifyChange::Yes => self.notify(&name),
+                _ => self.possibly_notified.push(name),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the journal up to date at the end of a task, also if nothing changed, because the
+    /// handlers that `pending_if_changed` recorded beforehand are then not pending.
+    pub(crate) fn settle(&mut self, task: &Task) -> Flow {
+        if !task.notify.is_empty()
+            && let Err(message) = self.write_journal()
+        {
+            return self.fail_task(task, task.place.line, &format!("journal of handlers: {message}"), false);
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self, name: &str) {
+        if !self.notified.iter().any(|n| n == name) {
+            self.notified.push(name.to_owned());
+        }
+        self.notified_by_failed.retain(|n| n != name);
+    }
+
+    /// The pending handlers if this task changes something. They are recorded before the task runs,
+    /// because the run may be killed between the change and the end of the task. None if the
+    /// journal already contains them all or there is no journal.
+    pub(crate) fn pending_if_changed(&self, task: &Task, scope: &ExprScope) -> Option<Vec<String>> {
+        if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
+            return None;
+        }
+        // Names that depend on the result of the task are added after the task.
+        let all = self.all_pending(&notifies(scope, task).unwrap_or_default());
+        (all != self.journaled).then_some(all)
+    }
+
+    /// Runs every notified handler once, in the order they are defined in.
+    pub(crate) fn flush(&mut self, play: &'a Play) -> Flow {
+        let mut rounds = 0;
+        loop {
+            self.by_written_names(play);
+            let all = 0..play.handlers.len();
+            let due: Vec<usize> =
+                all.clone().filter(|i| self.notified.iter().any(|name| play.answers(*i, name))).collect();
+            let perhaps = std::mem::take(&mut self.possibly_notified);
+            for i in all.filter(|i| !due.contains(i)) {
+                if perhaps.iter().any(|name| play.answers(i, name)) {
+                    self.handler_unknown(&play.handlers[i]);
+                }
+            }
+            self.journal_or_stop()?;
+            let Some(first) = due.first() else { return Ok(()) };
+            if rounds == ROUNDS_MAX {
+                let task = &play.handlers[*first].task;
+                let names: Vec<&str> =
+                    self.notified.iter().map(String::as_str).filter(|name| play.means(name)).collect();
+                let message = format!("handlers notify each other without end: {}", names.join(", "));
+                return self.fail_task(task, task.place.line, &message, true);
+            }
+            rounds += 1;
+            let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
+            self.notified.retain(|name| !names.contains(name));
+            // Pending handlers of the outer flush, if flushes are nested.
+            let outer = self.flushing.clone();
+            for (at, i) in due.iter().enumerate() {
+                // A name stays pending until the last handler that it refers to has run.
+                let owed = |rest: &[usize]| {
+                    let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
+                    owed.cloned().collect::<Vec<_>>()
+                };
+                self.flushing = [outer.clone(), owed(&due[at..])].concat();
+                let flow =
+                    if self.cancel.is_stopped() { Err(RunStopped) } else { self.handler(play, &play.handlers[*i]) };
+                if flow.is_err() {
+                    let mut all = owed(&due[at..]);
+                    all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
+                    (self.notified, self.flushing) = (all, outer);
+                    self.journal_or_stop()?;
+                    return flow;
+                }
+                // A handler that was notified now and still runs in this round runs only once.
+                let to_come = |name: &str| {
+                    let mut meant = (0..play.handlers.len()).filter(|i| play.answers(*i, name)).peekable();
+                    meant.peek().is_some() && meant.all(|i| due[at + 1..].contains(&i))
+                };
+                self.notified.retain(|name| !to_come(name));
+                self.flushing = [outer.clone(), owed(&due[at + 1..])].concat();
+                self.journal_or_stop()?;
+            }
+            self.flushing = outer;
+            self.journal_or_stop()?;
+        }
+    }
+
+    /// Handlers are identified by the written form of their names, which may contain markup.
+    /// Replaces each notified name by that written form.
+    fn by_written_names(&mut self, play: &'a Play) {
+        for handler in &play.handlers {
+            for written in handler.names.iter().filter(|name| var_map::has_markup(name)) {
+                let Ok(name) = expr::render_text(&self.frame.scope(play, &handler.task), written) else { continue };
+                if play.means(&name) {
+                    continue;
+                }
+                let all = self.notified.iter_mut().chain(&mut self.possibly_notified).chain(&mut self.pending_earlier);
+                all.filter(|notified| **notified == name).for_each(|notified| notified.clone_from(written));
+            }
+        }
+    }
+
+    /// After this task, the handlers that it notifies are no longer held back, also if an earlier
+    /// run notified them. A name that differs between items is not known here; its handlers run at
+    /// the end of the play.
+    pub(crate) fn release(&mut self, play: &'a Play, task: &'a Task) {
+        if self.pending_earlier.is_empty() || task.notify.is_empty() {
+            return;
+        }
+        let names = notifies(&self.frame.scope(play, task), task).unwrap_or_default();
+        let (released, owed) =
+            std::mem::take(&mut self.pending_earlier).into_iter().partition(|name| names.contains(name));
+        self.pending_earlier = owed;
+        self.notified = union([&self.notified, &released]);
+    }
+
+    /// Runs one notified handler.
+    fn handler(&mut self, play: &'a Play, handler: &'a Handler) -> Flow {
+        match handler.task.module.as_str() {
+            "meta" => self.meta(play, &handler.task),
+            "include_tasks" => self.include(play, &handler.task, (&handler.choices, &handler.refused), true),
+            _ => self.single(play, &handler.task, true),
+        }
+    }
+
+    /// Reports a handler for which check mode cannot know whether it would be notified.
+    fn handler_unknown(&mut self, handler: &'a Handler) {
+        self.say_unknown(&handler.task, true, "whether it is notified depends on tasks that were not run");
+        let mut set = Vec::new();
+        compile::names_set_by(&handler.task, &mut set);
+        set.iter().for_each(|name| self.frame.forget(name));
+    }
+}
+
+/// The names that a task notifies.
+fn notifies(scope: &ExprScope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
+    let mut names = Vec::new();
+    for name in &task.notify {
+        match expr::render_json(scope, &json!(name))? {
+            Value::Array(more) => names.extend(more.iter().filter_map(Value::as_str).map(str::to_owned)),
+            Value::String(name) => names.push(name),
+            _ => {}
+        }
+    }
+    Ok(names)
+}

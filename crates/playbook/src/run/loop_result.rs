@@ -1,0 +1,184 @@
+//! Runs a task for the items of its loop, and merges the results of the items into the result of
+//! the task.
+
+use crate::plan::{Play, Repeat, Task};
+use crate::run::event::Status;
+use crate::run::task::{ItemResult, scope_with_result, seconds};
+use crate::run::{Flow, Run, RunStopped};
+use crate::template::expr;
+use crate::vars::scope::{ExprScope, with_trace};
+use crate::vars::{unknown, variable_scope};
+use serde_json::{Map, Value, json};
+
+/// The merged results of the items that have run.
+struct LoopResult {
+    results: Vec<Value>,
+    changed: bool,
+    /// Check mode cannot know of an item whether it would change something.
+    may_change: bool,
+    /// Check mode cannot know the result of an item.
+    has_unknown: bool,
+    all_skipped: bool,
+    /// The last failed item whose failure is not ignored, or else the first ignored one.
+    worst: Option<ItemResult>,
+}
+
+impl LoopResult {
+    fn new() -> Self {
+        Self {
+            results: Vec::new(),
+            changed: false,
+            may_change: false,
+            has_unknown: false,
+            all_skipped: true,
+            worst: None,
+        }
+    }
+
+    fn add(&mut self, judged: ItemResult) {
+        self.changed |= judged.status == Status::Changed || judged.result["changed"] == true;
+        self.may_change |= judged.status == Status::Unknown || unknown::is_unknown(&judged.result["changed"]);
+        self.has_unknown |= judged.status == Status::Unknown;
+        self.all_skipped &= judged.status == Status::Skipped;
+        self.results.push(judged.result.clone());
+        // An ignored failure of one item does not hide the failure of another.
+        if judged.status == Status::Failed || judged.status == Status::Ignored && self.worst.is_none() {
+            self.worst = Some(judged);
+        }
+    }
+
+    /// The outcome of the task, and its result as `register` stores it.
+    fn into_task_result(self) -> (ItemResult, Value) {
+        let failed = self.worst.is_some();
+        let msg = if failed { "one or more items failed" } else { "all items done" };
+        let may_all_be_skipped = self.results.iter().all(|r| r["skipped"] == true || r["skipped"].is_null());
+        let mut result = json!({"results": self.results, "changed": self.changed, "failed": failed, "skipped": self.all_skipped, "msg": msg});
+        if self.may_change && !self.changed {
+            result["changed"] = unknown::mark();
+        }
+        if self.has_unknown && !failed {
+            result["failed"] = unknown::mark();
+            if self.all_skipped || may_all_be_skipped {
+                result["skipped"] = unknown::mark();
+            }
+        }
+        let (status, failure) = match self.worst {
+            Some(judged) => (judged.status, judged.failure),
+            None if self.changed => (Status::Changed, None),
+            None => (Status::Ok, None),
+        };
+        (ItemResult { status, result: Value::Null, failure, facts: Map::new() }, result)
+    }
+}
+
+impl<'a> Run<'a, '_> {
+    /// Runs the task for each item, until the run is cancelled or `break_when` holds. `scope` is
+    /// that of the task without an item.
+    pub(crate) fn task_with_loop(
+        &mut self,
+        play: &'a Play,
+        task: &'a Task,
+        scope: &ExprScope,
+        repeat: &Repeat,
+        handler: bool,
+    ) -> Flow {
+        let Some(items) = self.loop_items(task, scope, repeat, handler)? else { return Ok(()) };
+        let mut merged = LoopResult::new();
+        let mut cut = false;
+        for index in 0..items.len() {
+            if self.cancel.is_stopped() {
+                cut = true;
+                break;
+            }
+            if index > 0
+                && let Some(pause) = &repeat.pause
+            {
+                self.interruptible_sleep(seconds(scope, Some(pause)).unwrap_or_default());
+            }
+            let (judged, scope) = self.loop_item(play, task, repeat, &items, index, handler)?;
+            merged.add(judged);
+            match unknown::all_hold(&scope, &repeat.break_when) {
+                Ok(Some(true)) if !repeat.break_when.is_empty() => break,
+                Ok(_) => {}
+                Err((line, e)) => {
+                    let why = format!("break_when: {}", expr::explain(&e));
+                    let judged = self.fail_unevaluable(task, &scope, None, (line, &why), handler);
+                    return self.conclude(task, &judged, judged.result.clone());
+                }
+            }
+        }
+        let (judged, result) = merged.into_task_result();
+        self.conclude(task, &judged, result)?;
+        if cut { Err(RunStopped) } else { Ok(()) }
+    }
+
+    /// The items of the loop. None: there are none, or they are unknown or cannot be evaluated; the
+    /// task is then concluded.
+    fn loop_items(
+        &mut self,
+        task: &'a Task,
+        scope: &ExprScope,
+        repeat: &Repeat,
+        handler: bool,
+    ) -> Result<Option<Vec<Value>>, RunStopped> {
+        let (items, trace) = with_trace(|| variable_scope::items(scope, repeat));
+        let skips = || matches!(unknown::all_hold(scope, &task.when), Ok(Some(false)));
+        if trace.unknown && !skips() {
+            let judged = self.report_indeterminate(task, None, handler, "its loop depends on tasks that were not run");
+            self.announce(task, scope, judged.change())?;
+            self.conclude(task, &judged, judged.result.clone())?;
+            return Ok(None);
+        }
+        let items = match items {
+            Ok(items) if !trace.unknown => items,
+            // An undefined loop is skipped if the condition does not hold without an item.
+            Ok(_) => Vec::new(),
+            Err(_) if skips() => Vec::new(),
+            Err(message) => {
+                let why = format!("loop: {message}");
+                let judged = self.fail_unevaluable(task, scope, None, (task.place.line, &why), handler);
+                self.conclude(task, &judged, judged.result.clone())?;
+                return Ok(None);
+            }
+        };
+        if items.is_empty() {
+            self.report_skipped(task, scope, None, handler);
+            let result = json!({"changed": false, "failed": false, "skipped": true, "skipped_reason": "No items in the list", "results": []});
+            let judged = ItemResult { status: Status::Skipped, result: Value::Null, failure: None, facts: Map::new() };
+            self.conclude(task, &judged, result)?;
+            return Ok(None);
+        }
+        Ok(Some(items))
+    }
+
+    /// Runs the task for one item. Returns its result, and the scope that contains the result.
+    fn loop_item(
+        &mut self,
+        play: &'a Play,
+        task: &'a Task,
+        repeat: &Repeat,
+        items: &[Value],
+        index: usize,
+        handler: bool,
+    ) -> Result<(ItemResult, ExprScope), RunStopped> {
+        let item = &items[index];
+        // The scope is made again, because this item sees the facts that the previous item set.
+        let inner = self.frame.scope(play, task).with_layer(variable_scope::item_layer(repeat, items, index));
+        let label = variable_scope::label(&inner, repeat, item);
+        let judged = self.item(task, &inner, Some(label), handler);
+        let Ok(mut judged) = judged else {
+            self.settle(task)?;
+            return Err(RunStopped);
+        };
+        judged.result[repeat.var.as_str()] = item.clone();
+        judged.result["ansible_loop_var"] = json!(repeat.var);
+        for (name, value) in &judged.facts {
+            self.learn(task, name, value);
+        }
+        let scope = scope_with_result(&inner, task, &judged.result);
+        // Each item notifies by itself, so that its handlers are pending whatever happens to the
+        // other items.
+        self.announce(task, &scope, judged.change())?;
+        Ok((judged, scope))
+    }
+}

@@ -1,0 +1,376 @@
+//! Runs a plan on the node: sections in order, handlers after each section, blocks and includes at
+//! their place.
+//!
+//! Blocking; needs no async runtime. `task.rs` runs one task, `dynamic_include.rs` selects
+//! includes, `handlers.rs` runs handlers, and `modules` makes the changes.
+
+pub(crate) mod dynamic_include;
+pub(crate) mod event;
+pub(crate) mod handlers;
+pub(crate) mod loop_result;
+pub(crate) mod output_throttle;
+pub(crate) mod play_barrier;
+pub(crate) mod secrets;
+pub(crate) mod task;
+
+use super::modules::RunContext;
+use super::plan::{Block, PLAN_VERSION, Plan, PlanStep, Play, Task};
+use super::{compile, facts, rendered};
+use crate::os::atomic_fs;
+use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
+use crate::template::expr;
+use crate::vars::unknown;
+use crate::vars::variable_scope::VariableScope;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Runs the plan to its end, to the first failure that is not rescued, or until it is cancelled.
+///
+/// Changes that were made stay. `RunEnd` and the journal file list the pending handlers.
+pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink: &mut dyn FnMut(RunEvent)) -> RunEnd {
+    let refuse = |message: String| RunEnd {
+        failed: 1,
+        failure: Some(RunFailure {
+            task: "before the first task".into(),
+            file: plan.playbook.clone(),
+            message,
+            ..RunFailure::default()
+        }),
+        pending_handlers: options.pending_handlers.clone(),
+        ..RunEnd::default()
+    };
+    if plan.version != PLAN_VERSION {
+        return refuse(format!("the plan has version {}, but this node supports version {PLAN_VERSION}", plan.version));
+    }
+    let mut ground = match RunContext::open(options, cancel) {
+        Ok(ground) => ground,
+        Err(message) => return refuse(message),
+    };
+    let mut owed = options.pending_handlers.clone();
+    for name in read_journal(&options.journal) {
+        if !owed.contains(&name) {
+            owed.push(name);
+        }
+    }
+    let facts = facts::gather(cancel);
+    rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
+    let mut frame = VariableScope::new(plan, &facts);
+    if options.check {
+        frame.check();
+    }
+    if let Some((place, why)) = dynamic_include::refusal(plan, &mut frame) {
+        return refuse(format!("{}:{}: {why}", place.file, place.line));
+    }
+    let before = owed.clone();
+    let mut run = Run {
+        frame,
+        options,
+        cancel,
+        sink,
+        ground,
+        end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
+        notified: Vec::new(),
+        pending_earlier: owed,
+        possibly_notified: Vec::new(),
+        flushing: Vec::new(),
+        journaled: Vec::new(),
+        notified_by_failed: Vec::new(),
+        last_failure: Value::Null,
+        early_end: None,
+        roles_done: BTreeSet::new(),
+        depth: 0,
+        turn: 0,
+    };
+    let flow = run.plays(plan);
+    if flow.is_ok() {
+        // Names that are left belong to a play that ended early, or to a handler that the plan does
+        // not contain any more.
+        run.notified.clear();
+        run.pending_earlier.retain(|name| plan.plays.iter().any(|play| play.means(name)));
+    }
+    if let Err(message) = run.write_journal()
+        && run.end.failure.is_none()
+    {
+        run.end.failure =
+            Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
+    }
+    run.end.cancelled = cancel.is_stopped() && flow.is_err();
+    // Check mode ran no handler, so the pending ones are unchanged.
+    let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
+    RunEnd { pending_handlers, ..run.end }
+}
+
+/// Ends the run: after a failure or a cancel (see `Run::end` and `Run::cancel`).
+pub(super) struct RunStopped;
+pub(super) type Flow = Result<(), RunStopped>;
+
+pub(super) struct Run<'a, 's> {
+    pub frame: VariableScope<'a>,
+    pub options: &'a PlaybookRunOptions,
+    pub cancel: &'a CancelToken,
+    pub sink: &'s mut dyn FnMut(RunEvent),
+    pub ground: RunContext<'a>,
+    pub end: RunEnd,
+    /// Names that were notified and whose handlers have not run yet.
+    pub notified: Vec<String>,
+    /// Names that earlier runs left pending. Each waits for the first task that may have notified
+    /// it, or for the end of the play, because its handler may depend on changes that this run has
+    /// yet to make.
+    pub pending_earlier: Vec<String>,
+    /// Check mode: names of which it is not known whether they would be notified.
+    pub possibly_notified: Vec<String>,
+    /// Notified names whose handlers are running or are about to run in the current flush.
+    pub flushing: Vec<String>,
+    pub journaled: Vec<String>,
+    /// Names notified by a task that failed after it may have changed something. They are pending
+    /// unless the failure is rescued, as if the run had been killed there.
+    pub notified_by_failed: Vec<String>,
+    /// Registered result of the last failed task, for `rescue`.
+    pub last_failure: Value,
+    /// Set when a `meta` task ended the play or role early, which is not a failure.
+    early_end: Option<Ending>,
+    /// Roles that the play has run and must not run again.
+    roles_done: BTreeSet<String>,
+    /// Number of nested includes.
+    pub depth: usize,
+    /// Number of tasks, handlers and includes that were started.
+    pub turn: u32,
+}
+
+/// The scope that a `meta` task ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Play,
+    Role,
+}
+
+impl<'a> Run<'a, '_> {
+    fn plays(&mut self, plan: &'a Plan) -> Flow {
+        for play in &plan.plays {
+            if let Some(gate) = &self.options.gate {
+                match gate.pass(play.index) {
+                    Some(lost) => self.frame.lose(&lost),
+                    None => {
+                        self.cancel.stop();
+                        return Err(RunStopped);
+                    }
+                }
+            }
+            self.frame.open_play(play);
+            self.roles_done.clear();
+            let flow = self.play(play);
+            if self.early_end.take().is_some() {
+                // The play ended early without failure, so names notified for its end are dropped.
+                self.notified.retain(|name| !play.means(name));
+                self.journal_or_stop()?;
+                self.report_play_end(play);
+                continue;
+            }
+            if flow.is_err() && play.force_handlers && !self.cancel.is_stopped() {
+                let failure = self.end.failure.take();
+                let forced = self.flush(play);
+                self.end.failure = failure.or(self.end.failure.take());
+                forced?;
+            }
+            flow?;
+            self.report_play_end(play);
+        }
+        Ok(())
+    }
+
+    /// Reports the end of the play to the caller that coordinates the hosts.
+    fn report_play_end(&mut self, play: &Play) {
+        if self.options.gate.is_some() {
+            (self.sink)(RunEvent::PlayEnd { play: play.index });
+        }
+    }
+
+    fn play(&mut self, play: &'a Play) -> Flow {
+        let mut left = play.sections.len();
+        for section in &play.sections {
+            self.steps(play, section)?;
+            left -= 1;
+            if left == 0 {
+                let (due, later) =
+                    std::mem::take(&mut self.pending_earlier).into_iter().partition(|name| play.means(name));
+                self.pending_earlier = later;
+                self.notified = union([&self.notified, &due]);
+            }
+            self.flush(play)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [PlanStep]) -> Flow {
+        for step in steps {
+            if self.cancel.is_stopped() {
+                return Err(RunStopped);
+            }
+            match step {
+                PlanStep::Task(task) if task.module == "meta" => self.meta(play, task)?,
+                PlanStep::Task(task) => self.single(play, task, false)?,
+                PlanStep::Block(block) => self.block(play, block)?,
+                PlanStep::Include(include) => {
+                    self.include(play, &include.task, (&include.choices, &include.refused), false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a task or handler that is not an include.
+    pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
+        let flow = self.task(play, task, handler);
+        if flow.is_ok() {
+            self.release(play, task);
+        }
+        self.end.fatal |= flow.is_err() && task.outcome.fatal && !self.cancel.is_stopped();
+        flow
+    }
+
+    pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
+        let scope = self.frame.scope(play, task);
+        // If it is not known whether to flush, the handlers are examined here.
+        let flushes = task.args.get("action").and_then(Value::as_str) == Some("flush_handlers");
+        match unknown::all_hold(&scope, &task.when) {
+            Ok(Some(true)) => {}
+            Ok(None) if flushes => {}
+            Ok(_) => return Ok(()),
+            Err((line, e)) => return self.fail_task(task, line, &expr::explain(&e), false),
+        }
+        match task.args.get("action").and_then(Value::as_str).unwrap_or_default() {
+            "flush_handlers" => return self.flush(play),
+            "clear_facts" => self.frame.clear_facts(),
+            "end_role" => self.early_end = Some(Ending::Role),
+            "end_play" | "end_batch" | "end_host" => self.early_end = Some(Ending::Play),
+            _ => {}
+        }
+        if self.early_end.is_some() { Err(RunStopped) } else { Ok(()) }
+    }
+
+    fn block(&mut self, play: &'a Play, block: &'a Block) -> Flow {
+        if let Some(exports) = &block.exports {
+            self.frame.export(exports);
+        }
+        let once = block.role.as_ref().and_then(|role| role.once.as_ref());
+        if once.is_some_and(|key| self.roles_done.contains(key)) {
+            return Ok(());
+        }
+        let before = self.end.ok + self.end.changed;
+        let failed_before = self.end.failed;
+        let mut flow = self.steps(play, &block.block);
+        if block.role.is_some() && self.early_end == Some(Ending::Role) {
+            self.early_end = None;
+            flow = Ok(());
+        }
+        if flow.is_ok() && self.end.ok + self.end.changed > before {
+            self.roles_done.extend(once.cloned());
+        }
+        if self.early_end.is_some() {
+            return flow;
+        }
+        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.is_stopped() {
+            let failed = self.end.failure.take();
+            self.end.failed = failed_before;
+            self.notified_by_failed.clear();
+            self.end.fatal = false;
+            if let Some(failure) = failed {
+                self.frame.set("ansible_failed_task", &json!({"name": failure.task}));
+                let result = self.last_failure.clone();
+                self.frame.set("ansible_failed_result", &result);
+            }
+            flow = self.steps(play, &block.rescue);
+        }
+        if self.cancel.is_stopped() || self.early_end.is_some() {
+            return Err(RunStopped);
+        }
+        let always = self.steps(play, &block.always);
+        flow.and(always)
+    }
+
+    pub(super) fn journal_or_stop(&mut self) -> Flow {
+        self.write_journal().map_err(|message| {
+            self.end.failed += 1;
+            self.end.failure =
+                Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
+            RunStopped
+        })
+    }
+
+    /// Names of all pending handlers, of this run and earlier ones, including `more`.
+    pub fn all_pending(&self, more: &[String]) -> Vec<String> {
+        union([&self.pending_earlier, &self.flushing, &self.notified, &self.notified_by_failed, more])
+    }
+
+    /// Writes the pending handlers to the journal; on disk when this returns.
+    pub fn write_journal(&mut self) -> Result<(), String> {
+        let (path, owed) = (&self.options.journal, self.all_pending(&[]));
+        if path.as_os_str().is_empty()
+            || self.options.check
+            || self.journaled == owed && !(owed.is_empty() && path.exists())
+        {
+            return Ok(());
+        }
+        if owed.is_empty() {
+            if path.exists() {
+                atomic_fs::remove(path, false)?;
+            }
+        } else {
+            let text = serde_json::to_vec(&owed).unwrap_or_default();
+            let private = atomic_fs::Attributes { mode: Some(0o600), ..atomic_fs::Attributes::default() };
+            atomic_fs::write(self.ground.node.notes(), path, &text, private, &mut |_| Ok(()))?;
+        }
+        self.journaled = owed;
+        Ok(())
+    }
+
+    pub(super) fn send_event(&mut self, done: TaskReport, handler: bool) {
+        (self.sink)(if handler { RunEvent::Handler(done) } else { RunEvent::Task(done) });
+    }
+
+    /// The current task failed: handlers that the journal recorded before its change stay pending.
+    pub fn break_off(&mut self) {
+        let owed = self.all_pending(&[]);
+        self.notified_by_failed.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
+    }
+
+    /// Fails a task that could not be evaluated.
+    pub fn fail_task(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
+        let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
+        let msg = format!("{}:{line}: {message}", task.place.file);
+        self.send_event(TaskReport { msg, ..TaskReport::for_task(task, self.turn, Status::Failed, "") }, handler);
+        self.break_off();
+        self.end.failed += 1;
+        self.end.fatal |= task.outcome.fatal;
+        self.last_failure = json!({"changed": false, "failed": true, "msg": message});
+        self.end.failure = Some(RunFailure {
+            task: task.name.clone(),
+            file: task.place.file.clone(),
+            line,
+            rc: None,
+            message,
+            tail: Vec::new(),
+        });
+        Err(RunStopped)
+    }
+}
+
+/// All names of the lists, each once.
+pub(super) fn union<const N: usize>(lists: [&[String]; N]) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for name in lists.into_iter().flatten() {
+        if !out.contains(name) {
+            out.push(name.clone());
+        }
+    }
+    out
+}
+
+fn read_journal(path: &Path) -> Vec<String> {
+    if path.as_os_str().is_empty() {
+        return Vec::new();
+    }
+    // A journal that cannot be read contributes no pending handlers.
+    atomic_fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}

@@ -1,0 +1,32 @@
+//! A barrier before each play, at which a run waits for the other hosts that start the play with
+//! it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// Called with the index of a play before it starts. Blocks until the play may start, and returns
+/// the hosts that failed or were unreachable before it. None: the play must not start.
+type Pass = dyn Fn(u32) -> Option<BTreeSet<String>> + Send + Sync;
+
+/// Clones share the barrier.
+#[derive(Clone)]
+pub struct PlayBarrier(Arc<Pass>);
+
+impl PlayBarrier {
+    pub fn new(pass: impl Fn(u32) -> Option<BTreeSet<String>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(pass))
+    }
+
+    /// Waits until the play may start, and returns the hosts lost before it. None: the run ends
+    /// before this play.
+    pub(crate) fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
+        (self.0)(play)
+    }
+}
+
+impl fmt::Debug for PlayBarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gate")
+    }
+}

@@ -1,0 +1,382 @@
+//! Jinja2 expressions and templates, evaluated by minijinja and set up to behave as Ansible's do.
+//!
+//! Evaluation is strict about undefined names and has limits for work and output. If it fails at a
+//! chain such as `a.b.c | default(1)`, it is repeated with undefined values passed along the chain
+//! (`undefined_chain.rs`), as Ansible does. Using an undefined value is still an error.
+
+use crate::filters::{self, UndefinedPolicy};
+use crate::lang::python;
+use crate::template::{bounds, lint, undefined_chain};
+use crate::vars::scope::ExprScope;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
+
+/// Maximum number of minijinja instructions per evaluation.
+const FUEL: u64 = 2_000_000;
+
+static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Fails));
+/// For texts that `undefined_chain` has rewritten.
+static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Passes));
+/// Reports the name that is undefined. It renders every visible variable, so it is used only after
+/// a failure.
+static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, UndefinedPolicy::Fails));
+
+thread_local! {
+    /// The first values, at most two, that each template being rendered printed.
+    static PRINTED: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(PartialEq)]
+enum Named {
+    Yes,
+    No,
+}
+
+fn environment(named: Named, undefined: UndefinedPolicy) -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    env.set_unknown_method_callback(move |state, value, method, args| {
+        filters::call_method(undefined, state, value, method, args)
+    });
+    env.set_fuel(Some(FUEL));
+    env.set_recursion_limit(100);
+    env.set_debug(named == Named::Yes);
+    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).keep_trailing_newline(true).build() {
+        env.set_syntax(syntax);
+    }
+    env.add_function(undefined_chain::STEP, undefined_chain::step);
+    env.set_formatter(|out, _, value| {
+        // Only an `if` without `else` gives an undefined value here.
+        if value.is_undefined() {
+            return Ok(());
+        }
+        PRINTED.with_borrow_mut(|frames| {
+            if let Some(frame) = frames.last_mut() {
+                frame.push(value.clone());
+                frame.truncate(2);
+            }
+        });
+        if value.is_none() {
+            return Ok(());
+        }
+        let text =
+            value.as_str().map_or_else(|| python::text(value).map(Cow::Owned), |text| Ok(Cow::Borrowed(text)))?;
+        bounds::print(&text)?;
+        out.write_str(&text).map_err(Error::from)
+    });
+    filters::register(&mut env, undefined);
+    bounds::register(&mut env);
+    env
+}
+
+/// Describes an error in one line, without minijinja's file names.
+pub fn explain(error: &Error) -> String {
+    if let Some(circle) = circle(error) {
+        return format!("templates include each other endlessly: {circle}");
+    }
+    let mut text = match (error.kind(), error.detail()) {
+        (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
+        (ErrorKind::UndefinedError, None) => "a value is undefined".to_owned(),
+        (ErrorKind::OutOfFuel, _) => "the template runs too long".to_owned(),
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(inner) = inner.downcast_ref::<Error>() {
+            text = format!("{text}: {}", explain(inner));
+            break;
+        }
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// Finds templates that include each other until minijinja gives up. Returns the includes of one
+/// cycle with their lines.
+fn circle(error: &Error) -> Option<String> {
+    let mut way: Vec<(&str, usize)> = Vec::new();
+    let mut at = Some(error);
+    while let Some(inner) = at.filter(|inner| inner.kind() == ErrorKind::BadInclude) {
+        way.push((inner.name()?, inner.line()?));
+        at = std::error::Error::source(inner).and_then(|source| source.downcast_ref());
+    }
+    let first = way
+        .iter()
+        .enumerate()
+        .find_map(|(i, place)| Some((i, i + 1 + way[i + 1..].iter().position(|p| p == place)?)))?;
+    let told: Vec<String> = way[first.0..=first.1].iter().map(|(name, line)| format!("{name}:{line}")).collect();
+    Some(told.join(" -> "))
+}
+
+/// Evaluates an expression (without braces).
+pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
+    again_if_undefined(|env, chained| {
+        let text = if chained { undefined_chain::expression(text) } else { text.to_owned() };
+        bounds::value(env.compile_expression_owned(text)?.eval(scope.root())?)
+    })
+}
+
+/// Runs `attempt` in strict mode. If something was undefined, runs it again with `true`, which
+/// means that it must rewrite the chains.
+fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>) -> Result<T, Error> {
+    attempt(&STRICT, false).or_else(|e| {
+        if e.kind() != ErrorKind::UndefinedError {
+            return Err(e);
+        }
+        // A limit of depth: nested variables that all fail would double the work with each level.
+        if crate::vars::scope::depth() < 6 {
+            match attempt(&CHAIN, true) {
+                Ok(value) => return Ok(value),
+                // The retry passed the undefined value and failed later, so that error is reported.
+                Err(then) if !matches!(then.kind(), ErrorKind::UndefinedError | ErrorKind::SyntaxError) => {
+                    return Err(then);
+                }
+                Err(_) => {}
+            }
+        }
+        if e.detail().is_none() { attempt(&NAMED, false) } else { Err(e) }
+    })
+}
+
+/// Evaluates a condition (`when`, `changed_when`, `until` ...).
+pub fn truth(scope: &ExprScope, text: &str) -> Result<bool, Error> {
+    let value = match inner_expression(text) {
+        Some(_) => native(scope, text)?,
+        None => eval(scope, text)?,
+    };
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, format!("`{}` is undefined", text.trim())));
+    }
+    Ok(match value.as_str() {
+        Some("False" | "false") => false,
+        _ => value.is_true(),
+    })
+}
+
+/// Renders a text of a playbook or inventory. If it prints a single value, returns that value with
+/// its type.
+pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
+    let text = &*double_backslashes(text);
+    // A final newline is part of a text value only; values of other types lose it.
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    let alone = body.starts_with("{{") && body.ends_with("}}");
+    if let Some(inner) = inner_expression(body).filter(|_| alone) {
+        let value = eval(scope, inner)?;
+        if value.is_undefined() {
+            return Err(Error::new(ErrorKind::UndefinedError, format!("`{inner}` is undefined")));
+        }
+        return Ok(match value.as_str() {
+            Some(own) if body != text => Value::from(format!("{own}\n")),
+            _ => value,
+        });
+    }
+    again_if_undefined(|env, chained| {
+        let text = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
+        PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
+        let out = bounds::with_output_count(|| {
+            env.render_named_str("template", &bounds::limit_stored_values(&text), scope.root())
+        });
+        let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let out = bounds::text(out?)?;
+        match printed.as_slice() {
+            [one] if one.as_str().is_none() && !one.is_none() && python::text(one)? == out => Ok(one.clone()),
+            _ => Ok(Value::from(out)),
+        }
+    })
+}
+
+/// Doubles backslashes in quotes inside `{{ }}`, as Ansible does with YAML texts, so that a
+/// backslash that YAML left is literal.
+fn double_backslashes(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let (mut rest, mut quote, mut inside) = (text, None, None);
+    while let Some(c) = rest.chars().next() {
+        match (inside, quote) {
+            (None, _) => {
+                inside = ["{{", "{%", "{#"].into_iter().find(|begin| rest.starts_with(begin));
+            }
+            (Some("{#"), _) if rest.starts_with("#}") => inside = None,
+            (Some("{%"), None) if rest.starts_with("%}") => inside = None,
+            (Some("{{"), None) if rest.starts_with("}}") => inside = None,
+            (Some("{{" | "{%"), None) if matches!(c, '\'' | '"') => quote = Some(c),
+            (Some(_), Some(open)) if c == open => quote = None,
+            (Some(begin), Some(_)) if c == '\\' => {
+                // The character after a backslash is handled with it: an escaped quote does not end
+                // the text.
+                let next = rest[1..].chars().next();
+                let twice = begin == "{{";
+                out.push_str(if twice { "\\\\" } else { "\\" });
+                if let Some(next) = next {
+                    out.push_str(if twice && next == '\\' { "\\\\" } else { "" });
+                    if next != '\\' || !twice {
+                        out.push_str(if twice && matches!(next, '\'' | '"') { "\\" } else { "" });
+                        out.push(next);
+                    }
+                    rest = &rest[1 + next.len_utf8()..];
+                    continue;
+                }
+                rest = &rest[1..];
+                continue;
+            }
+            _ => {}
+        }
+        out.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    Cow::Owned(out)
+}
+
+/// The expression between the braces if the whole text is a single `{{ }}`.
+pub fn inner_expression(text: &str) -> Option<&str> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let inner = inner.strip_prefix('-').unwrap_or(inner);
+    let inner = inner.strip_suffix('-').unwrap_or(inner).trim();
+    // `{{ a }} {{ b }}` begins and ends in the same way, but its inside is not an expression.
+    STRICT.compile_expression_owned(inner.to_owned()).ok()?;
+    Some(inner)
+}
+
+/// Renders a template file. `parts` are the templates it may include, by the name used in it.
+pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
+    again_if_undefined(|base, chained| {
+        let written = |text| {
+            let text: Cow<str> = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
+            bounds::limit_stored_values(&text).into_owned()
+        };
+        let mut own = Cow::Borrowed(base);
+        for (part, source) in parts {
+            own.to_mut().add_template_owned(part.clone(), written(source))?;
+        }
+        bounds::text(bounds::with_output_count(|| own.render_named_str(name, &written(text), scope.root()))?)
+    })
+}
+
+/// Whether minijinja has a function of this name.
+pub fn is_function(name: &str) -> bool {
+    STRICT.globals().any(|(own, _)| own == name)
+}
+
+/// Names that a template reads and does not set itself. Empty if the text is not a valid template.
+pub fn names_read(text: &str) -> BTreeSet<String> {
+    let Ok(template) = STRICT.template_from_named_str("template", text) else { return BTreeSet::new() };
+    template.undeclared_variables(false).into_iter().filter(|name| !is_function(name)).collect()
+}
+
+/// Checks syntax, filter names and test names of an expression without evaluating it. The line of
+/// the error is relative to `text`.
+pub fn check_expression(text: &str) -> Result<(), Error> {
+    let (text, markup) = (text.trim(), crate::vars::var_map::has_markup(text));
+    if markup {
+        return check_template(text);
+    }
+    STRICT.compile_expression_owned(text.to_owned())?;
+    filters::check_names(&format!("{{{{ {text} }}}}"))
+}
+
+/// Checks syntax, filter names and test names of a template.
+pub fn check_template(text: &str) -> Result<(), Error> {
+    STRICT.template_from_named_str("template", text)?;
+    filters::check_names(text)
+}
+
+/// The position in a template of an error that [`check_template`] returned: line and column, from
+/// 1.
+pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
+    if let Some(line) = error.line() {
+        return (u32::try_from(line).unwrap_or(u32::MAX), 1);
+    }
+    // Errors of names have no line. The position is that of the first markup that fails with the
+    // same error when checked alone.
+    let mut offset = 0;
+    for part in lint::parts(template) {
+        if filters::check_names(part.whole).is_err_and(|own| own.detail() == error.detail()) {
+            return lint::place(template, offset);
+        }
+        offset += part.whole.len();
+    }
+    (1, 1)
+}
+
+/// Maximum nesting depth of lists and maps.
+const NESTED_MAX: usize = 64;
+
+/// Converts a value to JSON. Undefined and failing parts are errors. Keys of maps become texts.
+pub fn to_json(value: &Value) -> Result<serde_json::Value, Error> {
+    json_at(value, 0)
+}
+
+fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
+    use serde_json::Value as Json;
+    if depth > NESTED_MAX {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("lists or maps nested deeper than {NESTED_MAX}")));
+    }
+    Ok(match value.kind() {
+        ValueKind::Undefined => return Err(Error::new(ErrorKind::UndefinedError, "a value is undefined")),
+        ValueKind::Invalid => {
+            return Err(value.try_iter().err().unwrap_or_else(|| ErrorKind::BadSerialization.into()));
+        }
+        ValueKind::None => Json::Null,
+        ValueKind::Bool => Json::Bool(value.is_true()),
+        ValueKind::String => Json::String(value.as_str().unwrap_or_default().to_owned()),
+        ValueKind::Seq | ValueKind::Iterable => {
+            Json::Array(value.try_iter()?.map(|item| json_at(&item, depth + 1)).collect::<Result<_, _>>()?)
+        }
+        ValueKind::Map => {
+            let mut out = serde_json::Map::new();
+            for key in value.try_iter()? {
+                out.insert(python::text(&key)?, json_at(&value.get_item(&key)?, depth + 1)?);
+            }
+            Json::Object(out)
+        }
+        ValueKind::Number => serde_json::to_value(value).map_err(|e| {
+            Error::new(ErrorKind::InvalidOperation, format!("a number cannot be converted to JSON: {e}"))
+        })?,
+        _ => Json::String(value.to_string()),
+    })
+}
+
+/// Renders every text in `value`, also the keys of maps.
+pub fn render_json(scope: &ExprScope, value: &serde_json::Value) -> Result<serde_json::Value, Error> {
+    use serde_json::Value as Json;
+    Ok(match value {
+        Json::String(s) if crate::vars::var_map::has_markup(s) => to_json(&native(scope, s)?)?,
+        Json::Array(items) => Json::Array(items.iter().map(|item| render_json(scope, item)).collect::<Result<_, _>>()?),
+        Json::Object(map) => {
+            let mut out = serde_json::Map::new();
+            for (key, item) in map {
+                let key =
+                    if crate::vars::var_map::has_markup(key) { text_of(&native(scope, key)?) } else { key.clone() };
+                out.insert(key, render_json(scope, item)?);
+            }
+            Json::Object(out)
+        }
+        other => other.clone(),
+    })
+}
+
+/// Renders a text. A value that is not a text is printed as text.
+pub fn render_text(scope: &ExprScope, text: &str) -> Result<String, Error> {
+    if !crate::vars::var_map::has_markup(text) {
+        return Ok(text.to_owned());
+    }
+    Ok(text_of(&native(scope, text)?))
+}
+
+fn text_of(value: &Value) -> String {
+    match value.as_str() {
+        Some(s) => s.to_owned(),
+        None => value.to_string(),
+    }
+}

@@ -1,0 +1,87 @@
+//! `hostvars`: the variables of each host, as seen from that host.
+//!
+//! For another host these are the variables of the inventory. For the host itself, current facts,
+//! set variables and registers are added. As in Ansible, variables of plays, roles and tasks are in
+//! neither.
+
+use crate::vars::scope::{ExprScope, unknown_now};
+use crate::vars::var_map::{Var, VarMap};
+use minijinja::Value;
+use minijinja::value::{Enumerator, Object};
+use std::sync::Arc;
+
+/// The name of this variable in expressions.
+pub const NAME: &str = "hostvars";
+/// Variables that are the same on every host; templates in the variables of a host may read them.
+const COMMON: [&str; 5] = ["ansible_check_mode", "ansible_version", "groups", NAME, "omit"];
+
+/// Makes the value of `hostvars`. `all` holds the variables of the inventory by host; `scope` is
+/// that of the expression.
+pub fn value(scope: &ExprScope, all: &Arc<VarMap>) -> Value {
+    Value::from_object(HostVarsObject { scope: scope.clone(), all: all.clone() })
+}
+
+#[derive(Debug)]
+struct HostVarsObject {
+    scope: ExprScope,
+    all: Arc<VarMap>,
+}
+
+impl Object for HostVarsObject {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+    fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
+        let Some(Var::Map(inventory)) = self.all.get(name) else { return None };
+        let own = self.scope.host_layers().filter(|own| own.name == name);
+        let unknown = own.map(|_| self.scope.unknown_names().clone()).unwrap_or_default();
+        let mut common = VarMap::default();
+        for known in COMMON {
+            self.scope.get(known).into_iter().for_each(|var| common.set(known, var.clone()));
+        }
+        common.set("inventory_hostname", Var::Plain(name.into()));
+        let mut layers = match unknown.is_empty() {
+            true => vec![inventory.clone()],
+            false => vec![Arc::new(inventory.without_names(&unknown))],
+        };
+        layers.extend(own.into_iter().flat_map(|own| own.layers.iter().cloned()));
+        let within = [vec![Arc::new(common)], layers.clone()].concat();
+        let [vars, within] = [layers, within].map(|layers| ExprScope::new(layers, unknown.clone()));
+        let within = self.scope.host_layers().map(|own| within.with_host(own.clone())).unwrap_or(within);
+        Some(Value::from_object(SingleHostVars { vars, within }))
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.all.iter().map(|(name, _)| Value::from(name.clone())).collect())
+    }
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.all.len())
+    }
+}
+
+/// The variables of one host.
+#[derive(Debug)]
+struct SingleHostVars {
+    /// The host's own variables.
+    vars: ExprScope,
+    /// The scope in which templates among them are rendered.
+    within: ExprScope,
+}
+
+impl Object for SingleHostVars {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+    fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
+        // Not nested, as in Ansible; otherwise it would have no end.
+        if name == NAME {
+            return None;
+        }
+        match self.vars.get(name) {
+            Some(var) => Some(self.within.value(name, var)),
+            None => self.vars.asks_a_run(name).then(|| unknown_now(name)),
+        }
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.vars.names().into_iter().filter(|name| **name != *NAME).map(Value::from).collect())
+    }
+}

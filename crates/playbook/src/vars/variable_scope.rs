@@ -1,0 +1,275 @@
+//! The variables of a plan in their order of precedence, and the items, options and environment
+//! that a task makes of them. The run and `rendered` share this code, so both see the same values.
+
+use crate::plan::{Exports, Plan, Play, Repeat, Task, TaskCondition};
+use crate::template::expr;
+pub use crate::vars::loops::{item_layer, items};
+use crate::vars::scope::{ExprScope, HostLayers, with_trace};
+use crate::vars::var_map::{Var, VarMap, has_markup};
+use minijinja::Error;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The value of `omit`: an option with this value is left out.
+const OMIT: &str = "__omit_this_option__";
+/// The hosts of a play, or of a batch of it, that have not failed.
+const PLAY_HOSTS: [&str; 3] = ["ansible_play_hosts", "ansible_play_batch", "play_hosts"];
+
+pub struct VariableScope<'p> {
+    layers: Vec<Arc<VarMap>>,
+    inventory: Arc<VarMap>,
+    facts: Arc<VarMap>,
+    extra: Arc<VarMap>,
+    /// Variables of `include_vars`. They are templates as in any file, and registers take
+    /// precedence over them.
+    included: Arc<VarMap>,
+    registers: VarMap,
+    /// Layers of the play's `vars_files` that were selected.
+    files: Vec<u32>,
+    /// Variables that included roles export to the rest of the play.
+    exports: Exports,
+    /// Variables of the open includes: loop items and parameters.
+    pub params: Vec<Arc<VarMap>>,
+    pub unknown: BTreeSet<String>,
+    /// Names for which it is not known whether they still have the value from a layer.
+    forgotten: BTreeSet<String>,
+    plan: &'p Plan,
+}
+
+impl<'p> VariableScope<'p> {
+    pub fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
+        let mut base = VarMap::from_untrusted(facts);
+        base.set("omit", Var::Plain(Value::String(OMIT.into())));
+        base.set("ansible_check_mode", Var::Plain(Value::Bool(false)));
+        Self {
+            layers: plan.layers.iter().map(|l| Arc::new(VarMap::from_trusted(l))).collect(),
+            inventory: Arc::new(VarMap::from_trusted(&plan.vars).with_shared(&plan.shared)),
+            facts: Arc::new(base),
+            extra: Arc::new(VarMap::from_trusted(&plan.extra)),
+            included: Arc::default(),
+            registers: VarMap::default(),
+            files: Vec::new(),
+            exports: Exports::default(),
+            params: Vec::new(),
+            unknown: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
+            plan,
+        }
+    }
+
+    /// Sets `ansible_check_mode`.
+    pub fn check(&mut self) {
+        Arc::make_mut(&mut self.facts).set("ansible_check_mode", Var::Plain(Value::Bool(true)));
+    }
+
+    pub fn plan(&self) -> &'p Plan {
+        self.plan
+    }
+
+    /// Sets a register or fact. It is data and never rendered.
+    pub fn set(&mut self, name: &str, value: &Value) {
+        self.unknown.remove(name);
+        self.forgotten.remove(name);
+        self.registers.set(name, Var::new(value, false));
+    }
+
+    /// Sets a fact of the node, also in `ansible_facts`.
+    pub fn learn(&mut self, name: &str, value: &Value) {
+        let facts = Arc::make_mut(&mut self.facts);
+        let mut all = match facts.get("ansible_facts") {
+            Some(Var::Map(all)) => (**all).clone(),
+            _ => VarMap::default(),
+        };
+        match (name, value) {
+            ("ansible_facts", Value::Object(more)) => {
+                more.iter().for_each(|(name, value)| all.set(name, Var::new(value, false)));
+            }
+            _ => all.set(name.strip_prefix("ansible_").unwrap_or(name), Var::new(value, false)),
+        }
+        facts.set("ansible_facts", Var::Map(Arc::new(all)));
+        if name != "ansible_facts" {
+            self.set(name, value);
+        }
+    }
+
+    /// From here on only a real run knows the value of `name`, whatever it was before.
+    pub fn forget(&mut self, name: &str) {
+        self.unknown.insert(name.to_owned());
+        self.forgotten.insert(name.to_owned());
+    }
+
+    /// Adds the variables that a role exports to the rest of the play.
+    pub fn export(&mut self, exports: &Exports) {
+        self.exports.defaults.extend(&exports.defaults);
+        self.exports.vars.extend(&exports.vars);
+    }
+
+    /// Starts a play: drops the exports of the previous play and selects the play's `vars_files`.
+    pub fn open_play(&mut self, play: &Play) {
+        self.exports = Exports::default();
+        self.files.clear();
+        for file in &play.files {
+            let scope = self.scope(play, &Task::default());
+            let (found, trace) = with_trace(|| {
+                file.names.iter().find_map(|name| match expr::render_text(&scope, name) {
+                    Ok(name) => file.choices.get(&name).copied(),
+                    // A name that cannot be rendered is treated as a file that does not exist.
+                    Err(_) => None,
+                })
+            });
+            match found {
+                _ if trace.unknown => self.forget_layers(file.choices.values().copied().collect(), None),
+                Some(layer) => self.files.push(layer),
+                None => {}
+            }
+        }
+    }
+
+    /// Removes failed and unreachable hosts from the variables that list the hosts of a play.
+    pub fn lose(&mut self, hosts: &BTreeSet<String>) {
+        let lost = |var: &Var| matches!(var, Var::Plain(Value::String(name)) if hosts.contains(name));
+        for layer in self.layers.iter_mut().filter(|_| !hosts.is_empty()) {
+            for name in PLAY_HOSTS {
+                if let Some(Var::List(all)) = layer.get(name) {
+                    let left = all.iter().filter(|var| !lost(var)).cloned().collect();
+                    Arc::make_mut(layer).set(name, Var::List(Arc::new(left)));
+                }
+            }
+        }
+    }
+
+    /// Adds the variables of a file from here on, or all of them as fields of the variable `name`.
+    pub fn include(&mut self, layer: u32, name: Option<&str>) {
+        let Some(vars) = self.layers.get(layer as usize).cloned() else { return };
+        let included = Arc::make_mut(&mut self.included);
+        match name {
+            Some(name) => included.set(name, Var::Map(vars.clone())),
+            None => vars.iter().for_each(|(name, var)| included.set(name, var.clone())),
+        }
+        let known = |known: &String| name.map_or_else(|| vars.get(known).is_some(), |name| name == known);
+        self.unknown.retain(|name| !known(name));
+        self.forgotten.retain(|name| !known(name));
+    }
+
+    /// Only a real run knows which of its variable files a task reads, so all variables that any of
+    /// them sets are unknown.
+    pub fn forget_files(&mut self, task: &Task) {
+        let name = task.args.get("name").and_then(Value::as_str);
+        self.forget_layers(task.files.vars_files.values().copied().collect(), name);
+    }
+
+    fn forget_layers(&mut self, layers: Vec<u32>, name: Option<&str>) {
+        let plan = self.plan;
+        for layer in layers.into_iter().filter_map(|layer| plan.layers.get(layer as usize)) {
+            match name {
+                Some(name) => self.forget(name),
+                None => layer.keys().for_each(|name| self.forget(name)),
+            }
+        }
+    }
+
+    /// Drops all facts (`meta: clear_facts`).
+    pub fn clear_facts(&mut self) {
+        let kept = ["omit", "ansible_check_mode"];
+        let names =
+            self.facts.iter().map(|(name, _)| name.to_string()).filter(|n| !kept.contains(&n.as_str())).collect();
+        self.facts = Arc::new(self.facts.without_names(&names));
+    }
+
+    pub fn scope(&self, play: &Play, task: &Task) -> ExprScope {
+        let pick = |list: &[u32]| list.iter().filter_map(|i| self.layers.get(*i as usize).cloned()).collect::<Vec<_>>();
+        let registers = Arc::new(self.registers.clone());
+        let mut own = vec![self.inventory.clone(), self.facts.clone(), self.included.clone(), registers];
+        self.leave_out_forgotten(&mut own);
+        let mut layers = pick(&play.defaults);
+        layers.extend(pick(&self.exports.defaults));
+        layers.extend(pick(&task.layers.defaults));
+        layers.extend(own[..2].iter().cloned());
+        layers.extend(pick(&play.vars));
+        layers.extend(pick(&self.files));
+        layers.extend(pick(&play.exports));
+        layers.extend(pick(&self.exports.vars));
+        layers.extend(pick(&task.layers.vars));
+        layers.extend(own[2..].iter().cloned());
+        self.leave_out_forgotten(&mut layers);
+        layers.extend(pick(&task.layers.params));
+        layers.extend(self.params.iter().cloned());
+        layers.push(self.extra.clone());
+        own.push(self.extra.clone());
+        let own = HostLayers { name: self.plan.host.clone(), layers: own };
+        ExprScope::new(layers, self.unknown.clone()).with_host(Arc::new(own))
+    }
+
+    fn leave_out_forgotten(&self, layers: &mut [Arc<VarMap>]) {
+        for layer in layers.iter_mut().filter(|layer| self.forgotten.iter().any(|name| layer.get(name).is_some())) {
+            *layer = Arc::new(layer.without_names(&self.forgotten));
+        }
+    }
+}
+
+/// Whether all conditions hold. An error carries the line of the condition that could not be
+/// evaluated.
+pub fn all_hold(scope: &ExprScope, conditions: &[TaskCondition]) -> Result<bool, (u32, Error)> {
+    for condition in conditions {
+        if !expr::truth(scope, &condition.text).map_err(|e| (condition.line, e))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The label of an item in events.
+pub fn label(scope: &ExprScope, repeat: &Repeat, item: &Value) -> String {
+    let text = match &repeat.label {
+        Some(label) => expr::render_text(scope, label).unwrap_or_else(|_| label.clone()),
+        None => item.as_str().map_or_else(|| item.to_string(), str::to_owned),
+    };
+    text.chars().take(200).collect()
+}
+
+/// The rendered options of a task. Options that are expressions themselves are not rendered.
+pub fn args(scope: &ExprScope, task: &Task) -> Result<Map<String, Value>, String> {
+    let mut out = Map::new();
+    for (name, value) in &task.args {
+        let raw = matches!(
+            (task.module.as_str(), name.as_str()),
+            ("assert", "that") | ("debug", "var") | ("command" | "script", "words")
+        );
+        if raw {
+            out.insert(name.clone(), value.clone());
+            continue;
+        }
+        let name = if has_markup(name) {
+            expr::render_text(scope, name).map_err(|e| expr::explain(&e))?
+        } else {
+            name.clone()
+        };
+        let rendered = expr::render_json(scope, value).map_err(|e| format!("`{name}`: {}", expr::explain(&e)))?;
+        if rendered.as_str() != Some(OMIT) {
+            out.insert(name, rendered);
+        }
+    }
+    Ok(out)
+}
+
+/// The rendered `environment` of a task.
+pub fn environment(scope: &ExprScope, task: &Task) -> Result<Vec<(String, String)>, String> {
+    let mut out = Vec::new();
+    for value in &task.environment {
+        match expr::render_json(scope, value).map_err(|e| format!("`environment`: {}", expr::explain(&e)))? {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
+                        return Err(format!("`environment`: `{name}` cannot be set"));
+                    }
+                    out.push((name, text));
+                }
+            }
+            Value::Null => {}
+            other => return Err(format!("`environment` takes a map, found {other}")),
+        }
+    }
+    Ok(out)
+}
