@@ -4,8 +4,8 @@
 //! files ──compile──> Plan ──(sent in one session)──> run ──> Events, RunEnd
 //!   yaml, lint, args        rendered: predicted files    modules: changes
 //! ```
-//! `compile` and `rendered` are pure. `run` blocks, changes only this machine, and knows nothing of
-//! SSH or attempts.
+//! `compile` and `rendered` are pure. `run` blocks its thread, changes only this machine, and knows
+//! nothing of SSH or attempts.
 #![doc = include_str!("../README.md")]
 
 mod filters;
@@ -28,7 +28,7 @@ pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
-pub use lang::language; // public, although only its own test uses it: it compares the document
+pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
 pub use os::process; // public because managers run ansible-playbook with it
 pub use plan::elevation::MIXED;
 pub use plan::schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};

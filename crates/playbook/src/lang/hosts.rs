@@ -1,6 +1,6 @@
 //! Selects hosts by the patterns of `hosts:` and `--limit`: names, groups, `all`, wildcards,
-//! `~regex`, `[0]` and `[1:3]`, with `!` and `&`. Pure: knows only the names of an inventory, no
-//! variables.
+//! `~regex`, `[0]` and `[1:3]`, with `!` and `&`. The selection is pure: it knows only the names of
+//! an inventory and no variables.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,9 +30,10 @@ pub struct Selected {
 }
 
 impl InventoryNames {
-    /// Selects hosts by all `patterns` together; each may hold several patterns, separated by `,`
-    /// or `:`. Plain patterns come first, then `&`, then `!`, in whatever order they are written.
-    /// Without a plain pattern, `all` is assumed. Fails if a pattern cannot be parsed.
+    /// Selects the hosts that all `patterns` together describe. Each item may hold several
+    /// patterns, separated by `,` or `:`. Plain patterns are applied first, then those with `&`,
+    /// then those with `!`, whatever their written order. Without a plain pattern, `all` is
+    /// assumed. Fails if a pattern cannot be parsed.
     pub fn select<S: AsRef<str>>(&self, patterns: &[S]) -> Result<Selected, String> {
         let parts: Vec<String> = patterns.iter().flat_map(|p| split(p.as_ref())).collect();
         let of = |sign: &[char]| parts.iter().filter(|p| p.starts_with(sign)).map(|p| &p[1..]).collect::<Vec<_>>();
@@ -58,8 +59,8 @@ impl InventoryNames {
         Ok(out)
     }
 
-    /// Selects the hosts of one pattern without `&` or `!`, and adds it to `unknown` if it matches
-    /// nothing.
+    /// Selects the hosts of one pattern without `&` or `!`. A pattern that matches nothing is added
+    /// to `unknown`.
     fn hosts_matching(&self, pattern: &str, unknown: &mut Vec<String>) -> Result<Vec<String>, String> {
         if pattern.is_empty() {
             return Err("a host pattern is empty".into());
@@ -150,8 +151,8 @@ fn pick(hosts: Vec<String>, range: Option<Range>, pattern: &str) -> Result<Vec<S
     Ok(hosts.into_iter().take(end).skip(skip).collect())
 }
 
-/// A regular expression that matches a wildcard against a whole name, or `~regex` against its
-/// beginning. Fails if it cannot be parsed.
+/// Converts a wildcard to a regular expression that must match a whole name, or `~regex` to one
+/// that must match the beginning of a name. Fails if `pattern` cannot be parsed.
 pub fn wildcard(pattern: &str) -> Result<Regex, String> {
     let text = match pattern.strip_prefix('~') {
         Some(regex) => format!("^(?:{regex})"),

@@ -1,6 +1,6 @@
 //! Every word of the playbook language, and whether it has the same meaning as in Ansible.
-//! `docs/reference/playbooks.md` lists them, and a test compares the two. The words are implemented
-//! elsewhere.
+//! `docs/reference/playbooks.md` lists the same words, and a test compares the two lists. This file
+//! does not implement the words.
 
 use crate::compile::module_specs;
 use crate::{facts, filters};
@@ -25,7 +25,7 @@ pub enum WordKind {
 /// How a word compares to Ansible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Supported. For keywords, modules and options, the document states any difference.
+    /// Supported. `docs/reference/playbooks.md` states how a keyword, module or option differs.
     Known,
     /// Supported, with this difference.
     Differs(&'static str),

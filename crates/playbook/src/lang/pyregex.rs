@@ -35,8 +35,8 @@ pub fn bytes(pattern: &str) -> regex::bytes::RegexBuilder {
     builder
 }
 
-/// Translates what Python writes differently: `[` and `&&` in classes, bare braces, `\Z`, and `$`
-/// before a final newline.
+/// Translates syntax that has another meaning in `fancy_regex`: `[` and `&&` in classes, bare
+/// braces, `\Z`, and `$` before a final newline.
 fn translate_pattern(pattern: &str, multiline: bool, ends_line: bool) -> String {
     let chars: Vec<char> = pattern.chars().collect();
     let mut out = String::with_capacity(pattern.len() + 8);
@@ -100,8 +100,7 @@ enum Piece {
     Named(String),
 }
 
-/// A replacement in Python's syntax: `\1`, `\g<1>`, `\g<name>`, `
-/// `.
+/// A replacement in Python's syntax, with `\1`, `\g<1>`, `\g<name>` and `\n`.
 pub struct Replacement(Vec<Piece>);
 
 impl Replacement {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Maximum nesting depth of values that are printed.
 const DEPTH_MAX: usize = 64;
 
-/// `str(value)`. An undefined value is an error; none is printed as `None`.
+/// Returns `str(value)`. An undefined value is an error. The value `none` gives the text `None`.
 pub fn text(value: &Value) -> Result<String, Error> {
     if let Some(text) = value.as_str() {
         return Ok(text.to_owned());
@@ -19,7 +19,7 @@ pub fn text(value: &Value) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Appends `repr(value)`, at this nesting depth.
+/// Appends `repr(value)`. `depth` is the nesting depth of the value.
 fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
     if depth > DEPTH_MAX {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("lists or maps nested deeper than {DEPTH_MAX}")));
@@ -117,7 +117,7 @@ pub fn float(x: f64) -> String {
     if text.contains('.') { text } else { format!("{text}.0") }
 }
 
-/// The format of JSON, as the keywords of Python's `json.dumps`.
+/// The format of JSON. The fields are keyword arguments of Python's `json.dumps`.
 pub struct JsonStyle {
     pub indent: Option<usize>,
     pub sort_keys: bool,
@@ -131,7 +131,7 @@ pub fn json_line(value: &Json) -> String {
     json(value, &JsonStyle { indent: None, sort_keys: false, ascii: true, separators: None })
 }
 
-/// JSON as Python writes it.
+/// JSON as `json.dumps` writes it with this style.
 pub fn json(value: &Json, style: &JsonStyle) -> String {
     let (item, key) = match &style.separators {
         Some(own) => own.clone(),

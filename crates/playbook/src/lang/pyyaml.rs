@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// The format of a document, as PyYAML's keywords of the same names.
+/// The format of a document. The fields are keyword arguments of PyYAML's `dump`.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     pub indent: usize,
@@ -278,8 +278,8 @@ impl Writer {
             match first {
                 ' ' if len == 1 && self.column > self.style.width && !key && inside => self.write_indent(),
                 '\n' => {
-                    // One line break more than the text has, because a single one would be read as
-                    // a blank.
+                    // Writes one line break more than the text has, because YAML folds a single
+                    // line break into a blank.
                     (0..=len).for_each(|_| self.line_break());
                     self.write_indent();
                 }

@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 /// The version schemes.
 pub const TYPES: [&str; 4] = ["loose", "strict", "semver", "semantic"];
 
-/// Whether `a op b` holds in this scheme. Fails for an unknown operator or an invalid version.
+/// Whether `a op b` holds in the scheme `kind`. Fails for an unknown operator or an invalid
+/// version.
 pub fn holds(a: &str, op: &str, b: &str, kind: &str) -> Result<bool, String> {
     if a.is_empty() || b.is_empty() {
         return Err("version: a version is empty".into());
@@ -59,7 +60,8 @@ fn loose(a: &str, b: &str) -> Result<Ordering, String> {
     Ok(x.len().cmp(&y.len()))
 }
 
-/// Splits a version into digits, lowercase letters and other characters, without dots.
+/// Splits a version into runs of digits, of lowercase letters and of other characters. Dots are
+/// left out.
 fn parts(version: &str) -> Vec<Part> {
     let kind = |c: char| match c {
         '0'..='9' => 0,

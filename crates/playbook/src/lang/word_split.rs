@@ -8,7 +8,8 @@ pub struct ShellWord {
     pub quoted: bool,
 }
 
-/// Splits words as a POSIX shell does, without expansion. The error names what is not closed.
+/// Splits words as a POSIX shell does, without expansion. The error is the reason, such as a quote
+/// that is not closed.
 pub fn split_words(line: &str) -> Result<Vec<ShellWord>, &'static str> {
     let mut out = Vec::new();
     let mut current: Option<ShellWord> = None;
@@ -57,7 +58,8 @@ pub fn split_words(line: &str) -> Result<Vec<ShellWord>, &'static str> {
     Ok(out)
 }
 
-/// Splits the line after blanks, but not inside markup and quotes. The pieces joined are the line.
+/// Splits the line after each blank that is outside markup and quotes. Joined, the pieces are the
+/// line again.
 pub fn pieces(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let (mut start, mut at) = (0, 0);

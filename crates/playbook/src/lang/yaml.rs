@@ -1,8 +1,8 @@
 //! Parses YAML into one tree in which every value knows its line and column.
 //!
-//! Follows YAML 1.1 where Ansible does (`yes`/`no`/`on`/`off`), but reads a bare `0644` as the text
-//! `"0644"` with a warning. Rejects unknown tags, duplicate keys and documents that grow too large.
-//! It knows nothing of playbooks.
+//! As in Ansible, YAML 1.1 applies to the booleans `yes`, `no`, `on` and `off`. In contrast to
+//! Ansible, a bare `0644` is the text `"0644"`, with a warning. Unknown tags, duplicate keys and
+//! documents that grow too large are rejected. The tree knows nothing of playbooks.
 
 use remoor_model::Fault;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -13,7 +13,7 @@ use std::fmt;
 
 /// Maximum size in bytes of a file that is read.
 const BYTES_MAX: usize = 4 << 20;
-/// Maximum nesting depth; far beyond real playbooks, well within the stack.
+/// Maximum nesting depth. Real playbooks are far less deep, and the stack has room for this depth.
 const DEPTH_MAX: usize = 64;
 
 /// A value with its position; lines and columns count from 1.
@@ -31,7 +31,7 @@ pub enum SpannedData {
     Number(Number),
     Text(String),
     List(Vec<SpannedNode>),
-    /// In the order of the file.
+    /// The pairs in the order of the file.
     Map(Vec<(SpannedKey, SpannedNode)>),
 }
 
@@ -45,7 +45,8 @@ pub struct SpannedKey {
 }
 
 impl SpannedKey {
-    /// The key as a variable map has it. A boolean key has the name that Python prints for it.
+    /// The name of the key in a map of variables. A boolean key has the name that Python prints for
+    /// the boolean.
     fn name(&self) -> &str {
         match self.boolean {
             Some(true) => "True",
@@ -169,8 +170,8 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
     }
 }
 
-/// The error for a duplicate `key` at `at`. `first` is the file parsed with the first of each
-/// duplicate key only, if that succeeds.
+/// The error for a duplicate `key` at the position `at`. `first` is the same file, parsed without
+/// the repetitions of duplicate keys; None if that failed too.
 fn duplicate_key_fault(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) -> Fault {
     fn places(raw: &Spanned<Raw>, key: &str, out: &mut Vec<(u32, u32)>) {
         match &raw.value {
@@ -188,7 +189,8 @@ fn duplicate_key_fault(file: &str, key: &str, at: (u32, u32), first: Option<&Spa
     }
     let mut found = Vec::new();
     first.into_iter().for_each(|raw| places(raw, key, &mut found));
-    // Keys of one map are in the same column, except in flow maps.
+    // A key in the same column is preferred, because it is most likely in the same map. In flow
+    // maps the columns differ.
     let before = found.into_iter().filter(|place| *place < at).max_by_key(|place| (place.1 == at.1, *place));
     let there = before
         .map_or_else(|| "the map already has this key".to_owned(), |(line, _)| format!("it is already in line {line}"));
@@ -196,7 +198,8 @@ fn duplicate_key_fault(file: &str, key: &str, at: (u32, u32), first: Option<&Spa
         .hint("Ansible warns and uses the last one; remove the others")
 }
 
-/// Adds positions to all values, and corrects values that YAML 1.2 reads in an unexpected way.
+/// Adds positions to all values. `y` and `n` become texts, and so does a number with a leading
+/// zero, with a warning.
 fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> SpannedNode {
     let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
     let source = source_of(&raw, text);

@@ -18,8 +18,8 @@ pub const TEXT_MAX: usize = 16 << 20;
 const PRINTED_MAX: usize = 4 * TEXT_MAX;
 /// Maximum number of items of a list that a template stores.
 const ITEMS_MAX: usize = 1_000_000;
-/// The filter that checks values stored by `set`. A template cannot use it, because the compiler
-/// does not know its name.
+/// The filter that checks values stored by `set`. A playbook cannot use it, because the compiler
+/// rejects its name as unknown.
 const KEEP: &str = "remoor_keep";
 
 thread_local! {
@@ -42,7 +42,7 @@ pub fn print(text: &str) -> Result<(), Error> {
     check_limit("the output", all, PRINTED_MAX)
 }
 
-/// Returns the text that a template gives. Fails if it is too long.
+/// Returns the output of a template. Fails if the output is too long.
 pub fn text(out: String) -> Result<String, Error> {
     check_limit("the output", out.len(), TEXT_MAX).map(|()| out)
 }
@@ -87,7 +87,7 @@ pub fn limit_stored_values(template: &str) -> Cow<'_, str> {
 /// the part is not such a statement.
 fn limit_set_statement<'t>(part: &lint::Part<'t>) -> Option<Cow<'t, str>> {
     let (left, right) = part.inner.filter(|_| part.statement() == Some("set"))?.split_once('=')?;
-    // A block `set` has its `=` inside the arguments of a filter.
+    // A block `set` contains no assignment, but an `=` may be in the arguments of its filter.
     let names = left.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "_.,()-+".contains(c));
     if !names || !right.contains(['~', '+']) || !part.whole.ends_with("%}") {
         return None;

@@ -1,8 +1,9 @@
-//! Jinja2 expressions and templates, evaluated by minijinja and set up to behave as Ansible's do.
+//! Evaluates Jinja2 expressions and templates with minijinja, set up to behave as Ansible does.
 //!
-//! Evaluation is strict about undefined names and has limits for work and output. If it fails at a
-//! chain such as `a.b.c | default(1)`, it is repeated with undefined values passed along the chain
-//! (`undefined_chain.rs`), as Ansible does. Using an undefined value is still an error.
+//! Evaluation is strict about undefined names and has limits for work and output. If it fails at an
+//! undefined value in a chain such as `a.b.c
+//! default(1)`, a second evaluation passes undefined values along the chain, as Ansible does
+//! (`undefined_chain.rs`). The use of an undefined value is still an error.
 
 use crate::filters::{self, UndefinedPolicy};
 use crate::lang::python;
@@ -20,14 +21,14 @@ use std::sync::{Arc, LazyLock};
 const FUEL: u64 = 2_000_000;
 
 static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Fails));
-/// For texts that `undefined_chain` has rewritten.
+/// The environment for texts that `undefined_chain` has rewritten.
 static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Passes));
-/// Reports the name that is undefined. It renders every visible variable, so it is used only after
-/// a failure.
+/// The environment that reports the name of an undefined variable. It renders every visible
+/// variable, so it is used only after a failure.
 static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, UndefinedPolicy::Fails));
 
 thread_local! {
-    /// The first values, at most two, that each template being rendered printed.
+    /// One list for each template that is being rendered: the first two values that it printed.
     static PRINTED: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -100,8 +101,8 @@ pub fn explain(error: &Error) -> String {
     text
 }
 
-/// Finds templates that include each other until minijinja gives up. Returns the includes of one
-/// cycle with their lines.
+/// Describes a cycle of templates that include each other, if the cycle caused `error`. The
+/// description lists the includes of one round with their lines.
 fn circle(error: &Error) -> Option<String> {
     let mut way: Vec<(&str, usize)> = Vec::new();
     let mut at = Some(error);
@@ -125,18 +126,20 @@ pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// Runs `attempt` in strict mode. If something was undefined, runs it again with `true`, which
-/// means that it must rewrite the chains.
+/// Runs `attempt` in strict mode. If a value was undefined, runs `attempt` again with `true`: it
+/// must then rewrite the chains in its text.
 fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>) -> Result<T, Error> {
     attempt(&STRICT, false).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {
             return Err(e);
         }
-        // A limit of depth: nested variables that all fail would double the work with each level.
+        // The retry has a maximum depth, because nested variables that all fail would double the
+        // work with each level.
         if crate::vars::scope::depth() < 6 {
             match attempt(&CHAIN, true) {
                 Ok(value) => return Ok(value),
-                // The retry passed the undefined value and failed later, so that error is reported.
+                // The retry got past the undefined value and failed later, so the later error is
+                // reported.
                 Err(then) if !matches!(then.kind(), ErrorKind::UndefinedError | ErrorKind::SyntaxError) => {
                     return Err(then);
                 }
@@ -194,8 +197,8 @@ pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// Doubles backslashes in quotes inside `{{ }}`, as Ansible does with YAML texts, so that a
-/// backslash that YAML left is literal.
+/// Doubles the backslashes of quoted texts inside `{{ }}`, as Ansible does. So a backslash that
+/// remains after the YAML parser is literal.
 fn double_backslashes(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
@@ -213,8 +216,8 @@ fn double_backslashes(text: &str) -> Cow<'_, str> {
             (Some("{{" | "{%"), None) if matches!(c, '\'' | '"') => quote = Some(c),
             (Some(_), Some(open)) if c == open => quote = None,
             (Some(begin), Some(_)) if c == '\\' => {
-                // The character after a backslash is handled with it: an escaped quote does not end
-                // the text.
+                // The character after a backslash is taken together with the backslash, because an
+                // escaped quote does not end the text.
                 let next = rest[1..].chars().next();
                 let twice = begin == "{{";
                 out.push_str(if twice { "\\\\" } else { "\\" });
@@ -248,7 +251,8 @@ pub fn inner_expression(text: &str) -> Option<&str> {
     Some(inner)
 }
 
-/// Renders a template file. `parts` are the templates it may include, by the name used in it.
+/// Renders a template file. `parts` are the templates that the file may include, by the names that
+/// the file uses.
 pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
     again_if_undefined(|base, chained| {
         let written = |text| {
@@ -297,8 +301,8 @@ pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
     if let Some(line) = error.line() {
         return (u32::try_from(line).unwrap_or(u32::MAX), 1);
     }
-    // Errors of names have no line. The position is that of the first markup that fails with the
-    // same error when checked alone.
+    // An error about an unknown name has no line. Its position is that of the first markup that
+    // fails with the same error when it is checked alone.
     let mut offset = 0;
     for part in lint::parts(template) {
         if filters::check_names(part.whole).is_err_and(|own| own.detail() == error.detail()) {

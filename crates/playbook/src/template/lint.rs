@@ -1,6 +1,6 @@
 //! Scans templates without rendering them, for filters, tests, included templates and words that
-//! could be variables. It is a scanner, not a parser: when in doubt, it reports too much rather
-//! than too little.
+//! could be variables. This is a scanner and not a parser: when in doubt, it reports too much
+//! rather than too little.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ pub fn parts(template: &str) -> Vec<Part<'_>> {
     out
 }
 
-/// The position of the `end` of the markup at the start of a text. Quoted text does not end it.
+/// The position of the `end` of the markup at the start of a text. An `end` in quotes is skipped.
 fn find_markup_end(markup: &str, end: &str) -> Option<usize> {
     let mut at = 2;
     while let Some(c) = markup[at..].chars().next() {
@@ -170,8 +170,8 @@ pub fn methods(template: &str) -> BTreeSet<String> {
         else {
             continue;
         };
-        // Not methods: the names of filters and tests may contain dots too, and blocks of a
-        // template are called as `self.name()`.
+        // These are no methods: filters and tests whose names contain dots, and blocks of a
+        // template, which are called as `self.name()`.
         let mut first = at - 1;
         while first >= 2 && tokens[first - 1] == Token::Sign('.') && matches!(tokens[first], Token::Word(_)) {
             first -= 2;
@@ -261,11 +261,11 @@ fn closes(tokens: &[Token]) -> Option<usize> {
 pub struct VariableUse {
     /// Offset in bytes.
     pub offset: usize,
-    /// The undefined case is handled: by `default`, `is defined`, or an enclosing condition that
-    /// names the variable.
+    /// Whether the undefined case is handled: by `default`, by `is defined`, or by an enclosing
+    /// condition that names the variable.
     pub guarded: bool,
-    /// Inside `if`, `for` or a macro, or in an expression with `and`, `or` or `if`: it may never be
-    /// read.
+    /// Whether the variable may never be read, because the read is inside `if`, `for` or a macro,
+    /// or in an expression with `and`, `or` or `if`.
     pub conditional: bool,
 }
 
@@ -344,8 +344,8 @@ pub fn paths(template: &str) -> Vec<(String, usize)> {
     out
 }
 
-/// Facts that a template reads from `ansible_facts`, with their offsets in bytes. Only reads
-/// outside `if` and `for`, in expressions that do not test whether the fact exists.
+/// Facts that a template reads from `ansible_facts`, with their offsets in bytes. Left out are
+/// reads inside `if` and `for`, and reads in expressions that test whether the fact exists.
 pub fn facts_read(template: &str) -> Vec<(String, usize)> {
     let tokens = tokens(template);
     let mut out = Vec::new();

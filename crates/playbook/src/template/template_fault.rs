@@ -1,5 +1,5 @@
 //! The error of a template that cannot be rendered, for `.j2` and `.tera` files and for texts with
-//! markup in playbooks. Code reads its fields; the message is for people.
+//! markup in playbooks. The fields are for code, and the message is for people.
 
 use crate::facts;
 use crate::template::{expr, lint, tera_text};
@@ -7,7 +7,8 @@ use crate::vars::scope::{ExprScope, Trace};
 use remoor_model::{Fault, nearest_word};
 use std::fmt;
 
-/// Variables that the manager sets in each phase of an attempt; they are unknown before.
+/// Variables that the manager sets in each phase of an attempt. They have no value before the
+/// attempt.
 pub const OF_AN_ATTEMPT: [&str; 4] = ["remoor_job", "remoor_attempt", "remoor_phase", "remoor_services"];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,8 +46,8 @@ impl Language {
 }
 
 impl TemplateFault {
-    /// Converts an error of minijinja for `text` in the file `path`; `trace` is the trace of that
-    /// evaluation.
+    /// Converts an error of minijinja for `text` in the file `path`. `trace` holds the reads of the
+    /// evaluation that failed.
     pub fn of_jinja(path: &str, text: &str, error: &minijinja::Error, trace: &Trace, scope: &ExprScope) -> Self {
         let line = error.line().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
         let undefined = error.kind() == minijinja::ErrorKind::UndefinedError;
@@ -73,16 +74,18 @@ impl TemplateFault {
                 (out.line, out.column) = lint::place(text, offset);
                 out.variable = Some(name);
             }
-            // The name is read by another variable, not in this text.
+            // Another variable reads the name; `text` itself does not.
             None => out.variable = missed.cloned(),
         }
         out
     }
 
-    /// Finds a name that `text` reads although nothing defines it, not even during a run, and
-    /// whether the read is certain. Used if rendering stopped early at a name that is only known
-    /// during a run. Nothing is certain if the text handles undefined values or sets the name
-    /// anywhere, because the template engines are more lenient than this scan.
+    /// Finds a name that `text` reads although nothing defines it, not even during a run. Also
+    /// returns whether the read is certain. This search is for a rendering that stopped early, at a
+    /// name that is only known during a run.
+    ///
+    /// No read is certain if `text` handles undefined values or sets the name anywhere, because the
+    /// template engines are more lenient than this scan.
     pub fn of_names(path: &str, text: &str, language: Language, scope: &ExprScope) -> Option<(Self, bool)> {
         let names = match language {
             Language::Jinja => expr::names_read(text),
@@ -127,7 +130,7 @@ impl TemplateFault {
         self
     }
 
-    /// Converts to a finding of lint.
+    /// Converts the error to a finding of lint: an error if `certain`, else a warning.
     pub fn fault(self, certain: bool) -> Fault {
         let fault = if certain { Fault::error } else { Fault::warn };
         let fault = fault(&self.path, self.line, self.column, self.message);

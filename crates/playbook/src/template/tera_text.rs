@@ -1,4 +1,4 @@
-//! `.tera` templates: Tera 2, no escaping, the same variables.
+//! `.tera` templates: Tera 2 without escaping, with the same variables as `.j2` templates.
 
 use crate::template::expr;
 use crate::template::template_fault::TemplateFault;
@@ -33,8 +33,8 @@ fn describe(message: &str) -> (u32, u32, String) {
     (line, column, format!("template (Tera): {detail}"))
 }
 
-/// Suggests `replace(from=".", to="-")` for `replace(".", "-")` at this position, because Tera
-/// takes only named arguments.
+/// Suggests `replace(from=".", to="-")` if the call at this position is `replace(".", "-")`,
+/// because Tera takes only named arguments.
 pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
     let source = text.lines().nth((line as usize).checked_sub(1)?)?;
     let before: String = source.chars().take(column as usize).collect();
@@ -56,9 +56,10 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
         _ => &[],
     };
     if given.iter().any(|g| g.contains('=') && !g.starts_with(['"', '\''])) {
-        return None; // the arguments are named; the error is another one
+        return None; // the arguments are named, so the error has another cause
     }
-    // A comma inside a text does not end an argument; then only the general form is shown.
+    // A comma inside a quoted text also splits here. There are then too many arguments, and the
+    // hint shows only the general form.
     let spelled = (!known.is_empty() && given.len() <= known.len())
         .then(|| known.iter().zip(&given).map(|(k, g)| format!("{k}={g}")).collect::<Vec<_>>().join(", "));
     Some(match spelled {
@@ -93,8 +94,8 @@ pub fn render(scope: &ExprScope, path: &str, text: &str) -> Result<String, Templ
     let rendered = tera_template::render(text, &variables).map_err(|e| fault(path, text, &e, scope))?;
     match unknown {
         None => Ok(rendered),
-        // In a condition Tera treats an unknown name as false, and `default` replaces it, so the
-        // text would differ from that of a run.
+        // Tera treats the unknown name as false in a condition, and `default` replaces it. So the
+        // text could differ from the text of a run.
         Some(name) => {
             let message = format!("`{name}` is known only during a run");
             Err(TemplateFault { path: path.to_owned(), message, ..TemplateFault::default() })
@@ -102,8 +103,8 @@ pub fn render(scope: &ExprScope, path: &str, text: &str) -> Result<String, Templ
     }
 }
 
-/// Converts an error of Tera. If the name at its position has no value, the error is about that
-/// variable.
+/// Converts an error of Tera. If the name at the position of the error has no value, the new error
+/// is about that variable.
 fn fault(path: &str, text: &str, error: &TemplateError, scope: &ExprScope) -> TemplateFault {
     let (line, column, message) = describe(error.text());
     let mut out = TemplateFault { path: path.to_owned(), line, column, message, ..TemplateFault::default() };

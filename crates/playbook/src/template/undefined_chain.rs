@@ -1,9 +1,10 @@
 //! Undefined values in chains such as `a.b.c`.
 //!
-//! For Ansible, `a.b.c` is undefined if `a.b` is, and only its use is an error. minijinja either
-//! fails at the chain (strict), or passes undefined values on everywhere, also in comparisons and
-//! loops. So a text that failed in strict mode is rendered again in strict mode, with its chains
-//! rewritten as calls of `STEP`, which passes undefined values on.
+//! For Ansible, `a.b.c` is undefined if `a.b` is undefined, and only its use is an error. minijinja
+//! has two modes. The strict mode fails at the chain, and the other one passes undefined values on
+//! everywhere, also in comparisons and loops. So a text that failed in strict mode is rendered
+//! again in strict mode, with its chains rewritten as calls of `STEP`, which passes undefined
+//! values on.
 
 use crate::template::lint::{self, quoted_length, word_length};
 use minijinja::value::ValueKind;
@@ -21,7 +22,7 @@ pub fn step(value: Value, key: Value) -> Result<Value, Error> {
     }
 }
 
-/// Keywords: they are not values, and an expression begins after them.
+/// Keywords of Jinja2. They are not values; a new expression begins after a keyword.
 const WORDS: [&str; 20] = [
     "and",
     "or",
@@ -68,7 +69,7 @@ pub fn template(text: &str) -> String {
     out
 }
 
-/// Rewrites only the value of a `set` statement: its target must stay a name.
+/// Rewrites only the value of a `set` statement, because the target must stay a name.
 fn setting(text: &str) -> String {
     match text.split_once('=') {
         Some((target, value)) => format!("{target}={}", expression(value)),
@@ -78,8 +79,8 @@ fn setting(text: &str) -> String {
 
 /// An open bracket.
 enum Open {
-    /// A bracket that groups or holds arguments. Holds the position in the result at which the
-    /// value begins that the bracket ends.
+    /// A bracket that groups, or that holds arguments. The field is the position in the result at
+    /// which the value begins that ends with this bracket.
     Group(usize),
     /// `value[`: the positions in the result of the value and of the bracket.
     Index(usize, usize),
@@ -96,7 +97,7 @@ struct Rewritten {
 impl Rewritten {
     fn rewrite(&mut self, text: &str) {
         let mut rest = text;
-        // After `|` and `is` follows a name, which may contain dots.
+        // A name follows after `|` and `is`. It may contain dots.
         let mut named = false;
         while let Some(c) = rest.chars().next() {
             let mut taken = c.len_utf8();

@@ -1,8 +1,8 @@
 //! `hostvars`: the variables of each host, as seen from that host.
 //!
-//! For another host these are the variables of the inventory. For the host itself, current facts,
-//! set variables and registers are added. As in Ansible, variables of plays, roles and tasks are in
-//! neither.
+//! For another host, these are the variables of the inventory. For the host itself, current facts,
+//! set variables and registered results are added. As in Ansible, variables of plays, roles and
+//! tasks are not included.
 
 use crate::vars::scope::{ExprScope, unknown_now};
 use crate::vars::var_map::{Var, VarMap};
@@ -15,8 +15,8 @@ pub const NAME: &str = "hostvars";
 /// Variables that are the same on every host; templates in the variables of a host may read them.
 const COMMON: [&str; 5] = ["ansible_check_mode", "ansible_version", "groups", NAME, "omit"];
 
-/// Makes the value of `hostvars`. `all` holds the variables of the inventory by host; `scope` is
-/// that of the expression.
+/// Makes the value of `hostvars`. `all` holds the variables of the inventory by host. `scope` is
+/// the scope of the expression that reads `hostvars`.
 pub fn value(scope: &ExprScope, all: &Arc<VarMap>) -> Value {
     Value::from_object(HostVarsObject { scope: scope.clone(), all: all.clone() })
 }
@@ -63,7 +63,7 @@ impl Object for HostVarsObject {
 struct SingleHostVars {
     /// The host's own variables.
     vars: ExprScope,
-    /// The scope in which templates among them are rendered.
+    /// The scope in which templates in these variables are rendered.
     within: ExprScope,
 }
 
@@ -72,7 +72,7 @@ impl Object for SingleHostVars {
         self.get_value_by_str(key.as_str()?)
     }
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
-        // Not nested, as in Ansible; otherwise it would have no end.
+        // `hostvars` does not contain itself, as in Ansible, because the value would be infinite.
         if name == NAME {
             return None;
         }

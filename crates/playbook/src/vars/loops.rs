@@ -290,7 +290,8 @@ fn first_found(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String>
     if skip { Ok(Vec::new()) } else { Err(format!("none of the files exists: {}", names.join(", "))) }
 }
 
-/// Collects the names in the order in which they are tried. Undefined names are left out.
+/// Collects the file names of `first_found` in the order in which they are tried. Undefined names
+/// are left out. Sets `skip` if the option `skip` is true.
 fn terms(scope: &ExprScope, value: &Value, names: &mut Vec<String>, skip: &mut bool) -> Result<(), String> {
     let value = match value {
         Value::String(_) => match expr::render_json(scope, value) {

@@ -25,8 +25,8 @@ thread_local! {
 /// Maximum number of names kept in one trace.
 const MISSED_MAX: usize = 64;
 
-/// The reads of an evaluation that found no value. The names of minijinja functions are included,
-/// because minijinja looks for a variable first.
+/// The reads of an evaluation that found no value. The names of minijinja's functions are among
+/// them, because minijinja looks for a variable of that name first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     /// Names that nothing defines, in the order in which they were read.
@@ -35,7 +35,8 @@ pub struct Trace {
     pub unknown: bool,
 }
 
-/// Runs `f` and records its reads. An outer trace receives them too.
+/// Runs `f` and records its reads. If `f` runs inside another trace, that trace receives the reads
+/// too.
 pub fn with_trace<T>(f: impl FnOnce() -> T) -> (T, Trace) {
     let around = TRACE.replace(Some(Trace::default()));
     let out = f();
@@ -59,7 +60,8 @@ pub struct ExprScope(Arc<Layers>);
 #[derive(Debug, Default)]
 struct Layers {
     layers: Vec<Arc<VarMap>>,
-    /// Names whose value is only known during a run. Reading one is a distinct error.
+    /// Names whose value is only known during a run. A read of such a name is an error of its own
+    /// kind.
     unknown: BTreeSet<String>,
     own: Option<Arc<HostLayers>>,
 }
@@ -72,8 +74,8 @@ pub struct HostLayers {
     pub layers: Vec<Arc<VarMap>>,
 }
 
-/// Message of the error for reading an unknown name. Code that must distinguish it uses the
-/// `Trace`.
+/// The message of the error for the read of an unknown name. Code that must recognize this error
+/// uses the `Trace`.
 const UNKNOWN: &str = "known only during a run";
 
 impl ExprScope {
@@ -87,7 +89,7 @@ impl ExprScope {
         Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
     }
 
-    /// The values of the host of this scope, if set.
+    /// The values that `with_host` has set, if any.
     pub fn host_layers(&self) -> Option<&Arc<HostLayers>> {
         self.0.own.as_ref()
     }
@@ -122,8 +124,8 @@ impl ExprScope {
         self.get(name).is_some() || self.is_unknown(name) || name == "vars"
     }
 
-    /// Network interfaces are facts with names that no list contains. They count as unknown only if
-    /// other names are unknown.
+    /// Whether `name` has a value only during a run. Facts about network interfaces have names that
+    /// no list contains. Such a name counts as unknown only if other names are unknown.
     fn is_unknown(&self, name: &str) -> bool {
         self.0.unknown.contains(name) || !self.0.unknown.is_empty() && crate::facts::is_known(name)
     }
@@ -208,12 +210,12 @@ impl std::fmt::Display for Endless {
 
 impl std::error::Error for Endless {}
 
-/// The value of `name` if it is only known during a run: an error.
+/// Makes the value of `name`, which is only known during a run: an error.
 pub fn unknown_now(name: &str) -> Value {
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is {UNKNOWN}")))
 }
 
-/// The value of `name` if check mode cannot know it: an error. The trace records the read.
+/// Makes the value of `name`, which check mode cannot know: an error. The trace records the read.
 fn unknown_in_check(name: &str) -> Value {
     note(|trace| trace.unknown = true);
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
@@ -234,7 +236,7 @@ pub fn plain_value(value: &serde_json::Value) -> Value {
     }
 }
 
-/// A JSON value as data, in its own order; it is never rendered.
+/// A JSON value as data. It is never rendered, and its maps keep their order.
 pub fn value_of(value: &serde_json::Value) -> Value {
     ExprScope::default().value("value", &Var::new(value, false))
 }
@@ -245,8 +247,7 @@ pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
     Value::from_object(LazyMap { scope: ExprScope::default(), map })
 }
 
-/// Fails if the expression is evaluated before a run and not on the node, where only the node knows
-/// the value.
+/// Fails before a run. Filters and tests whose result only the node knows call this function.
 pub fn on_the_node(state: &State) -> Result<(), Error> {
     let vars = state.lookup("vars");
     let looked_at =

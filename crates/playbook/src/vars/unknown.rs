@@ -91,7 +91,7 @@ fn evaluate_parts(scope: &ExprScope, text: &str, left: &mut usize) -> Result<Opt
     })
 }
 
-/// Returns `value` if all parts have it.
+/// Returns `Some(value)` if all parts are `value`.
 fn all_equal(parts: &[Option<bool>], value: bool) -> Option<bool> {
     parts.iter().all(|part| *part == Some(value)).then_some(value)
 }

@@ -1,7 +1,8 @@
 //! Variables as expressions see them: ordered, shared, and rendered only when they are read.
 //!
 //! A text from a playbook or the inventory may be a template. A text from the node (facts,
-//! registers) is data and is never rendered. This is decided here once, when the value comes in.
+//! registered results) is data and is never rendered. Each value is classified once, when it is put
+//! into a map.
 
 use crate::vars::unknown;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

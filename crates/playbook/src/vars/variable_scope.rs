@@ -21,7 +21,7 @@ pub struct VariableScope<'p> {
     inventory: Arc<VarMap>,
     facts: Arc<VarMap>,
     extra: Arc<VarMap>,
-    /// Variables of `include_vars`. They are templates as in any file, and registers take
+    /// Variables of `include_vars`. They are templates as in any file, and registered results take
     /// precedence over them.
     included: Arc<VarMap>,
     registers: VarMap,
@@ -67,7 +67,7 @@ impl<'p> VariableScope<'p> {
         self.plan
     }
 
-    /// Sets a register or fact. It is data and never rendered.
+    /// Sets a registered result or a fact. It is data and never rendered.
     pub fn set(&mut self, name: &str, value: &Value) {
         self.unknown.remove(name);
         self.forgotten.remove(name);
@@ -93,7 +93,7 @@ impl<'p> VariableScope<'p> {
         }
     }
 
-    /// From here on only a real run knows the value of `name`, whatever it was before.
+    /// Marks the value of `name` as unknown: from here on, only a real run knows it.
     pub fn forget(&mut self, name: &str) {
         self.unknown.insert(name.to_owned());
         self.forgotten.insert(name.to_owned());
@@ -139,7 +139,8 @@ impl<'p> VariableScope<'p> {
         }
     }
 
-    /// Adds the variables of a file from here on, or all of them as fields of the variable `name`.
+    /// Adds the variables of a file for the rest of the run. With `name`, they become fields of
+    /// that variable.
     pub fn include(&mut self, layer: u32, name: Option<&str>) {
         let Some(vars) = self.layers.get(layer as usize).cloned() else { return };
         let included = Arc::make_mut(&mut self.included);
@@ -152,8 +153,8 @@ impl<'p> VariableScope<'p> {
         self.forgotten.retain(|name| !known(name));
     }
 
-    /// Only a real run knows which of its variable files a task reads, so all variables that any of
-    /// them sets are unknown.
+    /// Marks all variables as unknown that any variable file of the task sets, because only a real
+    /// run knows which file the task reads.
     pub fn forget_files(&mut self, task: &Task) {
         let name = task.args.get("name").and_then(Value::as_str);
         self.forget_layers(task.files.vars_files.values().copied().collect(), name);
