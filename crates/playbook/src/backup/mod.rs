@@ -1,4 +1,5 @@
-//! Keeps the state of every path once, before its first change, with a manifest that `undo` reads.
+//! Keeps the state of every path before its first change, in copies and in a manifest that `undo`
+//! reads.
 
 mod manifest;
 
@@ -19,8 +20,8 @@ const RESERVE_MAX: u64 = 1 << 30;
 /// One run may copy this many bytes without checking free space, because configuration files are
 /// changed on a full disk too.
 const UNASKED_MAX: u64 = 64 << 20;
-/// A file whose content is replaced is copied if its size in bytes is at most this; a larger one
-/// gets a second hard link.
+/// Largest size in bytes of a file that is copied when its content is replaced. A larger file gets
+/// a second hard link instead.
 const LINKED_MIN: u64 = 1 << 20;
 const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None };
 
@@ -28,7 +29,7 @@ const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None
 #[derive(Debug, Default)]
 pub struct Backup {
     to: Option<(PathBuf, BackupManifest)>,
-    /// Recorded paths. The value is set if only mode, owner and group were kept.
+    /// Recorded paths. The value is set for a path of which only mode, owner and group were kept.
     seen: BTreeMap<PathBuf, Option<Only>>,
     /// Number of recorded entries; it also numbers the copies under `files/`.
     entries: usize,
@@ -46,11 +47,11 @@ pub struct PriorRecord(Option<Option<Only>>);
 /// The change that is about to be made to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is created, or its attributes change.
+    /// The path is created, or its attributes change.
     AttributesChange,
-    /// Its content is replaced by a rename.
+    /// The content of the file is replaced by a rename.
     ContentReplaced,
-    /// It is removed.
+    /// The path is removed.
     Removed,
 }
 
@@ -77,8 +78,9 @@ impl Backup {
         Ok(backup)
     }
 
-    /// Called before `path` is created or its attributes change. Keeps its current state (of a file
-    /// only the attributes) unless that was kept before. The record is on disk when this returns.
+    /// Keeps the current state of `path`: of a file the attributes, not the content. Must be called
+    /// before `path` is created or its attributes change. Does nothing if the state was kept
+    /// before. The record is on disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
         let entry = self.entry(path, Fate::AttributesChange, 0)?;
         self.record(entry.into_iter().collect())
@@ -90,8 +92,8 @@ impl Backup {
         self.record(entry.into_iter().collect())
     }
 
-    /// Like `keep`, for a path that is about to be removed; with `tree`, also for everything in the
-    /// directory.
+    /// Like `keep`, for a path that is about to be removed. With `tree`, everything in the
+    /// directory is kept too.
     pub fn keep_leaving(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
         if self.to.is_none() {
             return Ok(());
@@ -137,7 +139,7 @@ impl Backup {
         self.entries += entries.len();
         for BackupEntry { path, was } in entries {
             match was {
-                // Counts as kept only after the move; see `park`.
+                // A parked path counts as kept only after the move; see `park`.
                 Was::Parked { .. } => {}
                 Was::Attributes { mode, uid, gid } => drop(self.seen.insert(path, Some((mode, uid, gid)))),
                 _ => drop(self.seen.insert(path, None)),
@@ -167,22 +169,24 @@ impl Backup {
                 FileType::RegularFile => {
                     let copy = format!("files/{:06}", self.entries + after);
                     let to = dir.join(&copy);
-                    // One descriptor for content and attributes, so that a file exchanged meanwhile
-                    // does not lend its owner and mode to the content of another.
+                    // Content and attributes are read from one descriptor. Otherwise, if the file
+                    // is exchanged meanwhile, the content of one file would be kept with the owner
+                    // and mode of another.
                     let (file, stat) = atomic_fs::open(path)?;
                     self.keep_content(path, (&file, &stat), &to, fate)?;
                     let (mode, uid, gid) = before.unwrap_or((atomic_fs::mode_of(&stat), stat.st_uid, stat.st_gid));
                     Was::File { copy, mode, uid, gid }
                 }
-                // Not kept: sockets, pipes and devices are recreated by the program that made them.
+                // Sockets, pipes and devices are not kept, because the program that made them makes
+                // them again.
                 _ => return Ok(None),
             },
         };
         Ok(Some(BackupEntry { path: path.to_owned(), was }))
     }
 
-    /// Keeps a removed file under a second hard link, which takes no space. Otherwise copies it, if
-    /// the disk and the limit of one run have room for it.
+    /// Keeps the content of a file as `copy`: under a second hard link, which takes no space, or as
+    /// a copy, if the limit of one run and the free space of the disk permit it.
     fn keep_content(
         &mut self,
         path: &Path,
@@ -191,17 +195,17 @@ impl Backup {
         fate: Fate,
     ) -> Result<(), SafeError> {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        // A small file whose content is replaced is copied. If copying fails, the file is not
-        // changed; some programs do not accept a second hard link of their files.
+        // A small file whose content is replaced is copied, not linked, because some programs do
+        // not accept a second hard link of their files. If the copy fails, the file is not changed.
         let linked = fate == Fate::Removed || size > LINKED_MIN;
-        // A file with several hard links is not linked: a program that writes through another name
-        // would change the kept content.
+        // A file with several hard links is not linked again, because a program that writes through
+        // another name would change the kept content.
         if linked && stat.st_nlink == 1 && atomic_fs::second_name(&TempFileNotes::default(), path, copy).is_ok() {
             let same = |named: Stat| (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
             if atomic_fs::stat_path(copy)?.is_some_and(same) {
                 return Ok(());
             }
-            // Another file took its place meanwhile.
+            // The file was exchanged meanwhile, so the new link is to another file.
             atomic_fs::remove(copy, false)?;
         }
         let refuse = |why: String| {
@@ -321,7 +325,7 @@ fn put_back(dir: &Path, entry: &BackupEntry) -> Result<bool, SafeError> {
             if regular && same(*uid, *gid, *mode) && atomic_fs::same_content(path, &copy)? {
                 return Ok(false);
             }
-            // Never by the copy's own name: an undo may be repeated.
+            // The copy is not renamed to `path`, because an undo may be repeated.
             atomic_fs::copy(
                 &TempFileNotes::default(),
                 &atomic_fs::open(&copy)?.0,

@@ -21,8 +21,8 @@ fn a_manifest_names_any_path_and_older_ones_are_read() {
     }
 }
 
-/// `app/x` holds a file that is kept. Then the application, which owns `app`, replaces it by a link
-/// to `etc`.
+/// Keeps the file `app/x`. Then the application, which owns `app`, replaces `app` by a link to
+/// `etc`.
 fn with_swapped_link(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path().canonicalize().unwrap();
@@ -216,7 +216,7 @@ fn what_goes_keeps_its_room_and_what_is_copied_has_a_bound() {
     assert_eq!(kept, [(2, 5), (2, 60 << 20)], "second names, however small");
     let refused = backup.keep_exchanged(&d.join("exchanged")).unwrap_err().line();
     assert!(refused.contains("one run copies at most 32 GiB"), "{refused}");
-    // The file already has a second link: a program that writes to it would change the kept
+    // The file already has a second link, so a program that writes to it would change the kept
     // content.
     std::fs::hard_link(d.join("tree/twice"), d.join("other")).unwrap();
     let refused = backup.keep_leaving(&d.join("other"), false).unwrap_err().line();
@@ -226,7 +226,7 @@ fn what_goes_keeps_its_room_and_what_is_copied_has_a_bound() {
     assert_eq!(std::fs::read_to_string(d.join("tree/small")).unwrap(), "small");
 }
 
-/// A path whose record could not be written must not count as kept when it is kept again.
+/// A path whose record could not be written must not count as kept. The next call must try again.
 #[test]
 fn what_could_not_be_put_on_record_is_not_taken_for_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Access to the node for all modules: they read and change it only through this type.
+//! Access to the node for all modules: they read and change the node only through [`NodeAccess`].
 //!
-//! In a real run the calls go to `safe` and the system's own tools. In check mode the same calls
-//! read and change a prediction (`overlay`, `predicted_state`), and nothing is written except for
-//! archives that are unpacked into a temporary directory for inspection. So each module has a
-//! single code path, and a later task of a check sees the predicted changes of earlier tasks.
+//! In a real run the calls go to `os::atomic_fs` and the system's own tools. In check mode the same
+//! calls read and change a prediction (`overlay`, `predicted_state`). Nothing is then written,
+//! except for archives that are unpacked into a temporary directory for inspection. So each module
+//! has a single code path, and a later task of a check sees the predicted changes of earlier tasks.
 
 mod overlay;
 mod predicted_state;
@@ -33,9 +33,10 @@ pub struct NodeAccess {
     notes: TempFileNotes,
     /// A file that must be on disk before the first change.
     write_ahead: Option<WriteAheadFile>,
-    /// In check mode something was missing that a task which was not run may create.
+    /// Something was missing in check mode, but a task that was not run may create it.
     indeterminate: Cell<bool>,
-    /// Cached passwd (true) and group entries, by the name or id they were looked up with.
+    /// Cached passwd entries (true) and group entries (false), by the name or id that was looked
+    /// up.
     accounts: RefCell<Accounts>,
     cancel: CancelToken,
 }
@@ -48,8 +49,8 @@ pub struct WriteAheadFile {
 }
 
 impl NodeAccess {
-    /// `check`: check mode, which writes nothing. Otherwise `notes` records each temporary file
-    /// before it is created. `cancel` ends account lookups.
+    /// `check` selects check mode, which writes nothing. Otherwise `notes` records each temporary
+    /// file before it is created. `cancel` ends account lookups.
     pub fn new(check: bool, notes: TempFileNotes, cancel: CancelToken) -> Self {
         Self { prediction: check.then(Box::default), notes, cancel, ..Self::default() }
     }
@@ -58,14 +59,14 @@ impl NodeAccess {
         &self.notes
     }
 
-    /// Sets the file to write before the next change. Returns the previous one if it was not
+    /// Sets the file to write before the next change. Returns the previous file if it was not
     /// written.
     pub fn set_write_ahead(&mut self, ahead: Option<WriteAheadFile>) -> Option<WriteAheadFile> {
         std::mem::replace(&mut self.write_ahead, ahead)
     }
 
-    /// Must be called before each change of the node; the methods of this type do so themselves.
-    /// Writes the file of `set_write_ahead`.
+    /// Writes the file of `set_write_ahead`. Must be called before each change of the node; the
+    /// methods of this type call it themselves.
     pub fn begin_change(&mut self) -> Result<()> {
         let Some(WriteAheadFile { path, content }) = &self.write_ahead else { return Ok(()) };
         let private = Attributes { mode: Some(0o600), ..Attributes::default() };
@@ -323,7 +324,8 @@ impl NodeAccess {
         self.predicted_state().and_then(|w| w.group(key)).unwrap_or_else(|| self.cached_account(false, key))
     }
 
-    /// Cached until `forget_accounts`, because a directory tree may hold many files of one owner.
+    /// Looks up an account. The result is cached until `forget_accounts`, because a directory tree
+    /// may hold many files of one owner.
     fn cached_account(&self, user: bool, key: &str) -> Option<Vec<String>> {
         let mut accounts = self.accounts.borrow_mut();
         let ask = || if user { accounts::user(key, &self.cancel) } else { accounts::group(key, &self.cancel) };
@@ -353,8 +355,8 @@ impl NodeAccess {
         id.ok_or_else(|| self.note_missing(format!("there is no group `{name}`")))
     }
 
-    /// Notes that something is missing, and returns `message` for the error. In a check after tasks
-    /// with unknown effects the task is then not failed but indeterminate.
+    /// Notes that something is missing, and returns `message` for the error. In check mode, after
+    /// tasks with unknown effects, the task is then not failed but indeterminate.
     pub fn note_missing(&self, message: String) -> String {
         if self.predicted_state().is_some_and(PredictedState::has_unknown_effects) {
             self.indeterminate.set(true);
@@ -362,7 +364,7 @@ impl NodeAccess {
         message
     }
 
-    /// Whether the last failure may not occur in a real run. Clears the note.
+    /// Whether the last failure may not occur in a real run. Clears the note of `note_missing`.
     pub fn take_indeterminate(&self) -> bool {
         self.indeterminate.take()
     }

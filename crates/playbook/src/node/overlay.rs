@@ -1,8 +1,8 @@
 //! The predicted file tree of check mode: files that a run would have written, over those on disk.
 //! Nothing is written.
 //!
-//! Paths are resolved as in `safe` and `symlink_safe_path`, including predicted links, so that a
-//! prediction fails where the run would fail.
+//! Paths are resolved as in `os::atomic_fs` and `os::symlink_safe_path`, including predicted links.
+//! So a prediction fails where the run would fail.
 
 use crate::os::atomic_fs::{self, Attributes, SafeError};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Maximum number of links in one path resolution, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Maximum total size of the contents held in memory, in bytes; a write beyond it is refused.
+/// Maximum total size in bytes of the contents held in memory. A write beyond it is refused.
 const HELD_MAX: usize = 512 << 20;
 
 type Result<T> = std::result::Result<T, SafeError>;
@@ -39,7 +39,7 @@ enum OverlayEntry {
         stat: Stat,
         target: PathBuf,
     },
-    /// `opaque`: entries of the directory on disk are hidden.
+    /// If `opaque`, the entries of the directory on disk are hidden.
     Directory {
         stat: Stat,
         opaque: bool,

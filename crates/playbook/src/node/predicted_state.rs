@@ -1,5 +1,5 @@
 //! Predicted state of check mode other than files: units, packages and accounts after the tasks so
-//! far. It also records that a task was not run whose effects are unknown.
+//! far. It also records whether a task with unknown effects was not run.
 
 use super::NodeAccess;
 use remoor_host::systemd::unit_name;
@@ -24,26 +24,26 @@ pub struct PredictedState {
     packages: BTreeMap<String, Option<String>>,
     users: BTreeMap<String, Option<Vec<String>>>,
     groups: BTreeMap<String, Option<Vec<String>>>,
-    /// Texts that are not read from files, by a key such as `crontab USER`.
+    /// Predicted texts that are not the content of a file, by a key such as `crontab USER`.
     texts: BTreeMap<String, String>,
-    /// Paths that commands which were not run would create or remove.
+    /// Paths that would be created or removed by commands that check mode did not run.
     skipped_paths: BTreeSet<PathBuf>,
-    /// A task was not run whose effects are unknown.
+    /// A task with unknown effects was not run.
     has_unknown_effects: bool,
 }
 
 impl PredictedState {
-    /// Records that a task was not run whose effects are unknown.
+    /// Records that a task with unknown effects was not run.
     pub fn mark_unknown(&mut self) {
         self.has_unknown_effects = true;
     }
 
-    /// Whether a task was not run whose effects are unknown.
+    /// Whether a task with unknown effects was not run.
     pub fn has_unknown_effects(&self) -> bool {
         self.has_unknown_effects
     }
 
-    /// Records a path that a command which was not run would create or remove.
+    /// Records a path that would be created or removed by a command that check mode did not run.
     pub fn add_skipped_path(&mut self, path: &Path) {
         self.skipped_paths.insert(path.to_owned());
     }
@@ -63,7 +63,8 @@ impl PredictedState {
         self.packages.insert(name.to_owned(), version);
     }
 
-    /// The outer None: there is no prediction, so the entry is as on the node.
+    /// The predicted version of a package; the inner None: the package would be removed. The outer
+    /// None: there is no prediction, so the package is as on the node.
     pub fn package(&self, name: &str) -> Option<Option<String>> {
         self.packages.get(name).cloned()
     }
@@ -93,12 +94,14 @@ impl PredictedState {
         self.groups.iter()
     }
 
-    /// The outer None: there is no prediction, so the entry is as on the node.
+    /// The predicted passwd entry; the inner None: the user would be removed. The outer None: there
+    /// is no prediction, so the entry is as on the node.
     pub fn user(&self, key: &str) -> Option<Option<Vec<String>>> {
         find_entry(&self.users, key)
     }
 
-    /// The outer None: there is no prediction, so the entry is as on the node.
+    /// The predicted group entry; the inner None: the group would be removed. The outer None: there
+    /// is no prediction, so the entry is as on the node.
     pub fn group(&self, key: &str) -> Option<Option<Vec<String>>> {
         find_entry(&self.groups, key)
     }

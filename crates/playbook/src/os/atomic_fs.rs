@@ -1,7 +1,8 @@
-//! File operations that cannot be redirected by other users and that leave no partial file after a
-//! crash. The last component of a path is never followed. Links in earlier components are followed
-//! only if root owns them (see [`way`]). Contents are replaced by rename, and attributes are set
-//! before a file gets its name.
+//! File operations that other users cannot redirect, and that leave no partial file after a crash.
+//!
+//! A link in the last component of a path is never followed. Links in earlier components are
+//! followed only if root alone can have created them (see [`symlink_safe_path`]). Contents are
+//! replaced by rename, and attributes are set before a file gets its name.
 
 use crate::os::symlink_safe_path::{self, PathError};
 use crate::os::temp_files::{self, TempFileNotes};
@@ -72,7 +73,8 @@ pub struct Attributes {
     pub gid: Option<u32>,
 }
 
-/// Returns what exists at a path; for a link, the link itself. None: nothing.
+/// Returns the metadata of the object at a path; for a link, that of the link itself. None: nothing
+/// exists there.
 pub fn stat_path(path: &Path) -> Result<Option<Stat>> {
     absolute(path)?;
     let stat = match place(path) {
@@ -145,7 +147,7 @@ pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let what = "open the directory";
     let way = symlink_safe_path::directory(dir).map_err(|lost| refusal(dir, what, lost))?;
-    // Opened again, because a descriptor opened with O_PATH cannot be synced.
+    // The directory is opened again, because a descriptor opened with O_PATH cannot be synced.
     let fd = rustix::fs::openat(&way, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     Ok((fd.map_err(io(dir, what))?, name))
 }
@@ -225,9 +227,9 @@ pub fn rename(path: &Path, to: &Path, what: &'static str) -> Result<()> {
     rustix::fs::renameat(&from, old, &dir, new).map_err(io(path, what))
 }
 
-/// Moves a file of ours to `path`, with these attributes and its modification time, and replaces a
-/// file or link there. The caller has synced its content. It is copied if `path` is on another file
-/// system.
+/// Renames `from`, a file of this run, to `path` with these attributes, and replaces a file or link
+/// there. The modification time stays. The caller has synced the content. If `path` is on another
+/// file system, the file is copied.
 pub fn adopt(notes: &TempFileNotes, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
     set_attributes(from, attributes)?;
     match rename(from, path, "give it its name") {
@@ -310,7 +312,7 @@ fn put(
     done
 }
 
-/// A unique temporary name in the directory of `path`, which is noted.
+/// Returns a unique temporary name in the directory of `path`, and notes it.
 fn sibling_temp_path(notes: &TempFileNotes, path: &Path, name: &OsStr) -> Result<OsString> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -331,9 +333,9 @@ fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Resu
     Ok(())
 }
 
-/// Sets the attributes of a path, never through a link. The path is not opened for reading: a
-/// socket cannot be opened, opening a device may have effects, and an owner may lack the right to
-/// read.
+/// Sets the attributes of a path, never through a link. The path is not opened for reading, because
+/// that is impossible for a socket, may have effects for a device, and may be forbidden even to the
+/// owner.
 pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
     let fd = open_at(path, OFlags::PATH, "open it")?;
     let stat = rustix::fs::fstat(&fd).map_err(io(path, "read its metadata"))?;
@@ -412,8 +414,8 @@ pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
     Ok((end, stat))
 }
 
-/// Lists everything below a directory, parents first, without following links. Fails for another
-/// file system below it or more than `most` entries.
+/// Lists everything below a directory, parents first, without following links. Fails at another
+/// file system, and if there are more than `most` entries.
 pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     let mut out = Vec::new();
     let mut open = vec![path.to_owned()];
@@ -465,7 +467,8 @@ pub fn list(path: &Path) -> Result<Vec<OsString>> {
 pub fn flags(path: &Path) -> Result<IFlags> {
     let what = "read its flags";
     let fd = open_at(path, OFlags::RDONLY, what)?;
-    // If a pipe or device took the path's place meanwhile, the ioctl would have another meaning.
+    // The type is checked again: if a pipe or device took the place of the file meanwhile, the
+    // ioctl would have another meaning.
     match kind(&rustix::fs::fstat(&fd).map_err(io(path, what))?) {
         FileType::RegularFile | FileType::Directory => rustix::fs::ioctl_getflags(&fd).map_err(io(path, what)),
         _ => Err(SafeError::new_refused(path, "is neither a file nor a directory")),

@@ -1,7 +1,7 @@
 //! Runs one command in its own process group, without a terminal. Both output streams are read
 //! concurrently, with a limit.
 //!
-//! On timeout or cancel the whole group receives TERM and, after a grace period, KILL. This file
+//! On timeout or cancel, the whole group receives TERM and, after a grace period, KILL. This file
 //! knows nothing of tasks.
 
 use crate::run::event::{CancelToken, LineSplitter};
@@ -30,7 +30,7 @@ const CHUNKS: usize = 64;
 pub struct CommandSpec {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// The environment of this process is not passed on.
+    /// The command does not get the environment of this process.
     pub clean: bool,
     pub dir: Option<PathBuf>,
     pub stdin: Option<Vec<u8>>,
@@ -123,9 +123,9 @@ pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) 
     Ok(finished)
 }
 
-/// Starts a process. It inherits the umask, which is set in this process during the start, because
-/// changing it in the child after `fork` would not be safe here. Files that other threads create
-/// meanwhile set their mode explicitly.
+/// Starts a process with the umask `mask`. The umask is changed in this process during the start,
+/// because a change in the child after `fork` would not be safe here. Other threads that create
+/// files meanwhile set the mode of each file explicitly.
 fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
     /// Serializes changes of the umask, so that two threads do not restore each other's value.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -137,7 +137,8 @@ fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
     spawned
 }
 
-/// Kills the command's group if its watcher panics; nothing else would end it.
+/// Kills the process group of the command if its watcher panics, because nothing else would end the
+/// group.
 struct Leash<'c> {
     child: &'c mut Child,
     ended: bool,
@@ -240,7 +241,7 @@ fn watch(
 
 fn signal(child: &Child, signal: Signal) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // A group that does not exist any more has ended.
+        // An error means that the group does not exist any more, so it has ended.
         let _ = kill_process_group(pid, signal);
     }
 }

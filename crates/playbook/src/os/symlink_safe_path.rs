@@ -1,7 +1,8 @@
 //! Walks the path from `/` to a directory by descriptors. A link in the path is followed only if
-//! root alone can have created it. Otherwise an application that owns `/srv/app` could replace a
-//! directory in it by a link to `/etc`, and a process that works there as root, by path, would then
-//! work in `/etc`.
+//! root alone can have created it.
+//!
+//! Otherwise an application that owns `/srv/app` could replace a directory in it by a link to
+//! `/etc`. A root process that works in that directory, by its path, would then work in `/etc`.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlink, readlinkat};
 use rustix::io::Errno;
@@ -31,7 +32,8 @@ impl From<Errno> for PathError {
     }
 }
 
-/// Opens the directory at the absolute `path`, as the start of other calls (`O_PATH`).
+/// Opens the directory at the absolute `path` with `O_PATH`. The descriptor is a starting point for
+/// other calls.
 pub fn directory(path: &Path) -> Result<OwnedFd, PathError> {
     let own = rustix::process::geteuid().as_raw();
     walk(path, &|uid| uid == 0 || uid == own).map(|(at, _)| at)
@@ -76,8 +78,8 @@ fn real(dir: &OwnedFd) -> Result<PathBuf, Errno> {
     Ok(OsStr::from_bytes(name.as_bytes()).into())
 }
 
-/// Opens the directory, and returns whether root owns all directories above it. `root` tells
-/// whether a user id has the rights of root here.
+/// Opens the directory, and returns whether root owns every directory above it. `root` decides
+/// whether a user id counts as root.
 fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<(OwnedFd, bool), PathError> {
     let mut at = openat(CWD, "/", STEP | OFlags::DIRECTORY, Mode::empty())?;
     let mut todo = Vec::new();
@@ -104,8 +106,8 @@ fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<(OwnedFd, bool), Path
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
                     return Err(Errno::NOTDIR.into());
                 }
-                // In a directory where other users may write (`/tmp`), the link itself must be
-                // root's.
+                // In a directory where other users may write (`/tmp`), the link itself must belong
+                // to root.
                 if !(safe && (root(stat.st_uid) || !others_write(&here))) {
                     return Err(PathError::UntrustedLink(name));
                 }
@@ -141,8 +143,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{chown, symlink};
 
-    /// Tests without root only have directories of their own user, which here counts as that of an
-    /// application.
+    /// A test without root has only directories of its own user. Such a directory here counts as
+    /// one of an application.
     fn app_dir(path: &Path) {
         std::fs::create_dir_all(path).unwrap();
         if rustix::process::geteuid().is_root() {

@@ -1,9 +1,9 @@
 //! Temporary files of a run. Their paths are noted on disk before they are created. If the run is
 //! killed, the next run removes them.
 //!
-//! Notes are not synced: a power failure may leave such a file, a killed process does not. `safe`
-//! chooses the names. For files that need not be next to their destination, a run has a private
-//! directory.
+//! Notes are not synced. So a power failure may leave a temporary file behind, but a killed process
+//! does not. `atomic_fs` chooses the names. For files that need not be in the directory of their
+//! destination, a run has a private directory.
 
 use crate::os::atomic_fs::{self, SafeError};
 use crate::os::tree_removal;
@@ -27,7 +27,7 @@ const PATH_MAX: usize = 4_096;
 /// makes such files.
 const PLACES: usize = 2;
 const PLACE: usize = HEAD + PATH_MAX + 1;
-/// Maximum number of live processes with the same process id (in containers).
+/// Maximum number of live processes with the same process id, which happens in containers.
 const NAMES_MAX: u32 = 100;
 
 /// The notes of one process. By default nothing is noted.
@@ -39,7 +39,7 @@ pub struct TempFileNotes {
 }
 
 impl TempFileNotes {
-    /// Removes what killed runs have noted in `dir`, and keeps the notes of this run there.
+    /// Removes the files that killed runs noted in `dir`, and keeps the notes of this run there.
     pub fn open(dir: &Path) -> Self {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -58,13 +58,14 @@ impl TempFileNotes {
         Self { dir: dir.to_owned(), own: RefCell::default() }
     }
 
-    /// Notes that `path` is about to be created. This replaces the previous note, whose file has
-    /// its final name or was removed.
+    /// Notes that `path` is about to be created. This overwrites the previous note, because the
+    /// file of that note has its final name by now or was removed.
     pub fn note(&self, path: &Path) -> io::Result<()> {
         self.note_at(0, path)
     }
 
-    /// Like `note`, for a file that exists while others are created. Only one at a time.
+    /// Like `note`, for a file that exists while other files are created. There is only one such
+    /// note at a time.
     pub fn note_long(&self, path: &Path) -> io::Result<()> {
         self.note_at(1, path)
     }
@@ -85,9 +86,9 @@ impl TempFileNotes {
         file.write_all_at(&line, (at * PLACE) as u64)
     }
 
-    /// Creates a private temporary directory below the notes. It is removed when it is dropped, or
-    /// by the next run if this one is killed. Without notes, it is in the system's temporary
-    /// directory.
+    /// Creates a private temporary directory below the notes. It is removed when the returned value
+    /// is dropped, or by the next run if this one is killed. Without notes, the directory is
+    /// created in the system's temporary directory.
     pub fn private_dir(&self) -> io::Result<TempDir> {
         let make = tempfile::Builder::new().prefix(PREFIX).clone();
         if self.dir.as_os_str().is_empty() {

@@ -1,8 +1,8 @@
 //! Removes a directory with everything in it, by descriptors, so that a link put in its path cannot
 //! redirect the removal.
 //!
-//! The whole tree is checked before anything is removed. Mounted file systems are not emptied, and
-//! a tree that cannot be removed completely is rejected at once.
+//! The whole tree is checked before anything is removed. Mounted file systems are not emptied. A
+//! tree that cannot be removed completely is rejected before the first removal.
 
 use crate::os::atomic_fs::{self, DIRECTORY, SafeError, io, parent};
 use remoor_host::files;
@@ -26,9 +26,9 @@ pub fn remove(path: &Path) -> Result<()> {
     remove_in(&dir, name, path, 0)
 }
 
-/// Fails if something is mounted at or below this path, which must contain no links. Uses the
-/// kernel's table of mounts, because a bind mount within one file system has the same device number
-/// as its surroundings. Mounts for which `gone` returns true are ignored.
+/// Fails if something is mounted at or below this path, which must contain no links. The check uses
+/// the kernel's table of mounts, because a bind mount within one file system has the device number
+/// of its surroundings. Mounts for which `gone` returns true are ignored.
 pub fn check_unmounted(real: &Path, gone: &dyn Fn(&str) -> bool) -> Result<()> {
     let mounts = files::mounts().map_err(|why| SafeError::new_refused(real, format!("is not removed: {why}")))?;
     let mut below = mounts.iter().filter(|mount| Path::new(&mount.point).starts_with(real));

@@ -1,5 +1,5 @@
-//! The user that a plan needs. A run is one process: root for all its tasks, or the login user for
-//! all. Only commands can run as another user.
+//! The user that a plan needs. A run is one process, which runs all its tasks either as root or as
+//! the login user. Only commands can run as another user.
 
 use crate::plan::{Plan, Task};
 

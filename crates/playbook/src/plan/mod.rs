@@ -59,7 +59,7 @@ pub struct Plan {
 
 impl Plan {
     /// Whether the plan has a task that could change the node. Handlers are not considered, because
-    /// they only follow tasks.
+    /// they run only after such a task.
     pub fn does_something(&self) -> bool {
         fn any_effective(steps: &[PlanStep]) -> bool {
             steps.iter().any(|step| match step {
@@ -114,13 +114,13 @@ pub struct Play {
     pub index: u32,
     pub name: String,
     pub place: SourcePlace,
-    /// Layers with less precedence than the inventory: defaults of its roles.
+    /// Layers with less precedence than the inventory: the defaults of the play's roles.
     pub defaults: Vec<u32>,
     /// Layers of the play's `vars` and of those of its `vars_files` that are known before the run.
     pub vars: Vec<u32>,
     /// `vars_files` whose names depend on the run.
     pub files: Vec<VarsFile>,
-    /// Layers of its roles' variables, which all of its tasks see.
+    /// Layers of the variables of the play's roles, which all tasks of the play see.
     pub exports: Vec<u32>,
     /// Notified handlers run even after a failure.
     pub force_handlers: bool,
@@ -129,7 +129,7 @@ pub struct Play {
     pub handlers: Vec<Handler>,
 }
 
-/// An item of `vars_files`. The first of its names for which a file exists is used.
+/// An item of `vars_files`. The first of its names for which a file exists is selected.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VarsFile {
     pub names: Vec<String>,
@@ -152,14 +152,15 @@ pub struct Block {
     pub always: Vec<PlanStep>,
     /// Set if the block holds the tasks of a role.
     pub role: Option<RoleRun>,
-    /// Variables that the rest of the play sees once the block has started.
+    /// Variables that the rest of the play sees after the block has started.
     pub exports: Option<Exports>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoleRun {
     pub name: String,
-    /// Identifies runs of the role that are equal; a play performs only the first of them.
+    /// The identity of the role's run, with its parameters. A play performs only the first of the
+    /// runs with the same identity. None: each run is performed.
     pub once: Option<String>,
 }
 
@@ -170,7 +171,7 @@ pub struct Exports {
     pub vars: Vec<u32>,
 }
 
-/// The possible targets of an include, by the name used for it there.
+/// The possible targets of an include, by the name that the include uses for the target.
 pub type Choices = BTreeMap<String, Vec<PlanStep>>;
 
 /// Possible targets that a plan cannot hold, with the reason.
@@ -179,10 +180,11 @@ pub type RejectedChoices = BTreeMap<String, String>;
 /// `include_tasks` and `include_role`: the node selects one of the possible targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DynamicInclude {
-    /// Name, condition and loop. Its rendered arguments give the key in `choices` (see `choice`).
+    /// The task of the include, with its name, condition and loop. The rendered arguments of this
+    /// task give the key in `choices` (see `choice`).
     pub task: Task,
     pub choices: Choices,
-    /// A run that selects one of these fails.
+    /// A run that selects one of these targets fails.
     pub refused: RejectedChoices,
 }
 
@@ -203,11 +205,12 @@ pub fn role_choice(args: &Map<String, Value>) -> String {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Handler {
-    /// Its name, and `role : name` if it belongs to a role.
+    /// The name of the handler, and in addition `role : name` if the handler belongs to a role.
     pub names: Vec<String>,
     pub listen: Vec<String>,
     pub task: Task,
-    /// The number of its list of handlers: the play and each role have one.
+    /// The number of the list that contains the handler. The play and each of its roles have a list
+    /// of their own.
     pub list: u32,
     /// Possible targets, if the handler is `include_tasks`.
     pub choices: Choices,
@@ -215,7 +218,7 @@ pub struct Handler {
 }
 
 impl Play {
-    /// Calls `f` with every task, including those of includes; then with the handlers.
+    /// Calls `f` with every task, including those of includes, and then with every handler.
     pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
         fn steps<'a>(list: &'a [PlanStep], f: &mut dyn FnMut(&'a Task)) {
             for step in list {
@@ -241,9 +244,10 @@ impl Play {
         (0..self.handlers.len()).any(|at| self.answers(at, name))
     }
 
-    /// Whether a notification of this name selects the handler at index `at`. Later lists take
-    /// precedence, and within a list earlier handlers. The first handler with this name is
-    /// selected, and of the handlers that listen to it the first of each name.
+    /// Whether a notification of this name selects the handler at index `at`. It selects one
+    /// handler with this name. It also selects handlers that listen to this name, but only one for
+    /// each handler name. If several handlers qualify, the one in the latest list is selected, and
+    /// in one list the earliest.
     pub fn answers(&self, at: usize, name: &str) -> bool {
         let own = &self.handlers[at];
         let before = |i: usize, other: &Handler| other.list > own.list || other.list == own.list && i < at;
@@ -283,30 +287,31 @@ pub struct Task {
     pub notify: Vec<String>,
     /// Maps that are merged in order.
     pub environment: Vec<Value>,
-    /// Whether this task runs in check mode; None: as the run does. A truth value or a template.
+    /// Whether this task runs in check mode: a boolean or a template. None: the task follows the
+    /// run.
     pub check_mode: Option<Value>,
-    /// Whether this task reports diffs; None: yes. A truth value or a template.
+    /// Whether this task reports diffs: a boolean or a template. None: it does.
     pub diff: Option<Value>,
     pub no_log: bool,
     pub privileges: TaskPrivileges,
-    /// Seconds. None: the default of the run.
+    /// The maximum duration in seconds. None: the default of the run.
     pub timeout: Option<Value>,
     pub tags: Vec<String>,
     pub layers: TaskLayers,
     pub files: TaskFiles,
 }
 
-/// When a task counts as changed or failed, and what its failure leads to.
+/// The conditions that make a task changed or failed, and the consequences of a failure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutcomeRules {
     pub changed_when: Option<Vec<TaskCondition>>,
     pub failed_when: Option<Vec<TaskCondition>>,
     pub ignore_errors: Option<Value>,
-    /// Its failure ends the play for all hosts.
+    /// A failure of the task ends the play for all hosts.
     pub fatal: bool,
 }
 
-/// How often a task is repeated until its result is accepted.
+/// The repetitions of a task whose result is not accepted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RetryRules {
     pub until: Option<Vec<TaskCondition>>,
@@ -319,8 +324,8 @@ pub struct RetryRules {
 pub struct TaskPrivileges {
     /// The task runs as root.
     pub elevated: bool,
-    /// The user its command runs as, if not root. Only for modules that run a command and those
-    /// that do not touch the host.
+    /// The user as whom the command of the task runs; None: root. Only modules that run a command
+    /// or that do not touch the host can have a user here.
     pub become_user: Option<String>,
 }
 
@@ -342,7 +347,7 @@ pub struct TaskFiles {
     pub vars_files: BTreeMap<String, u32>,
     /// Files that `src` may name.
     pub assets: BTreeMap<String, Asset>,
-    /// Templates that those templates include.
+    /// Templates that the templates in `assets` include.
     pub parts: BTreeMap<String, Asset>,
 }
 
@@ -430,7 +435,7 @@ pub struct Repeat {
     pub extended: bool,
     /// Whether to leave out `ansible_loop.allitems`.
     pub leave_out_all: bool,
-    /// The loop ends after the item for which all of these hold.
+    /// The loop ends after the first item for which all these conditions hold.
     pub break_when: Vec<TaskCondition>,
     /// For loops over files: the directories to search, in order of preference.
     pub dirs: Vec<String>,
@@ -488,7 +493,7 @@ pub struct Asset {
     pub path: String,
     /// Key of the plan's blobs.
     pub sha256: String,
-    /// The mode of the file, if known; that of a file in a generation is not.
+    /// The mode of the file, if known. The mode of a file in a generation is not known.
     pub mode: Option<u32>,
 }
 
@@ -535,7 +540,7 @@ mod tests {
     use super::*;
     use remoor_model::Sha256;
 
-    /// The hash of a plan and managers of the previous version depend on this form.
+    /// The hash of a plan depends on this form, and managers of the previous version read it.
     #[test]
     fn the_form_of_a_task() {
         let text = include_str!("../tests/task_form.json");

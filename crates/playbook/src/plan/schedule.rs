@@ -1,5 +1,6 @@
 //! A play over many hosts: its keywords for all hosts, the batches in which hosts run, and the
-//! decision to continue after the end of each host. Pure: it runs nothing and knows no clock.
+//! decision to continue after the end of each host. The code here is pure: it runs nothing and
+//! knows no clock.
 //!
 //! ```text
 //! outline(files, playbook) -> [PlayKeys]
@@ -103,8 +104,8 @@ pub enum BatchVerdict {
     /// All hosts of the batch have ended: start the next batch, or the next play after the last
     /// batch.
     Next,
-    /// Running hosts must stop after their current task, and nothing further is started, in this
-    /// play or later ones. Holds the reason.
+    /// Nothing further is started, in this play or later ones. Hosts that are running must stop
+    /// after their current task. The text is the reason.
     Stop(String),
 }
 

@@ -1,5 +1,5 @@
-//! Predicts the files that a plan makes, as far as possible without running it. Used for diffs and
-//! expected digests.
+//! Predicts the files that a plan makes, as far as possible without running it. Diffs and expected
+//! digests are made from the prediction.
 
 mod undefined;
 
@@ -16,7 +16,7 @@ use remoor_model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The variable that holds the name of the loop variable.
+/// The variable that contains the name of the loop variable.
 const LOOP_VAR: &str = "ansible_loop_var";
 /// Modules that change a part of a file; only the node knows the whole file.
 const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
@@ -35,8 +35,8 @@ pub struct RenderedFile {
     pub source: String,
 }
 
-/// Every file of a `template` or `copy` task whose condition, path and content depend only on
-/// variables and `facts`. A path that a later task may change unpredictably is left out.
+/// Returns every file of a `template` or `copy` task whose condition, path and content depend only
+/// on variables and `facts`. A path that a later task may change unpredictably is left out.
 pub fn predict_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, RenderedFile> {
     let mut out = Walk::new(plan, facts);
     out.plan();
@@ -50,10 +50,12 @@ pub fn no_log_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String>
     out.hidden
 }
 
-/// Returns the predicted files and the findings of lint: an error for each template, file or text
-/// of a playbook that can never be rendered, a warning for one that may fail, and one for each file
-/// that is edited after a template made it. `files` is the set that the plan was compiled from;
-/// `names` are the names of the host's variables, for hints.
+/// Returns the predicted files and the findings of lint. A template, file or text of a playbook
+/// that can never be rendered is an error, and one that may fail is a warning. A file that another
+/// task edits after a template made it is a warning too.
+///
+/// `files` is the set that the plan was compiled from. `names` are the names of the host's
+/// variables, for hints.
 pub fn review(
     plan: &Plan,
     facts: &Map<String, Value>,
@@ -76,14 +78,14 @@ pub struct PredictedTask {
     pub args: Option<Map<String, Value>>,
     /// Options as written in the playbook.
     pub written: Map<String, Value>,
-    /// It runs if everything before it succeeds.
+    /// The task runs if everything before it succeeds.
     pub certain: bool,
 }
 
 impl Plan {
-    /// The tasks that a run on the plan's host would perform, without those whose condition is
-    /// known not to hold. Handlers are included, but never certain. `facts` are the facts assumed
-    /// to be known.
+    /// Returns the tasks that a run on the plan's host would perform, without those whose condition
+    /// is known to be false. Handlers are included, but never certain. `facts` are the facts that
+    /// count as known.
     pub fn predicted_tasks(&self, facts: &Map<String, Value>) -> Vec<PredictedTask> {
         let mut out = Walk::new(self, facts);
         out.plan();
@@ -114,7 +116,7 @@ struct Walk<'p> {
     seen: Vec<PredictedTask>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
-    /// The current steps may never run, or their failure is handled.
+    /// The current steps may never run, or a failure of them is handled.
     may_be_skipped_or_fail: bool,
     /// The current steps may never run, so the values they set are unknown.
     may_be_skipped: bool,
@@ -152,7 +154,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Runs `f` for steps that may never run. Only files that `f` leaves unchanged stay known.
+    /// Runs `f` for steps that may never run. Only files that `f` leaves unchanged stay predicted.
     fn walk_uncertain(&mut self, f: impl FnOnce(&mut Self)) {
         let before = self.files.clone();
         let (doubtful, maybe) = (self.may_be_skipped_or_fail, self.may_be_skipped);
@@ -464,9 +466,9 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Decides what an error of a template (path and text) means, and whether it occurs in every run.
-/// It does if no value was read that is only known during a run. If rendering stopped at such a
-/// value, returns what can be said about the other names in the template.
+/// Decides what the error of a template (path and text) means. The second value is whether the
+/// error occurs in every run. That is certain if no value was read that only a run knows. If
+/// rendering stopped at such a value, the other names in the template are searched for an error.
 fn classify_fault(
     (path, text): (&str, &str),
     fault: TemplateFault,
@@ -504,7 +506,7 @@ fn may_fail(task: &Task) -> bool {
         || task.outcome.failed_when.is_some()
 }
 
-/// The first position of `name` from `line` on; for a field, that of its variable. Searches
+/// The first position of `name` from `line` on. For `name.field`, the position of `name`. Searches
 /// `LINES_SEARCHED` lines, because tasks are rarely longer.
 fn find(source: &str, line: u32, name: &str) -> Option<(u32, u32)> {
     let root = name.split('.').next().filter(|root| !root.is_empty())?;

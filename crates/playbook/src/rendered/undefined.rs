@@ -23,8 +23,8 @@ fn set_by(task: &Task) -> Option<String> {
 }
 
 impl<'p> Walk<'p> {
-    /// After a task: marks the variables it set as unknown, and reviews the conditions on its
-    /// result.
+    /// Called after a task: marks the variables that it set as unknown, and reviews the conditions
+    /// on its result.
     pub(super) fn review_after_task(&mut self, play: &'p Play, task: &'p Task) {
         task.register.iter().for_each(|name| self.frame.forget(name));
         set_by(task).iter().for_each(|name| self.frame.forget(name));
@@ -132,7 +132,7 @@ fn ungathered_facts(text: &str, set: &BTreeSet<String>) -> Vec<(String, usize)> 
     let mut out = lint::facts_read(text);
     out.retain(|(name, _)| {
         let foreign = ["facter_", "ohai_", "getent_", "discovered_"].iter().any(|begin| name.starts_with(begin));
-        // Not reported: interfaces, which are facts of their own name in Ansible's spelling.
+        // Network interfaces are not reported, because each of them is a fact of its own name.
         !foreign && !set.contains(name) && !facts::is_known(&format!("ansible_{name}"))
     });
     out

@@ -116,8 +116,8 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// Fails the include, or one item of it, as any failed task, because its target cannot be
-    /// determined.
+    /// Fails the include, or one item of it, because its target cannot be determined. The failure
+    /// counts like that of any task.
     fn not_opened(
         &mut self,
         task: &'a Task,
@@ -132,7 +132,7 @@ impl<'a> Run<'a, '_> {
         flow
     }
 
-    /// Runs `include_vars`: its variables hold for everything that follows.
+    /// Runs `include_vars`: all later tasks see the variables.
     pub(crate) fn include_vars(&mut self, task: &Task, args: &Map<String, Value>) -> ModuleResult {
         let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
         let Some(layer) = task.files.vars_files.get(name) else {
@@ -166,7 +166,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// Selects the steps of an include with these variables. An error has its line.
+/// Selects the steps of an include with these variables. An error carries its line in the playbook.
 fn choose_steps<'a>(
     task: &Task,
     scope: &ExprScope,
@@ -198,9 +198,11 @@ fn choose_steps<'a>(
     Err((task.place.line, message))
 }
 
-/// Finds an include that will certainly select something that a plan cannot hold, as far as this is
-/// known before the first task. Returns its place and the reason. Names that tasks set are not
-/// known yet; an include that depends on one is left to the run.
+/// Finds an include that will certainly select a target that the plan cannot hold. Returns the
+/// place of the include and the reason.
+///
+/// An include that depends on a name that some task sets is left to the run, because its value is
+/// not known before the first task.
 pub(crate) fn refusal(plan: &Plan, frame: &mut VariableScope) -> Option<(SourcePlace, String)> {
     let mut set = Vec::new();
     for play in &plan.plays {

@@ -7,18 +7,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum length in bytes of a reported task message: a registered result may be of any size.
+/// Maximum length in bytes of the message of a reported task, because a registered result may be of
+/// any size.
 const MSG_MAX: usize = 256 << 10;
 
-/// Replaces text that `no_log` hides.
+/// The text that replaces everything that `no_log` hides.
 pub(crate) const HIDDEN: &str = "hidden by no_log";
 
-/// Called with the process id of each command of a run when it begins (true) and when it has ended
-/// (false). Each command leads its own process group.
+/// Called with the process id of a command when it begins (true) and when it has ended (false).
+/// Each command of a run leads its own process group.
 type Watcher = dyn Fn(u32, bool) + Send + Sync;
 
-/// A request to end a run early: after its current task, or at once. Clones share the request; it
-/// cannot be withdrawn.
+/// A request to end a run early: after its current task, or at once. All clones share the request.
+/// It cannot be withdrawn.
 #[derive(Clone, Default)]
 pub struct CancelToken {
     stopped: Arc<AtomicBool>,
@@ -30,12 +31,12 @@ impl CancelToken {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Makes a request whose `children` is called when a command begins and ends.
+    /// Makes a token that calls `children` when a command begins and when it ends.
     pub fn with_watcher(children: impl Fn(u32, bool) + Send + Sync + 'static) -> Self {
         Self { children: Some(Arc::new(children)), ..Self::default() }
     }
-    /// Ends the run after the current command has ended or reached its time limit. Pauses end, and
-    /// nothing further is started.
+    /// Ends the run when the current command has ended or reached its time limit. Pauses end early,
+    /// and nothing further is started.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }
@@ -70,11 +71,12 @@ impl std::fmt::Debug for CancelToken {
     }
 }
 
-/// The part of a re-setup that a run is.
+/// The phase of a re-setup that a run performs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResetupPhase {
-    /// Things to remove may be absent already: stopping a unit that does not exist is no failure.
+    /// The objects to remove may be absent already. For example, to stop a unit that does not exist
+    /// is no failure.
     Cleanup,
     Provision,
     #[default]
@@ -85,13 +87,13 @@ pub enum ResetupPhase {
 #[derive(Debug, Clone, Default)]
 pub struct PlaybookRunOptions {
     pub run_id: String,
-    /// Waited for before each play; then the end of each play is an event too. None: plays run
-    /// without waiting.
+    /// The barrier at which the run waits before each play. If it is set, the run also reports the
+    /// end of each play as an event. None: plays run without waiting.
     pub gate: Option<crate::PlayBarrier>,
     /// Handlers that an earlier run left pending.
     pub pending_handlers: Vec<String>,
-    /// File that holds the pending handlers during a run. Read at the start; removed when no
-    /// handler is pending. Empty: no journal.
+    /// The journal: a file that holds the pending handlers during a run. It is read at the start,
+    /// and removed when no handler is pending. Empty: the run has no journal.
     pub journal: PathBuf,
     /// Directory to which every path is copied once before its first change, for `undo`.
     pub backup: Option<PathBuf>,
@@ -138,8 +140,8 @@ pub enum RunEvent {
     },
     Task(TaskReport),
     Handler(TaskReport),
-    /// A line of a running command, at most 16 KiB long. Their number per task is limited; one more
-    /// line reports how many were left out.
+    /// A line of a running command, at most 16 KiB long. The number of lines of one task is
+    /// limited. One more line reports how many were left out.
     Output {
         i: u32,
         line: String,
@@ -155,22 +157,22 @@ pub struct TaskReport {
     /// The task's number in the plan.
     pub i: u32,
     /// Number of tasks that the run had started, including this one. A task that is included twice
-    /// has two numbers; its items share one.
+    /// has two numbers, and all items of one task have the same number.
     #[serde(default)]
     pub turn: u32,
     pub name: String,
     pub module: String,
     pub item: Option<String>,
     pub status: Status,
-    /// Set on an ignored failure that changed something nevertheless.
+    /// Whether an ignored failure changed something nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
     /// The last lines that a command printed.
     pub stdout_tail: String,
-    /// Content difference: a unified diff of at most 256 KiB; sizes and checksums for binary and
-    /// long files; None for secrets.
+    /// The difference of the content: a unified diff of at most 256 KiB. For binary and long files
+    /// it lists sizes and checksums. None for secrets.
     pub diff: Option<String>,
     /// Other changes of the file: mode, owner, group, type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -182,8 +184,8 @@ pub struct TaskReport {
 }
 
 impl TaskReport {
-    /// Makes the result of a task, or of one item of it, without module-specific values. The
-    /// message is hidden if the task has `no_log`.
+    /// Makes the report of a task, or of one item of it, without values that only some modules
+    /// have. If the task has `no_log`, the message is hidden.
     pub fn for_task(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
         let mut msg = msg.into();
         if msg.len() > MSG_MAX {
@@ -210,7 +212,7 @@ impl TaskReport {
     }
 }
 
-/// A change of one attribute of a file, in the notation users write.
+/// A change of one attribute of a file, in the notation that users write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttributeChange {
     /// `mode`, `owner`, `group`, `state`, `target`.
@@ -252,8 +254,8 @@ pub struct RunEnd {
     /// The failed task ends the play for all hosts (`any_errors_fatal`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
-    /// The facts that the plan could read, as this run had them. With them the manager renders the
-    /// same texts.
+    /// The facts that the plan could read, with the values of this run. With them, the manager
+    /// renders the same texts.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,
 }

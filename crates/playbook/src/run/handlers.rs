@@ -1,5 +1,5 @@
-//! Notified handlers. In each flush a handler runs once, in the order of definition. Until a
-//! handler has run it is pending, and the journal records it.
+//! Notified handlers. In each flush a handler runs once, in the order of definition. A notified
+//! handler is pending until it has run, and the journal file records it.
 
 use crate::compile;
 use crate::plan::{Handler, Play, Task};
@@ -17,7 +17,7 @@ const ROUNDS_MAX: usize = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotifyChange {
     No,
-    /// Check mode cannot know it.
+    /// Check mode cannot know whether the task would change something.
     Unknown,
     Yes,
 }
@@ -41,8 +41,8 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// Brings the journal up to date at the end of a task, also if nothing changed, because the
-    /// handlers that `pending_if_changed` recorded beforehand are then not pending.
+    /// Updates the journal at the end of a task. This is also needed if nothing changed, because
+    /// `pending_if_changed` has recorded handlers that are then not pending.
     pub(crate) fn settle(&mut self, task: &Task) -> Flow {
         if !task.notify.is_empty()
             && let Err(message) = self.write_journal()
@@ -59,9 +59,9 @@ impl<'a> Run<'a, '_> {
         self.notified_by_failed.retain(|n| n != name);
     }
 
-    /// The pending handlers if this task changes something. They are recorded before the task runs,
-    /// because the run may be killed between the change and the end of the task. None if the
-    /// journal already contains them all or there is no journal.
+    /// Returns the handlers that will be pending if this task changes something. They are recorded
+    /// before the task runs, because the run may be killed between the change and the end of the
+    /// task. None: the journal already contains them all, or there is no journal.
     pub(crate) fn pending_if_changed(&self, task: &Task, scope: &ExprScope) -> Option<Vec<String>> {
         if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
             return None;
@@ -100,7 +100,7 @@ impl<'a> Run<'a, '_> {
             // Pending handlers of the outer flush, if flushes are nested.
             let outer = self.flushing.clone();
             for (at, i) in due.iter().enumerate() {
-                // A name stays pending until the last handler that it refers to has run.
+                // A name stays pending until the last handler that it selects has run.
                 let owed = |rest: &[usize]| {
                     let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
                     owed.cloned().collect::<Vec<_>>()
@@ -115,7 +115,8 @@ impl<'a> Run<'a, '_> {
                     self.journal_or_stop()?;
                     return flow;
                 }
-                // A handler that was notified now and still runs in this round runs only once.
+                // A handler that was just notified, and whose turn in this round is yet to come,
+                // runs only once.
                 let to_come = |name: &str| {
                     let mut meant = (0..play.handlers.len()).filter(|i| play.answers(*i, name)).peekable();
                     meant.peek().is_some() && meant.all(|i| due[at + 1..].contains(&i))
@@ -129,8 +130,8 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Handlers are identified by the written form of their names, which may contain markup.
-    /// Replaces each notified name by that written form.
+    /// Replaces each notified name by the written form of the handler's name, which may contain
+    /// markup. Handlers are identified by this form.
     fn by_written_names(&mut self, play: &'a Play) {
         for handler in &play.handlers {
             for written in handler.names.iter().filter(|name| var_map::has_markup(name)) {
@@ -144,9 +145,9 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// After this task, the handlers that it notifies are no longer held back, also if an earlier
-    /// run notified them. A name that differs between items is not known here; its handlers run at
-    /// the end of the play.
+    /// Releases the handlers that this task notifies and that an earlier run left pending. They
+    /// were held back until a task that notifies them has run. A name that differs between items is
+    /// not known here, so its handlers run at the end of the play.
     pub(crate) fn release(&mut self, play: &'a Play, task: &'a Task) {
         if self.pending_earlier.is_empty() || task.notify.is_empty() {
             return;

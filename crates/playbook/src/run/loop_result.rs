@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 struct LoopResult {
     results: Vec<Value>,
     changed: bool,
-    /// Check mode cannot know of an item whether it would change something.
+    /// For at least one item, check mode cannot know whether it would change something.
     may_change: bool,
-    /// Check mode cannot know the result of an item.
+    /// For at least one item, check mode cannot know the result.
     has_unknown: bool,
     all_skipped: bool,
     /// The last failed item whose failure is not ignored, or else the first ignored one.
@@ -47,7 +47,7 @@ impl LoopResult {
         }
     }
 
-    /// The outcome of the task, and its result as `register` stores it.
+    /// Returns the outcome of the task, and the result that `register` stores.
     fn into_task_result(self) -> (ItemResult, Value) {
         let failed = self.worst.is_some();
         let msg = if failed { "one or more items failed" } else { "all items done" };
@@ -73,7 +73,7 @@ impl LoopResult {
 
 impl<'a> Run<'a, '_> {
     /// Runs the task for each item, until the run is cancelled or `break_when` holds. `scope` is
-    /// that of the task without an item.
+    /// the scope of the task without an item.
     pub(crate) fn task_with_loop(
         &mut self,
         play: &'a Play,
@@ -112,8 +112,8 @@ impl<'a> Run<'a, '_> {
         if cut { Err(RunStopped) } else { Ok(()) }
     }
 
-    /// The items of the loop. None: there are none, or they are unknown or cannot be evaluated; the
-    /// task is then concluded.
+    /// Returns the items of the loop. None: there are no items, or they are unknown or cannot be
+    /// evaluated. The task is then already concluded.
     fn loop_items(
         &mut self,
         task: &'a Task,
@@ -176,8 +176,8 @@ impl<'a> Run<'a, '_> {
             self.learn(task, name, value);
         }
         let scope = scope_with_result(&inner, task, &judged.result);
-        // Each item notifies by itself, so that its handlers are pending whatever happens to the
-        // other items.
+        // Each item notifies by itself. So its handlers are pending whatever happens to the other
+        // items.
         self.announce(task, &scope, judged.change())?;
         Ok((judged, scope))
     }

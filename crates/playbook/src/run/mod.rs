@@ -1,8 +1,8 @@
 //! Runs a plan on the node: sections in order, handlers after each section, blocks and includes at
-//! their place.
+//! their place. The course of a run belongs here; the changes themselves belong in `modules`.
 //!
-//! Blocking; needs no async runtime. `task.rs` runs one task, `dynamic_include.rs` selects
-//! includes, `handlers.rs` runs handlers, and `modules` makes the changes.
+//! A run blocks its thread and needs no async runtime. `task.rs` runs one task,
+//! `dynamic_include.rs` selects includes, and `handlers.rs` runs handlers.
 
 pub(crate) mod dynamic_include;
 pub(crate) mod event;
@@ -84,7 +84,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     };
     let flow = run.plays(plan);
     if flow.is_ok() {
-        // Names that are left belong to a play that ended early, or to a handler that the plan does
+        // The remaining names belong to a play that ended early, or to a handler that the plan does
         // not contain any more.
         run.notified.clear();
         run.pending_earlier.retain(|name| plan.plays.iter().any(|play| play.means(name)));

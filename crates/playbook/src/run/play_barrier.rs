@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Called with the index of a play before it starts. Blocks until the play may start, and returns
-/// the hosts that failed or were unreachable before it. None: the play must not start.
+/// the hosts that failed or were unreachable by then. None: the play must not start.
 type Pass = dyn Fn(u32) -> Option<BTreeSet<String>> + Send + Sync;
 
-/// Clones share the barrier.
+/// The barrier that a run passes before each play. All clones are the same barrier.
 #[derive(Clone)]
 pub struct PlayBarrier(Arc<Pass>);
 

@@ -1,5 +1,5 @@
-//! Secret paths. Their contents are never shown, whichever task writes them and whatever their
-//! mode.
+//! Secret paths. Their contents are never shown, whichever task writes them and whatever mode they
+//! have.
 
 use globset::GlobSet;
 use remoor_host::files;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub struct Secrets {
     globs: GlobSet,
     paths: BTreeSet<PathBuf>,
-    /// A glob could not be parsed. It is not known what it means, so all paths are secret.
+    /// A glob could not be parsed. Its meaning is not known, so all paths are secret.
     all: bool,
 }
 
@@ -34,19 +34,20 @@ impl Secrets {
         self.all || self.paths.contains(path) || self.globs.is_match(path)
     }
 
-    /// Whether this path is secret, or the path that its links lead to on this machine.
+    /// Whether this path is secret, or the path to which it leads on this machine through links.
     pub fn hide(&self, path: &Path) -> bool {
         let real = || {
             let (dir, name) = (path.parent()?, path.file_name()?);
-            // A file that does not exist yet is in a directory that exists.
+            // A file that does not exist yet is in a directory that exists, so the directory is
+            // resolved.
             std::fs::canonicalize(path).or_else(|_| std::fs::canonicalize(dir).map(|dir| dir.join(name))).ok()
         };
         self.names(path) || real().is_some_and(|real| self.names(&real))
     }
 
-    /// Removes the diff from a run's event (JSON) if it is about a secret path or does not name its
-    /// path. The node has already removed it; this check makes what is stored and forwarded
-    /// independent of the node.
+    /// Removes the diff from a run's event (JSON) if it concerns a secret path or does not name its
+    /// path. The node has already removed such diffs. This check protects stored and forwarded
+    /// events even if the node did not.
     pub fn strip(&self, event: &mut serde_json::Value) {
         let path = event.get("path").and_then(|path| path.as_str()).map(Path::new);
         if path.is_none_or(|path| self.names(path))

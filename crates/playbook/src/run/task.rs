@@ -74,7 +74,8 @@ impl<'a> Run<'a, '_> {
         Err(RunStopped)
     }
 
-    /// Stores a fact that a task has set. Facts that a module found become facts of the node.
+    /// Stores a fact that a task has set. A fact that a module has found becomes a fact of the
+    /// node.
     pub(crate) fn learn(&mut self, task: &Task, name: &str, value: &Value) {
         match task.module.as_str() {
             "set_fact" => self.frame.set(name, value),
@@ -132,8 +133,8 @@ impl<'a> Run<'a, '_> {
         let changed = result["changed"] == true;
         let ignore = failed && !self.cancel.is_cancelled() && ignores_errors(scope, task);
         let vague = outcome.unknown || unknown::is_unknown(&result["changed"]);
-        // Check mode reports a handler that would run as such, because that is what its users want
-        // to know.
+        // In check mode, a handler that would run is reported as such, because users of check mode
+        // want to know it.
         let would_run = outcome.would_run || handler && self.options.check && changed;
         let status = match (failed, ignore, outcome.skipped, changed) {
             (true, true, ..) => Status::Ignored,
@@ -178,8 +179,8 @@ impl<'a> Run<'a, '_> {
         self.send_event(TaskReport { name: title(task, scope), item: hide_no_log(task, item), ..done }, handler);
     }
 
-    /// Fails a task, or one item of it, whose condition or options cannot be evaluated, as if it
-    /// had run and failed. `at` is the line of the expression and the error.
+    /// Fails a task, or one item of it, whose condition or options cannot be evaluated. The failure
+    /// counts as if the task had run. `at` is the line of the expression and the error.
     pub(crate) fn fail_unevaluable(
         &mut self,
         task: &Task,
@@ -246,14 +247,15 @@ impl<'a> Run<'a, '_> {
             let (mut outcome, mut result) = judge(task, scope, answer);
             let holds = match &task.retry.until {
                 None if most == 1 => return (outcome, result),
-                // Without `until`, success is enough.
+                // Without `until`, the task is repeated until it does not fail.
                 None => Ok(Some(result["failed"] != true)),
                 Some(until) => unknown::all_hold(&scope_with_result(scope, task, &result), until),
             };
             result["attempts"] = json!(attempt);
             match holds {
                 Ok(Some(true) | None) => return (outcome, result),
-                // In check mode, waiting changes nothing, unless the task is really run.
+                // In check mode, a repetition would give the same result, because the run changes
+                // nothing in between. A task that is really run is repeated.
                 Ok(Some(false)) if task.retry.until.is_some() && self.checks(task, scope) => {
                     outcome.unknown = true;
                     result["changed"] = unknown::mark();
@@ -298,7 +300,7 @@ impl<'a> Run<'a, '_> {
             return self.include_vars(task, &args).map_err(at);
         }
         let check = self.checks(task, scope);
-        // A task whose `check_mode` differs from the run sees the real node and leaves no
+        // A task whose `check_mode` differs from that of the run sees the real node and leaves no
         // prediction behind.
         let kept = (check != self.ground.node.is_check_mode()).then(|| {
             std::mem::replace(
@@ -486,7 +488,7 @@ fn eval_bool(scope: &ExprScope, value: &Value) -> Option<bool> {
     }
 }
 
-/// A number of seconds or attempts, which may be a template.
+/// The value of a number of seconds or attempts, which may be a template.
 pub(crate) fn seconds(scope: &ExprScope, value: Option<&Value>) -> Option<Duration> {
     let value = expr::render_json(scope, value?).ok()?;
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
