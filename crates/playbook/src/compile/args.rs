@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 /// The options of one task.
 struct TaskOptions {
-    /// The place of the module's key. Faults of an option whose own place is unknown have it.
+    /// The place of the module's key. A fault of an option gets this place if the option's own
+    /// place is not known.
     at: (u32, u32),
     values: Map<String, Value>,
     /// The places of the options that are written as a map.
@@ -113,7 +114,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Checks that the module knows the options and that all required ones are there.
+    /// Checks that the module knows the options and that all required ones are given.
     fn check_option_names(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &mut TaskOptions) {
         if let Some((one, other)) =
             options::conflicting_options(spec.name, &|option| options.values.contains_key(option))
@@ -139,7 +140,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Checks the values that are known now: which other options they need, and their types.
+    /// Checks the values that are known now: their types, and other options that they require.
     fn check_option_values(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &TaskOptions) {
         let (at, values) = (options.at, &options.values);
         for (name, value) in values {
@@ -167,8 +168,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Makes a `mode` that is a number a text. A number has no leading zero, so its decimal digits
-    /// were probably meant as octal.
+    /// Converts a `mode` that is a number to text. A number has no leading zero, so its decimal
+    /// digits were probably meant as octal digits.
     fn normalize_mode(&mut self, file: &str, options: &mut TaskOptions) {
         let Some(mode) = options.values.get_mut("mode").filter(|m| m.is_number()) else { return };
         let text = mode.to_string();
@@ -259,7 +260,7 @@ impl Compiler<'_> {
         let mut out = Map::new();
         if !elevation::COMMANDS.contains(&module) {
             let text = text.trim();
-            // `x.yml a=1 b=2`, or only option=value.
+            // The text is `x.yml a=1 b=2`, or it consists of `option=value` only.
             let Ok(words) = word_split::split_words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
             let pair = |word: &word_split::ShellWord| {
                 super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='))

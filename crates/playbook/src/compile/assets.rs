@@ -107,7 +107,8 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// The path that playbooks use for a file of the fleet directory: absolute if `root` is set.
+    /// The path that playbooks use for a file of the fleet directory. It is absolute if `root` is
+    /// set.
     pub(super) fn playbook_path(&self, path: &str) -> String {
         match (self.options.root.trim_end_matches('/'), path) {
             ("", path) => path.to_owned(),
@@ -223,8 +224,8 @@ impl Compiler<'_> {
                 for (name, path) in matching_files(self.files, dir, src) {
                     out.entry(name).or_insert(path);
                 }
-                // Stop here: at the top level, a bare `{{ src }}` would match the whole fleet
-                // directory.
+                // The search stops here, because a bare `{{ src }}` at the top level would match
+                // the whole fleet directory.
                 if !out.is_empty() {
                     return out;
                 }

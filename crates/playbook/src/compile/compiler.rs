@@ -34,14 +34,15 @@ pub(super) struct Compiler<'a> {
     pub tags: BTreeSet<String>,
 }
 
-/// What is already known about the files that were read.
+/// Results about files that were read before.
 #[derive(Default)]
 pub(super) struct FileCache {
     /// None: the file has an error, which is recorded.
     pub parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
     /// Templates that were checked.
     pub checked: BTreeSet<String>,
-    /// Whether a file could be a file of tasks, and of variables.
+    /// By path: whether the file could be a file of tasks, and whether it could be one of
+    /// variables.
     pub shapes: RefCell<BTreeMap<String, (bool, bool)>>,
     /// Number of times that files of tasks, roles and playbooks were opened.
     pub opened: u32,
@@ -68,8 +69,8 @@ pub(super) struct PlanParts {
 pub(super) struct PlayState {
     /// Directory of the playbook that contains the play.
     pub base: String,
-    /// Whether the play has no other host of this run, and whether this host is the first of its
-    /// batch.
+    /// `alone`: whether this host is the only host of this run in the play. `first`: whether this
+    /// host is the first of its batch.
     pub alone: bool,
     pub first: bool,
     /// Layers that the roles of the play give to all of its tasks.
@@ -116,8 +117,8 @@ impl<'a> Compiler<'a> {
         self.diagnostics.warn(file, at, message, hint);
     }
 
-    /// Counts an opened file, and returns whether it may be opened. The limit is needed because
-    /// files that name files several times multiply.
+    /// Counts an opened file, and returns whether it may be opened. The limit is needed because the
+    /// number of opened files multiplies if each file names others several times.
     pub fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
         self.cache.opened += 1;
         if self.cache.opened == OPENED_MAX {
@@ -130,7 +131,8 @@ impl<'a> Compiler<'a> {
         self.cache.opened < OPENED_MAX
     }
 
-    /// Parses a YAML file of the set, once. None if it has an error, which is recorded.
+    /// Parses a YAML file of the set; later calls return the same tree. None: the file has an
+    /// error, which is recorded.
     pub fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
         if let Some(known) = self.cache.parsed.get(path) {
             return known.clone();

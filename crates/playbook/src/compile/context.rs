@@ -1,4 +1,4 @@
-//! What a task inherits from its play, roles, blocks, imports and includes.
+//! The context that a task inherits from its play, roles, blocks, imports and includes.
 
 use crate::lang::yaml::SpannedNode;
 use crate::plan::TaskCondition;
@@ -19,32 +19,33 @@ pub(super) struct Context {
     pub role: Option<Role>,
     pub layers: LayerChain,
     pub keywords: InheritedKeywords,
-    /// Directories of the roles that need this one.
+    /// Directories of the roles that depend on the current role.
     pub needing: Vec<String>,
     /// Task files that are being read, outermost first.
     pub open: Vec<String>,
-    /// The context is a handler; handlers are compiled whatever their tags.
+    /// Whether the task is a handler. Handlers are compiled whatever their tags.
     pub handler: bool,
-    /// The context is inside a dynamic include.
+    /// Whether the task is inside a dynamic include.
     pub dynamic: bool,
 }
 
 /// Indices of the layers of variables that a task sees, by their precedence.
 #[derive(Clone, Default)]
 pub(super) struct LayerChain {
-    /// Layers of the defaults of its role, of the roles it needs, and of the roles that need it.
+    /// Layers of the defaults of the task's role, of its dependencies, and of the roles that depend
+    /// on it.
     pub defaults: Vec<u32>,
-    /// Layers of the play's variables and its files.
+    /// Layers of the play's `vars` and `vars_files`.
     pub play_vars: Vec<u32>,
-    /// Layers of its role's variables, in the same order as the defaults.
+    /// Layers of the variables of the task's role, in the same order as the defaults.
     pub role_vars: Vec<u32>,
-    /// Layers of surrounding blocks, imports and includes, and its own.
+    /// Layers of surrounding blocks, imports and includes, and of the task itself.
     pub vars: Vec<u32>,
     /// Layers of role parameters, outermost first.
     pub role_params: Vec<u32>,
     /// Layers of surrounding dynamic includes.
     pub include_params: Vec<u32>,
-    /// Layers of the roles that contain a role, for the roles that it names.
+    /// Layers that a role passes on to its dependencies and to the roles that its tasks name.
     pub chain_defaults: Vec<u32>,
     pub chain_vars: Vec<u32>,
 }

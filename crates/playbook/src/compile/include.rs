@@ -47,8 +47,8 @@ impl Compiler<'_> {
         Some((node, inner))
     }
 
-    /// Decides whether an old `include` is an import or an include. As in Ansible, one with a
-    /// literal name and without a loop is an import.
+    /// Decides whether an old `include` is an import or an include. The keyword `static` decides;
+    /// without it, as in Ansible, an `include` with a literal name and no loop is an import.
     pub(super) fn old_include(
         &mut self,
         file: &str,
@@ -65,7 +65,7 @@ impl Compiler<'_> {
     }
 
     /// Rejects keywords that have no effect on an import or include. `known` are the supported
-    /// keywords of its kind, in addition to the general ones.
+    /// keywords of this kind of task, in addition to the general ones.
     pub(super) fn reject_ineffective_keywords(
         &mut self,
         node: &SpannedNode,
@@ -187,7 +187,8 @@ impl Compiler<'_> {
         Some(inner)
     }
 
-    /// Finds a task file: next to the naming file, in the role, or in the playbook's directory.
+    /// Finds a task file: next to the file that names it, in the role, or in the playbook's
+    /// directory.
     fn task_path(&self, own: &Context, name: &str) -> Option<String> {
         let at_top = self.files.get(name).map(|_| name.to_owned());
         let dirs = self.task_dirs(own);
@@ -204,8 +205,8 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Compiles every file that an include could select. Returns the possible ones, and those that
-    /// cannot be compiled with the reason.
+    /// Compiles every file that an include could select. Returns the compiled files, and the other
+    /// files with the reason for each.
     fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, RejectedChoices) {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
         let (mut out, mut refused) = (Choices::new(), RejectedChoices::new());

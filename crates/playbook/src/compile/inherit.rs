@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::rc::Rc;
 
 impl Compiler<'_> {
-    /// Reads the inherited keywords of one level. Its variables are already in the context; the
-    /// caller handles `when` and `vars`.
+    /// Reads the inherited keywords of one level. The caller has already put the variables of the
+    /// level into the context, and handles `when` and `vars`.
     pub(super) fn inherit(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         for (key, value) in node.map().unwrap_or_default() {
             self.keyword(file, key, value, context);

@@ -98,8 +98,8 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Records the files that a lookup finds for each of its patterns or names, as paths in the
-    /// fleet directory, like loops over files.
+    /// Records the files that a lookup finds for each of its patterns or names. As in loops over
+    /// files, they are recorded by their paths in the fleet directory.
     fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
         let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| var_map::has_markup(term)));
         let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {

@@ -1,7 +1,8 @@
 //! Compiles files to a plan for one host. Every error that can be detected without the node is
 //! found here, with its place.
 //!
-//! Pure: reads only the file set it is given, and collects errors instead of stopping at the first.
+//! Compilation is pure: it reads only the given file set. It collects errors instead of stopping at
+//! the first.
 
 mod args;
 mod argument_specs;
@@ -75,7 +76,7 @@ pub struct CompileOptions<'a> {
     pub modes: Option<&'a BTreeMap<String, u32>>,
     /// Absolute path of the directory of the files; empty: playbooks cannot use absolute paths.
     pub root: &'a str,
-    /// The host is the machine on which the run starts, whatever the inventory says.
+    /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
 }
 
@@ -214,7 +215,7 @@ impl Compiler<'_> {
         self.fault(file, at, message).hint = refused.then(|| ELSEWHERE.to_owned());
     }
 
-    /// Reads `when` and similar keywords: one condition or a list of them.
+    /// Reads `when` and similar keywords: one condition or a list of conditions.
     fn conditions(&mut self, file: &str, key: &str, node: &SpannedNode) -> Vec<TaskCondition> {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
@@ -236,7 +237,8 @@ impl Compiler<'_> {
         out
     }
 
-    /// Reads texts that must be known before the run: numbers, words, or markup that gives some.
+    /// Reads texts that must be known before the run: numbers, words, or markup that results in
+    /// some.
     fn known_texts(&mut self, file: &str, key: &str, node: &SpannedNode, context: &Context) -> Vec<String> {
         let at = (node.line, node.column);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -76,14 +76,15 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
 ];
 
-/// Other spellings of the same module.
+/// Other names of a module, each with the name that is used here.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Modules that were once built in, and the collections that have them now.
 const COLLECTIONS: &[(&str, &str)] =
     &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
 
-/// Ansible modules that remoor does not support; distinguishes them from typing errors.
+/// Ansible modules that remoor does not support. With this list, an error distinguishes them from
+/// typing errors.
 pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
     firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
@@ -93,8 +94,8 @@ pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
     openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
     zypper_repository";
 
-/// Keywords of one level, in addition to those that every level has: a task inherits them from its
-/// block, a block from its play.
+/// Keywords of one level, in addition to the keywords that every level has. A task inherits the
+/// common keywords from its block, and a block from its play.
 macro_rules! keys {
     ($($own:literal)*) => {
         &[
@@ -161,7 +162,7 @@ pub fn find(name: &str) -> Option<&'static ModuleSpec> {
     MODULES.iter().find(|spec| spec.name == name)
 }
 
-/// Whether `words` (separated by blanks) has `word`.
+/// Whether the list `words`, separated by blanks, contains `word`.
 pub fn has_word(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|w| w == word)
 }

@@ -9,7 +9,8 @@ use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reports names that only another host sets and this plan reads, at the place that sets them.
+/// Reports names that this plan reads and that only a task of another host sets. The fault is at
+/// the place of that task.
 pub fn missed_names(plan: &Plan, elsewhere: &[(String, SourcePlace)]) -> Vec<Fault> {
     if elsewhere.is_empty() {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! The types of module options. They are checked twice: values in the playbook at compile time, and
-//! rendered values when the task runs. Invalid values are never guessed: `enabled: "{{ x }}"` with
-//! `x: enable` would otherwise disable the service.
+//! rendered values when the task runs. An invalid value is always an error. Otherwise `enabled: "{{
+//! x }}"` with `x: enable` would disable the service.
 
 use super::module_specs::{choices, find, has_word};
 use crate::os::accounts;
@@ -99,7 +99,7 @@ pub fn check_value(module: &str, option: &str, value: &Value) -> Option<(String,
 pub fn check_rendered(module: &str, args: &Map<String, Value>) -> Option<String> {
     let spec = find(module)?;
     let given = |name: &str| args.get(name).is_some_and(|value| !value.is_null());
-    // A command line is given as `words` at this point.
+    // At this point, `words` contains the command line.
     let missing = spec.required.iter().find(|group| !group.iter().any(|name| given(name)) && !given("words"));
     if let Some(group) = missing {
         return Some(format!("{} needs `{}`", spec.name, group.join("` or `")));

@@ -1,5 +1,5 @@
-//! Options of modules that remoor rejects by name: unsupported ones, and those that exclude each
-//! other.
+//! Options of modules that remoor rejects by name: unsupported options, and options that exclude
+//! each other.
 
 use super::module_specs::has_word;
 
@@ -60,7 +60,8 @@ const APART: &[(&str, &[&str])] = &[
 /// Values of options that require other options: module, option, values, required options.
 type Need = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 const NEEDS: &[Need] = &[("mount", "state", &["mounted", "present"], &["src", "fstype"])];
-/// Supported `extra_opts` of `unarchive`: they do not write elsewhere and run no program.
+/// Supported `extra_opts` of `unarchive`. They do not change where files are written, and they run
+/// no program.
 const EXTRA: &[&str] = &[
     "-j",
     "-q",

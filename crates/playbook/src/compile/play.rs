@@ -118,7 +118,8 @@ impl Compiler<'_> {
 
     /// Determines whether this host is the only one in the play, and whether it runs the `run_once`
     /// tasks of its batch. Returns the variables that list the other hosts. Failed hosts are not
-    /// known yet, so all hosts are listed; the run removes those that are reported as lost.
+    /// known yet, so the variables list all hosts, and the run removes the hosts that are reported
+    /// as lost.
     fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
         let own = self.host.name.as_str();
         (self.current_play.alone, self.current_play.first) = (true, true);
@@ -219,8 +220,8 @@ impl Compiler<'_> {
         ExprScope::new(layers, BTreeSet::new())
     }
 
-    /// The variables that an import may use: none of the host, so that a playbook is the same for
-    /// all hosts.
+    /// The variables that an import may use. Variables of the host are not among them, so that a
+    /// playbook has the same structure for all hosts.
     pub(super) fn early_scope(&self, context: &Context) -> ExprScope {
         let chain = &context.layers;
         let layers = chain.play_vars.iter().chain(&chain.role_vars).chain(&chain.vars).chain(&chain.role_params);

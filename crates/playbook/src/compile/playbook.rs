@@ -1,4 +1,4 @@
-//! Reads a playbook as a list of plays: opens `import_playbook`, and reads the keywords of each
+//! Reads a playbook as a list of plays. Opens `import_playbook`, and reads those keywords of each
 //! play that concern all its hosts. `play.rs` compiles a play for one host.
 
 use super::{Compiler, Context, ELSEWHERE, assets, module_specs};

@@ -113,13 +113,13 @@ fn a_play_knows_its_hosts_and_its_place() {
     assert_eq!(told("ansible_play_batch"), Some(serde_json::json!(["w1", "w2"])));
     assert_eq!(told("ansible_play_name"), Some("web".into()));
     assert_eq!(told("playbook_dir"), Some("/p/plays".into()));
-    // A variable that is not read is left out; otherwise each new host would change the plan.
+    // A variable that is not read is left out. Otherwise each new host would change the plan.
     assert_eq!(told("ansible_play_hosts"), None);
     let faults = compiled(&set, &CompileOptions { here: false, ..options.clone() }).unwrap_err();
     assert!(faults[0].message.contains("w1 is not this machine"), "{faults:?}");
     assert!(faults[0].hint.as_ref().is_some_and(|hint| hint.contains("--connection local")), "{faults:?}");
 
-    // Files named by `playbook_dir` and `role_path`.
+    // Tasks can name files by `playbook_dir` and `role_path`.
     let text = "- hosts: all\n  vars: {conf: '{{ playbook_dir }}/conf'}\n  roles: [r]\n  tasks:\n    - copy: {src: '{{ playbook_dir }}/conf/a', dest: /a}\n    - copy: {src: '{{ conf }}/a', dest: /b}\n    - {import_tasks: '{{ playbook_dir }}/more.yml'}\n";
     let set = files(&[
         ("plays/site.yml", text),

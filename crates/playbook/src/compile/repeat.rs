@@ -181,7 +181,7 @@ fn is_single_markup(name: &str) -> bool {
 }
 
 /// Whether a path below the playbook's directory belongs to a role or to hosts. A name that begins
-/// with a variable does not select those.
+/// with a variable does not select such paths.
 fn is_of_others(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "roles" | "group_vars" | "host_vars"))
 }

@@ -1,8 +1,10 @@
 //! Compiles roles: their directories, files, dependencies, and the variables that their tasks see.
 //!
-//! A role's tasks see, in ascending precedence: the defaults of its dependencies, of the roles that
-//! depend on it, and its own; then `vars/` in the same order; then the `vars:` given with its name.
-//! Parameters written next to its name take precedence over registers.
+//! The tasks of a role see these variables, in ascending precedence: the defaults of its
+//! dependencies, of the roles that depend on it, and of the role itself; then `vars/` in the same
+//! order; then the `vars:` given with the role's name.
+//!
+//! Parameters written next to the name take precedence over registered results.
 
 use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, module_specs};
@@ -18,20 +20,20 @@ const DEPTH_MAX: usize = 20;
 const PARTS: [(&str, &str); 4] =
     [("tasks_from", "tasks"), ("vars_from", "vars"), ("defaults_from", "defaults"), ("handlers_from", "handlers")];
 
-/// A reference to a role.
+/// A reference to a role, by a play, another role or a task.
 #[derive(Default)]
 struct RoleRequest {
     name: String,
     vars: Map<String, Value>,
-    /// Parameters written next to its name.
+    /// Parameters written next to the name.
     params: Map<String, Value>,
     /// File names by part.
     from: BTreeMap<String, String>,
-    /// Referred to by a task, not by a play or a role.
+    /// Whether a task refers to the role, and not a play or another role.
     by_task: bool,
-    /// Its argument specs are not checked.
+    /// The argument specs of the role are not checked.
     unchecked: bool,
-    /// Whether it may run more than once. None: as in its `meta/main.yml`.
+    /// Whether the role may run more than once. None: its `meta/main.yml` decides.
     duplicates: Option<bool>,
     /// Other values that distinguish two runs of the role.
     beside: Value,
@@ -234,8 +236,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The options of a dynamic include for each role, and each of its task files, that it could
-    /// select.
+    /// Returns the options of the include for each target that it could select: each role, with
+    /// each of its task files.
     fn role_choices(
         &mut self,
         file: &str,
@@ -343,7 +345,7 @@ impl Compiler<'_> {
         magic.insert("ansible_role_name".into(), json!(name));
         magic.insert("role_path".into(), json!(dir));
         let params = self.layer(magic);
-        // The context of its dependencies: they see the variables of this role and of the roles
+        // The dependencies have this context: they see the variables of this role and of the roles
         // that depend on it.
         let mut outer = context.clone();
         outer.layers.chain_vars.extend(named.iter().chain(&own_vars));

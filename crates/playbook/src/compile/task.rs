@@ -20,7 +20,7 @@ pub(super) struct TaskModule<'n> {
     pub key: &'n SpannedKey,
     pub spec: &'static module_specs::ModuleSpec,
     pub args: SpannedNode,
-    /// The old `include`, which could be an import or an include.
+    /// Whether the task was written with the old `include`, which can be an import or an include.
     pub old_include: bool,
 }
 
@@ -118,8 +118,8 @@ impl Compiler<'_> {
             return None;
         }
         if own.keywords.run_once && !self.current_play.first {
-            // The first host of the batch runs it. The values that it sets are not known on this
-            // host.
+            // The first host of the batch runs the task, so this host does not know the values that
+            // the task sets.
             let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
             let names = task.register.iter().cloned().chain(sets.into_iter().flatten());
             self.set_on_first_host.extend(names.map(|name| (name, task.place.clone())));
@@ -242,7 +242,7 @@ impl Compiler<'_> {
                     continue;
                 }
                 word if module_specs::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
-                // `static` decides what an old `include` is; see `old_include`.
+                // The keyword `static` is only for an old `include`; see `old_include`.
                 "static" if pairs.iter().any(|(key, _)| key.text == "include") => continue,
                 word => (word.to_owned(), value.clone()),
             };

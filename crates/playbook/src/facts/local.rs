@@ -1,5 +1,5 @@
-//! Custom facts of the node: `/etc/ansible/facts.d/*.fact`, which are JSON, INI, or programs that
-//! print one of the two.
+//! Custom facts of the node: the files `/etc/ansible/facts.d/*.fact`. Each file is JSON, INI, or a
+//! program that prints one of the two.
 //!
 //! A program is run only if no user but root and the user of this process can have written it. Each
 //! program has a timeout and an output limit.
@@ -37,8 +37,8 @@ pub fn gather_local(root: &FactsRoot, cancel: &CancelToken) -> Value {
     Value::Object(out)
 }
 
-/// Whether a file is a program. Fails if another user than root or the own user can write it or its
-/// directory.
+/// Whether a file is a program. Fails if a user other than root and the user of this process can
+/// write the file or its directory.
 fn is_program(path: &Path) -> Result<bool, String> {
     let about = |e: std::io::Error| format!("Could not stat fact ({}): {e}", path.display());
     let stat = std::fs::metadata(path).map_err(about)?;

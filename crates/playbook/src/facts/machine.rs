@@ -1,4 +1,4 @@
-//! Facts about the running machine: kernel, names, clock, the own user, virtualization.
+//! Facts about the running machine: kernel, names, clock, the user of this process, virtualization.
 
 use super::FactsRoot;
 use crate::os::accounts;
@@ -55,8 +55,8 @@ fn uname(root: &FactsRoot, out: &mut Map<String, Value>) {
     out.insert("machine".into(), json!(machine));
 }
 
-/// The fully qualified name of this host from `/etc/hosts`, or else its own name. DNS is not
-/// queried, because that may take long.
+/// The fully qualified name of this host from `/etc/hosts`, or else its node name. DNS is not
+/// queried, because a query may take long.
 fn fqdn(hosts: &str, nodename: &str, short: &str) -> String {
     if nodename.contains('.') {
         return nodename.to_owned();
@@ -120,7 +120,8 @@ fn date_time(out: &mut Map<String, Value>) {
     out.insert("date_time".into(), Value::Object(facts));
 }
 
-/// The kernel command line: `cmdline` keeps the last value of a name, `proc_cmdline` all values.
+/// The kernel command line. If a name occurs several times, `cmdline` keeps the last value and
+/// `proc_cmdline` all values.
 fn cmdline(root: &FactsRoot, out: &mut Map<String, Value>) {
     let text = root.read("/proc/cmdline");
     let (mut last, mut all): (Map<String, Value>, Map<String, Value>) = Default::default();

@@ -1,7 +1,7 @@
 //! Facts of this node, gathered without Python: `ansible_hostname` and others, each also in
 //! `ansible_facts`.
 //!
-//! They are read from files of the kernel and the system, from one netlink socket, and from
+//! The facts are read from files of the kernel and the system, from one netlink socket, and from
 //! `/etc/ansible/facts.d`. The compiler checks names with `is_known`. `ABSENT` lists the facts that
 //! only Ansible has, with the reason.
 
@@ -66,8 +66,8 @@ impl FactsRoot {
     }
 }
 
-/// Gathers all facts. Never fails: facts that cannot be read are left out. After `cancel` no other
-/// program is started.
+/// Gathers all facts. Never fails: facts that cannot be read are left out. After `cancel` no
+/// further program is started.
 pub fn gather(cancel: &CancelToken) -> Map<String, Value> {
     let root = FactsRoot(PathBuf::from("/"));
     let mut out = Map::new();

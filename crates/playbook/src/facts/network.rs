@@ -125,7 +125,7 @@ fn interface(root: &FactsRoot, name: &str, addresses: &[InterfaceAddress]) -> Va
     fact
 }
 
-/// The facts that default routes of IPv4 and IPv6 have in common.
+/// The facts that are the same for default routes of IPv4 and IPv6.
 fn route_facts(root: &FactsRoot, name: &str, gateway: IpAddr) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("interface".into(), json!(name));

@@ -96,7 +96,7 @@ fn distribution(root: &FactsRoot, out: &mut Map<String, Value>) {
         minor = exact.split_once('.').map(|(_, minor)| minor.to_owned());
         version = exact;
     } else if matches!(id.as_str(), "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol") {
-        // These files are more exact than os-release, which only says 9 for CentOS 9.4.
+        // These files are more exact than os-release, which contains only 9 for CentOS 9.4.
         let own = root.read_word("/etc/centos-release").or(root.read_word("/etc/redhat-release")).unwrap_or_default();
         let long = own.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
         let long: Vec<&str> = long.split('.').take(2).collect();
@@ -132,8 +132,8 @@ fn distribution(root: &FactsRoot, out: &mut Map<String, Value>) {
     out.insert("distribution_file_variety".into(), json!(variety));
 }
 
-/// The LSB facts from `/etc/lsb-release`. If that file does not exist but the tool `lsb_release` is
-/// installed: from os-release, which the tool reads too.
+/// The LSB facts from `/etc/lsb-release`. If the file does not exist but the tool `lsb_release` is
+/// installed, they come from os-release, which the tool reads too.
 fn lsb(root: &FactsRoot, out: &mut Map<String, Value>) {
     let (own, release) = (root.read("/etc/lsb-release"), root.read("/etc/os-release"));
     let mut found = Map::new();

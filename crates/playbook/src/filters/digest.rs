@@ -45,8 +45,8 @@ fn hash(kind: &str, bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// The default rounds of passlib, which Ansible uses, for SHA-512 and SHA-256. More than a million
-/// rounds take seconds.
+/// The default numbers of rounds for SHA-512 and SHA-256 in passlib, which Ansible uses. More than
+/// a million rounds take seconds.
 const ROUNDS: (u32, u32) = (656_000, 535_000);
 const ROUNDS_MAX: i64 = 1_000_000;
 
@@ -92,7 +92,8 @@ fn password_hash(_: &mut State, v: Value, a: Args) -> FilterResult {
     Ok(format!("${id}${shown}{salt}${hashed}").into())
 }
 
-/// Encodes a hash as crypt(3) does: bytes in its own order, six bits per digit, lowest bits first.
+/// Encodes a hash as crypt(3) does: the bytes in the order of crypt, six bits a digit, lowest bits
+/// first.
 fn crypt64(bytes: &[u8], step: usize) -> String {
     const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut out = String::new();

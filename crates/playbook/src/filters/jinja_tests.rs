@@ -16,7 +16,7 @@ const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: 
     JinjaTest { name, takes, run, differs: ON_THE_NODE }
 }
 
-/// The `differs` text of tests that read the node. `register` recognises these tests by it.
+/// The `differs` text of tests that read the node. `register` recognizes such tests by this text.
 pub const ON_THE_NODE: &str = "reads files of the node; Ansible reads files of the controller";
 
 const PATTERN: &[&str] = &["pattern", "ignorecase", "multiline"];

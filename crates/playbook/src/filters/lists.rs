@@ -131,7 +131,7 @@ pub fn item(v: &Value, key: &Value) -> FilterResult {
     }
 }
 
-/// The two operands of a set operation.
+/// The two lists of a set operation.
 fn set_operands(v: &Value, a: &Args) -> Result<(Vec<Value>, Vec<Value>), Error> {
     Ok((list("a set", v)?, list("a set", a.need("other")?)?))
 }

@@ -1,6 +1,8 @@
-//! `lookup`, `query` and `q`. Supported are lookups that need only variables, and lookups of files
-//! that the compiler includes in the plan. Templates are rendered on the node, so commands and
-//! network requests of the manager are not available; `REFUSED` lists alternatives.
+//! `lookup`, `query` and `q`. The supported lookups need only variables, or files that the compiler
+//! includes in the plan.
+//!
+//! Templates are rendered on the node, so commands and network requests of the manager are not
+//! available. `REFUSED` lists alternatives.
 
 use super::{FilterResult, failure, list, lists, undefined_error};
 use crate::lang::python;
@@ -11,7 +13,7 @@ use minijinja::{Environment, Error, State, Value};
 use regex::Regex;
 use std::cell::Cell;
 
-/// The supported lookups, each with its difference from Ansible; empty: none.
+/// The supported lookups, each with its difference from Ansible. An empty text means no difference.
 pub const KNOWN: &[(&str, &str)] = &[
     ("dict", ""),
     ("env", "reads the environment of the node; Ansible reads the environment of the controller"),

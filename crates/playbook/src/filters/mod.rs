@@ -1,8 +1,9 @@
 //! The filters and tests of Ansible and Jinja2: their tables, their arguments, and their
 //! registration in an environment.
 //!
-//! The implementations are in the other files of this folder. `REFUSED` lists what Ansible has but
-//! remoor does not support. `vocabulary.rs` reports its use at compile time, never at run time.
+//! The implementations are in the other files of this folder. `REFUSED` lists the filters that
+//! Ansible has and remoor does not support. `vocabulary.rs` reports them at compile time, never at
+//! run time.
 
 mod digest;
 mod jinja_tests;
@@ -221,7 +222,7 @@ fn undefined_error(what: &str) -> Error {
     Error::new(ErrorKind::UndefinedError, what.to_owned())
 }
 
-/// How a filter that does not accept undefined values treats one.
+/// The treatment of an undefined value by a filter that does not accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndefinedPolicy {
     Fails,

@@ -159,7 +159,7 @@ fn answer_query(net: IpNetwork, query: &str) -> FilterResult {
     let (length, whole) = (net.length(), net.length() == bits(address));
     let shown = || prefix.map_or_else(|| address.to_string(), |p| format!("{address}/{p}"));
     let if_so = |yes: bool| Ok(if yes { Value::from(shown()) } else { Value::from(false) });
-    // A network address is not a host, as in the collection.
+    // As in the collection, a network address is not the address of a host.
     let is_host = !net.is_network() || length + 1 >= bits(address);
     let text = match query {
         "" => shown(),

@@ -16,7 +16,7 @@ pub const FILTERS: &[Filter] = &[
     filter("regex_escape", &["re_type"], escape),
 ];
 
-/// Converts `\1` and `\g<name>` of a Python replacement to the `${1}` of the regex crate.
+/// Converts `\1` and `\g<name>` of a Python replacement to `${1}` and `${name}` of the regex crate.
 pub fn replacement(python: &str) -> String {
     let mut out = String::new();
     let mut chars = python.chars().peekable();

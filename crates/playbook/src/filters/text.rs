@@ -104,8 +104,8 @@ pub fn join_values(items: &[Value], sep: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Like Jinja2's filter: a word begins after whitespace, dashes and opening brackets, not after an
-/// apostrophe.
+/// The filter `title` of Jinja2. A word begins after whitespace, dashes and opening brackets, but
+/// not after an apostrophe.
 fn title(text: &str) -> String {
     let mut begins = true;
     let mut out = String::with_capacity(text.len());

@@ -81,7 +81,7 @@ pub fn check_names(template: &str) -> Result<(), Error> {
         };
         return Err(Error::new(what, format!("`{name}`{hint}")));
     }
-    // Imported macros may have any name and look like methods.
+    // Macros of an import may have any name, and their calls look like methods.
     if !template.contains("import") {
         for name in lint::methods(template) {
             if MUTATING.contains(&name.as_str()) {
