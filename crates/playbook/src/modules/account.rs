@@ -153,7 +153,7 @@ fn memberships(call: &ModuleCall, name: &str) -> BTreeSet<String> {
     out
 }
 
-/// The passwd or group entry that the tool would leave behind. None: the entry would be removed.
+/// The passwd or group entry after the tool has run. None: the entry is removed.
 fn predict_entry(call: &ModuleCall, tool: &str, flags: &[String], name: &str) -> Option<Vec<String>> {
     let given = |flag: &str| flags.iter().position(|f| f == flag).and_then(|at| flags.get(at + 1)).cloned();
     let node = &call.ground.node;
@@ -183,8 +183,8 @@ fn predict_entry(call: &ModuleCall, tool: &str, flags: &[String], name: &str) ->
     Some(entry)
 }
 
-/// The entries of the groups to which a call of the tool adds the user, or from which it removes
-/// the user.
+/// The changed entries of the groups that a call of the tool affects: it adds the user to them or
+/// removes the user from them.
 fn predict_group_entries(call: &ModuleCall, argv: &[String], name: &str) -> Vec<Vec<String>> {
     let Some(wanted) = argv.iter().position(|a| a == "--groups").and_then(|at| argv.get(at + 1)) else {
         return Vec::new();

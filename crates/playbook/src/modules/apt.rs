@@ -139,7 +139,7 @@ fn ensure_packages(call: &mut ModuleCall, state: &str, wanted: &[PackageSpec]) -
         }
         "absent" | "removed" => {
             let purge = call.flag("purge", false);
-            // A package that was removed but not purged still has its configuration in dpkg.
+            // dpkg still has the configuration of a package that was removed but not purged.
             let there = |w: &&PackageSpec| is_there(w) || purge && have(w).is_some();
             let names = wanted.iter().filter(there).map(|w| w.name.clone()).collect();
             (if purge { "purge" } else { "remove" }, names)
@@ -245,8 +245,8 @@ fn change(call: &mut ModuleCall, base: &[String], verb: &[&str], names: &[String
     }
     let done = call.run_quietly(&argv)?;
     if !done.success() {
-        // A run that is not a check may succeed: an earlier task may update the package lists or
-        // add a repository.
+        // A real run may succeed where check mode fails, because an earlier task may update the
+        // package lists or add a repository.
         let message = failure_message("apt-get -s", &done);
         call.ground.node.note_missing(message.clone());
         return Err(message);
@@ -269,7 +269,8 @@ fn change(call: &mut ModuleCall, base: &[String], verb: &[&str], names: &[String
     Ok(done)
 }
 
-/// Whether the summary line of apt-get reports a change, done or simulated.
+/// Whether the summary line of apt-get reports a change, made or simulated. An output without this
+/// line counts as a change.
 fn reports_change(done: &Finished) -> bool {
     let counts = |l: &&str| l.contains(" upgraded, ") && l.contains(" newly installed, ");
     let line = done.stdout.lines().find(counts);
@@ -425,7 +426,7 @@ fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
     let retries = call.seconds("update_cache_retries", 5.0)?.as_secs().clamp(1, 100);
     let longest = call.seconds("update_cache_retry_max_delay", 12.0)?;
     for attempt in 1.. {
-        // Updated lists may contain packages that the present lists do not.
+        // The new lists may contain packages that the present lists do not contain.
         let done = call.run_or_predict(&["apt-get", "-q", "-o", &lock, "update"], |would| would.mark_unknown())?;
         if done.success() {
             break;

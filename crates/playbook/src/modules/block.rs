@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// The path of a file and its content. None: the file does not exist.
 pub type ExistingFile = (PathBuf, Option<Vec<u8>>);
 
-/// The file of the task. None: a command that check mode did not run would create or remove it.
+/// Loads the file of the task. None: a command that check mode did not run would create or remove
+/// the file.
 pub fn load_existing(call: &ModuleCall) -> Result<Option<ExistingFile>, String> {
     let path = call.path(&["path", "dest", "destfile", "name"])?;
     if call.depends_on_skipped_command(&path) {

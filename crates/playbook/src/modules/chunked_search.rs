@@ -4,12 +4,12 @@ use std::io::{self, Read};
 
 /// Maximum number of bytes held in memory.
 const CHUNK_BYTES: usize = 8 << 20;
-/// Bytes of a chunk that are searched again with the next chunk. A longer match across the end of a
-/// chunk may be missed.
+/// Number of bytes of a chunk that are searched again with the next chunk. A match that is longer
+/// than this and crosses the end of a chunk may be missed.
 const OVERLAP_BYTES: usize = 1 << 20;
 
-/// The first result of `look`, which is called with each chunk. Chunks begin and end at line
-/// boundaries, unless a line is longer than a chunk.
+/// Calls `look` with each chunk until it returns a result, and returns that result. Chunks begin
+/// and end at line boundaries, unless a line is longer than a chunk.
 pub fn find_first<T>(from: &mut dyn Read, look: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
     find_first_with(from, look, CHUNK_BYTES, OVERLAP_BYTES)
 }

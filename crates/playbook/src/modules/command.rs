@@ -26,11 +26,11 @@ struct CommandUser {
     home: PathBuf,
 }
 
-/// The user of the command: `become_user`, or the login user of the run if the task has no
+/// Returns the user of the command: `become_user`, or the login user of the run if the task has no
 /// `become`. None: the user of this process.
 ///
-/// For another user the environment is replaced by one like that of sudo: the user's own variables,
-/// PATH, language, time zone, and the variables of the task.
+/// For another user, the environment of the call is replaced by one like that of sudo: the
+/// variables of that user, PATH, language, time zone, and the variables of the task.
 fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
     let key = match (&call.task.privileges.become_user, call.ground.options.login) {
         (Some(name), _) => name.clone(),
@@ -74,8 +74,8 @@ fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
     let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
     let expands = call.flag("expand_argument_vars", true);
     let (words, trace) = with_trace(|| -> Result<Vec<String>, String> {
-        // Uses the words before rendering. The rendered `args` no longer show which words were
-        // quoted and which text came from a value.
+        // The words before rendering are used, because the rendered `args` no longer show which
+        // words were quoted and which text came from a value.
         if let Some(Value::Array(words)) = call.task.args.get("words") {
             let mut out = Vec::new();
             for word in words {
@@ -109,8 +109,8 @@ fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
     if trace.unknown { Ok(None) } else { words.map(Some) }
 }
 
-/// Expands `$NAME`, `${NAME}` and a leading `~` in text of the playbook, never in values. Names
-/// without a value stay as written.
+/// Expands `$NAME`, `${NAME}` and a leading `~` in text of the playbook, but not in rendered
+/// values. Names without a value stay as written.
 fn expand_environment(text: &str, env: &[(String, String)]) -> String {
     let value = |name: &str| {
         let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
@@ -291,8 +291,8 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
 }
 
 /// Wraps a command so that setpriv (part of util-linux) runs it as another user. setpriv sets
-/// exactly the user's own groups and then replaces its process by the command. The working
-/// directory is `chdir`, else the user's home directory if it exists, else `/`.
+/// exactly the groups of that user, and then replaces its process by the command. The working
+/// directory is `chdir`, else the home directory of that user if it exists, else `/`.
 fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
     let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
         .map(str::to_owned);
@@ -301,7 +301,7 @@ fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
     CommandSpec { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
 }
 
-/// The outcome of a command in check mode: it would run and count as changed. Its effects are
+/// The outcome of a command in check mode: it would run, and counts as changed. Its effects are
 /// unknown unless `changed_when: false` declares that it changes nothing.
 fn skipped_outcome(call: &mut ModuleCall, paths: &[PathBuf], said: Value) -> TaskOutcome {
     let harmless =

@@ -67,13 +67,14 @@ pub fn content_of(
             }
             let (rendered, trace) = with_trace(|| expr::render(scope, &asset.path, text, &parts));
             let rendered = rendered.map_err(|e| {
-                // The error may be in an included template; then its path and text are reported.
+                // If the error is in an included template, the path and text of that template are
+                // reported.
                 let part = e.name().and_then(|name| Some((task.files.parts.get(name)?, parts.get(name)?)));
                 let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
                 fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
             })?;
-            // A block at the end of the template removes its newline. The result gets as many
-            // trailing newlines as the template has.
+            // A block at the end of the template removes the newline after it. So the result gets
+            // as many trailing newlines as the template has.
             let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
             let missing = ends(text).saturating_sub(ends(&rendered));
             rendered + &"\n".repeat(missing)
@@ -163,11 +164,11 @@ pub fn template(call: &mut ModuleCall) -> ModuleResult {
 }
 
 /// Prepares a template for minijinja, which removes the newline after a block (`trim_blocks`) and
-/// leaves blanks before it. Normalises line endings and edits the text according to the options
-/// `trim_blocks` and `lstrip_blocks`. Text in `raw` blocks stays as it is.
+/// keeps the blanks before a block. Normalizes line endings, and edits the text according to the
+/// options `trim_blocks` and `lstrip_blocks`. Text in `raw` blocks stays as it is.
 fn apply_block_options<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t, str> {
-    /// `BEGIN` finds a block or comment at the start of a line, `END` one at the end of a line.
-    /// Blocks with an explicit `+` or `-` do not match.
+    /// `BEGIN` finds a block or comment after blanks at the start of a line, and `END` finds one at
+    /// the end of a line. Blocks with an explicit `+` or `-` do not match.
     static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?m)^[ \t]+(\{[%#])([^+])").ok());
     static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"([^-+])([%#]\}\n)").ok());
     static RAW: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)%\}.*?\{%[-+]?\s*endraw").ok());

@@ -1,5 +1,5 @@
 //! The `cron` module: a job or a variable in the crontab of a user or in a file of `/etc/cron.d`. A
-//! comment line with its name marks a job.
+//! comment line with the name of the job marks the job.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
 use crate::os::process::CommandSpec;
@@ -48,7 +48,7 @@ pub fn cron(call: &mut ModuleCall) -> ModuleResult {
 
 enum Crontab {
     File(PathBuf),
-    /// The crontab of this user. None: of the user that runs the task.
+    /// The crontab of this user. None: the crontab of the user who runs the task.
     User(Option<String>),
 }
 

@@ -1,5 +1,5 @@
-//! The `dnf` and `yum` modules; each uses the other program if its own is not installed. They query
-//! rpm first and call the package manager only for differences.
+//! The `dnf` and `yum` modules. If the program of a module is not installed, it uses the program of
+//! the other one. They query rpm first and call the package manager only for differences.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use crate::os::process::Finished;

@@ -128,7 +128,7 @@ fn directory(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleRe
 }
 
 /// Sets the attributes of everything below a directory and, with `follow`, of the targets of links.
-/// Skips links that another user than root could have created, and links to system directories.
+/// Skips links that a user other than root could have created, and links to system directories.
 fn recurse(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<(), String> {
     let follow = call.flag("follow", true);
     let mut open = vec![call.ground.node.follow_trusted(path)?.0];
@@ -217,8 +217,8 @@ fn set_attributes(call: &mut ModuleCall, path: &Path, stat: &Stat, directory: bo
     Ok(out)
 }
 
-/// The value of a time option in seconds since 1970; `unless` is its default. None: the time is
-/// left unchanged.
+/// The value of a time option in seconds since 1970. `unless` is the value of an option that is not
+/// set. None: the time is left unchanged.
 fn time_option(call: &ModuleCall, option: &str, unless: &str) -> Result<Option<i64>, String> {
     let text = call.text(&[option]).filter(|t| !t.is_empty()).unwrap_or_else(|| unless.to_owned());
     match text.as_str() {
@@ -253,8 +253,8 @@ fn touch(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult
         }
         Some(stat) => {
             let mut out = set_attributes(call, path, stat, atomic_fs::kind(stat) == FileType::Directory, "now")?;
-            // A `touch` with the time `now` always counts as a change, even if the file happens to
-            // have that time.
+            // A `touch` with the time `now` always counts as a change, even if the file already has
+            // that time by chance.
             let now = |o: &str| call.text(&[o]).is_none_or(|t| t == "now");
             out.changed |= now("access_time") || now("modification_time");
             Ok(out)

@@ -13,8 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Maximum number of directory entries that one `find` examines.
 const EXAMINED_MAX: usize = 500_000;
-/// Maximum memory for the results of one `find`, in bytes: an estimate of `MATCH_BYTES` plus the
-/// path length for each.
+/// Maximum memory in bytes for the results of one `find`. Each result counts as `MATCH_BYTES` plus
+/// the length of its path.
 const MATCHED_MAX: usize = 128 << 20;
 const MATCH_BYTES: usize = 1 << 10;
 /// Maximum size of a file that `slurp` reads, in bytes.
@@ -50,7 +50,8 @@ enum NamePatterns {
 
 impl NamePatterns {
     fn from_options(call: &ModuleCall, options: &[&str]) -> Result<Option<Self>, String> {
-        // A regular expression may contain a comma, so the text is not split.
+        // A text with regular expressions is not split at commas, because a regular expression may
+        // contain a comma.
         let texts = match options.iter().find_map(|o| call.args.get(*o)) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(s)) if call.flag("use_regex", false) => vec![s.clone()],
@@ -232,7 +233,7 @@ impl FindCriteria {
         };
         let fits = |text: &[u8]| match self.whole {
             true => pattern.is_match(text),
-            // Python's `match` only matches at the start of a line.
+            // Like Python's `match`, the pattern must match at the start of the line.
             false => text.split(|b| *b == b'\n').any(|l| pattern.find(l).is_some_and(|m| m.start() == 0)),
         };
         let found = chunked_search::find_first(&mut call.ground.node.open(path)?, |text| fits(text).then_some(()));

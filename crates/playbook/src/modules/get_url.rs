@@ -1,6 +1,8 @@
-//! The `get_url` module: downloads a file, compares its checksum and then replaces the destination
-//! in one step. In check mode it sends HEAD, as Ansible does, so a file that the server does not
-//! have is a failure there too.
+//! The `get_url` module: downloads a file, compares its checksum, and then replaces the destination
+//! in one step.
+//!
+//! In check mode it sends HEAD, as Ansible does. So a file that the server does not have is also a
+//! failure in check mode.
 
 use super::http_request::{self, RequestCredentials, WebRequest, host_of};
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum, write_file};
@@ -34,8 +36,8 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
     let mut wish = WebRequest::get(&url);
     let mut there = None;
     if !into {
-        // `force` of get_url forces the download. For `resolve_target`, `force: false` would mean
-        // that an existing file is not replaced.
+        // For `get_url`, `force` forces the download. `resolve_target` would read `force: false` as
+        // an order not to replace an existing file.
         let asked = call.args.remove("force");
         there = write_file::resolve_target(call, &dest)?.and_then(|(real, now)| Some((real, now?)));
         call.args.extend(asked.map(|value| ("force".to_owned(), value)));
@@ -74,8 +76,8 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
     let within = call.ground.node.follow_trusted(&within)?.0;
     let fail = |e: std::io::Error| format!("cannot create a file in {}: {e}", within.display());
     let notes = call.ground.node.notes();
-    // The file must not be created through a link. It is recorded first, so that the next run
-    // removes it if this process is killed.
+    // The file must not be created through a link. Its path is noted before, so that the next run
+    // removes the file if this process is killed.
     let make = |path: &Path| atomic_fs::create(notes, path).map_err(SafeError::cause);
     let mut temp = tempfile::Builder::new().prefix(".remoor-url-").make_in(&within, make).map_err(fail)?;
     let size = got.write_body(call, temp.as_file_mut(), FILE_MAX)?;
@@ -137,7 +139,7 @@ fn predict_outcome(
     Ok(TaskOutcome::indeterminate("only a download can show whether the file differs"))
 }
 
-/// Sets only the attributes, because the content is already as wanted.
+/// Sets only the attributes, because the content is already the wanted one.
 fn only_attributes(call: &mut ModuleCall, path: &Path) -> ModuleResult {
     let stat = call.ground.node.stat(path)?;
     let want = call.attributes(stat.as_ref(), 0o644, false)?;
@@ -181,15 +183,15 @@ fn add_result_keys(
     out
 }
 
-/// The expected checksum from the `checksum` option, which is `algorithm:sum` or `algorithm:URL` of
-/// a list with a line for this file. None: the option is not set.
+/// The expected checksum from the option `checksum`: `algorithm:sum`, or `algorithm:URL` with the
+/// URL of a list that has a line for this file. None: the option is not set.
 fn expected_checksum(call: &ModuleCall, url: &str) -> Result<Option<ExpectedChecksum>, String> {
     let Some(text) = call.text(&["checksum"]).filter(|c| !c.is_empty()) else { return Ok(None) };
     let (algorithm, said) = text.split_once(':').ok_or("`checksum` must be written as algorithm:sum")?;
     checksum::bytes_checksum(b"", algorithm)?;
     let sum = if said.contains("://") {
-        // Credentials for the file's server must not be sent to another server that only has the
-        // list.
+        // The credentials are for the server of the file. Another server, which only has the list,
+        // must not receive them.
         let asker = if remoor_host::web::same_server(url, said) {
             RequestCredentials::Task
         } else {

@@ -1,6 +1,6 @@
-//! The `git` module: a clone of a repository at one version, made by the node's own git. User name
-//! and password in the URL are passed to git in its environment, not as arguments, and are not
-//! stored in the clone. In check mode only `git ls-remote` queries the repository.
+//! The `git` module: a clone of a repository at one version, made by the node's own git. A user
+//! name and password in the URL are passed to git in its environment, not as arguments, and are not
+//! stored in the clone. In check mode, only `git ls-remote` contacts the repository.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
 use crate::filters::shell_quote;
@@ -140,7 +140,7 @@ fn prepare_clone<'c, 'a, 'g>(call: &'c mut ModuleCall<'a, 'g>, dest: PathBuf) ->
         set(name, "C".into());
     }
     set("GIT_TERMINAL_PROMPT", "0".into());
-    // Without this, `git status` writes to the index of the clone.
+    // Without this variable, `git status` writes to the index of the clone.
     set("GIT_OPTIONAL_LOCKS", "0".into());
     if let Some((base, with)) = login {
         set("GIT_CONFIG_COUNT", "1".into());
@@ -155,8 +155,9 @@ fn prepare_clone<'c, 'a, 'g>(call: &'c mut ModuleCall<'a, 'g>, dest: PathBuf) ->
     Ok(GitClone { call, program, repo, version, remote, dest, bare, depth, env, umask })
 }
 
-/// The URL without user name and password, and the base URLs without and with them for `insteadOf`.
-/// Only URLs with a password are changed: a user name alone is not secret, and ssh needs it.
+/// Returns the URL without user name and password, and for `insteadOf` the base URLs without and
+/// with them. Only URLs with a password are changed, because a user name alone is not secret, and
+/// ssh needs it.
 fn split_login(url: &str) -> (String, Option<(String, String)>) {
     let plain = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else { return plain() };
@@ -192,7 +193,7 @@ fn ssh_command(call: &ModuleCall) -> Result<Option<String>, String> {
             line.push_str(&shell_quote(&word.text));
         }
     }
-    // Accepts only the key of an unknown host; a changed host key is still refused.
+    // The key of an unknown host is accepted, but a changed host key is still refused.
     if accepts && !own.is_some_and(|own| own.contains("StrictHostKeyChecking")) {
         line.push_str(" -o StrictHostKeyChecking=accept-new");
     }
@@ -368,8 +369,8 @@ impl GitClone<'_, '_, '_> {
         Ok(out)
     }
 
-    /// The current branch of the clone. If HEAD is detached: the default branch of the remote when
-    /// it was cloned.
+    /// The current branch of the clone. If HEAD is detached, the branch that was the default of the
+    /// remote at the time of the clone.
     fn branch(&self) -> Result<String, String> {
         let here = self.try_in_clone(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         if here.success() {
@@ -432,7 +433,7 @@ impl GitClone<'_, '_, '_> {
         if !has(&there)?
             && let Some(depth) = self.depth.map(|d| d.to_string())
         {
-            // A shallow clone only tracks the branch it was created from.
+            // A shallow clone tracks only the branch from which it was created.
             self.run_in_clone(&["fetch", "--depth", &depth, remote, &format!("+{here}:{there}")])?;
         }
         if !has(&here)? {

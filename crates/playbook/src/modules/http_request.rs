@@ -1,8 +1,8 @@
 //! HTTP requests for the modules that need them: options, proxy, TLS trust, redirects and
 //! credentials.
 //!
-//! No URL is passed to another program or shown in a message, because it may contain a secret;
-//! messages only name the host.
+//! A URL may contain a secret. So no URL is passed to another program or shown in a message, and
+//! messages name only the host.
 
 use super::{ModuleCall, TaskOutcome};
 use remoor_host::web::{self, REQUESTS_MAX, RedirectRequest, basic_authorization};
@@ -19,7 +19,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bytes read between two checks for cancellation.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The redirects that are followed.
+/// A rule for the redirects that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedirectPolicy {
     All,
@@ -51,7 +51,7 @@ pub enum RequestCredentials {
     Anonymous,
 }
 
-/// A request. The task's options add to it.
+/// A request, to which the options of the task add more.
 #[derive(Debug)]
 pub struct WebRequest<'a> {
     pub url: &'a str,
@@ -60,7 +60,8 @@ pub struct WebRequest<'a> {
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub follow: RedirectPolicy,
-    /// Default of the task's `timeout`, in seconds: the maximum time without data from the server.
+    /// The default of the task's `timeout`: the maximum time in seconds without data from the
+    /// server.
     pub timeout: f64,
     /// Sends If-Modified-Since with this time, in seconds since 1970.
     pub newer_than: Option<i64>,

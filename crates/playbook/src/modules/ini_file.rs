@@ -25,7 +25,7 @@ pub fn ini_file(call: &mut ModuleCall) -> ModuleResult {
     let text = super::decode_utf8(old.clone().unwrap_or_default(), &path.display())?;
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     if lines.is_empty() {
-        // Like Ansible, starts an empty file with an empty line.
+        // As in Ansible, an empty file gets an empty first line.
         lines.push("\n".into());
     } else if let Some(last) = lines.last_mut().filter(|l| !l.ends_with('\n')) {
         last.push('\n');
@@ -84,12 +84,13 @@ fn section_range(lines: &[String], section: Option<&str>) -> Option<(usize, usiz
 struct WantedOption {
     /// The values without duplicates.
     values: Vec<String>,
-    /// The option may have no value (`allow_no_value`).
+    /// Whether the option may have no value (`allow_no_value`).
     allow_no_value: bool,
     exclusive: bool,
-    /// Commented-out lines of the option are also changed (`modify_inactive_option`).
+    /// Whether lines of the option that are commented out are changed too
+    /// (`modify_inactive_option`).
     match_commented: bool,
-    /// Different spaces around the same value are not a difference (`ignore_spaces`).
+    /// Whether other spaces around the same value are no difference (`ignore_spaces`).
     ignore_spaces: bool,
     separator: &'static str,
 }
@@ -121,7 +122,7 @@ impl WantedOption {
         format!("{option}{}{value}\n", self.separator)
     }
 
-    /// The lines of an option that the section does not have yet.
+    /// The lines for an option that the section does not contain yet.
     fn lines(&self, option: &str) -> Vec<String> {
         match self.values.is_empty() {
             true if self.allow_no_value => vec![format!("{option}\n")],
@@ -129,9 +130,9 @@ impl WantedOption {
         }
     }
 
-    /// The section's lines after the option was set, and the message for the result. Lines that
-    /// already have a wanted value stay in place. The remaining values replace other lines of the
-    /// option; surplus lines are removed and missing lines added.
+    /// Returns the section's lines with the option set, and the message for the result. A line with
+    /// a wanted value stays where it is. The other wanted values replace other lines of the option.
+    /// Surplus lines are removed, and missing lines are added.
     fn set(&self, option: &str, lines: &[String]) -> Result<(Vec<String>, &'static str), String> {
         let any = pattern(option, if self.match_commented { "[#;]?" } else { "" })?;
         let active = pattern(option, "")?;

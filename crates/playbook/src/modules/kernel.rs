@@ -1,5 +1,5 @@
-//! The modules `sysctl`, `modprobe` and `hostname`: settings of the running kernel and those used
-//! after a boot.
+//! The modules `sysctl`, `modprobe` and `hostname`: settings of the running kernel, and settings
+//! that apply after a boot.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
 use crate::run::event::AttributeChange;

@@ -143,7 +143,7 @@ impl<'a> ModuleCall<'a, '_> {
         self.ground.options.phase == ResetupPhase::Cleanup
     }
 
-    /// The first of these options that is set, as text. Booleans become `True` or `False`, as in
+    /// The first of these options that is set, as text. A boolean becomes `True` or `False`, as in
     /// Python.
     pub fn text(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| match self.args.get(*name)? {
@@ -228,8 +228,8 @@ impl<'a> ModuleCall<'a, '_> {
         Ok(path.components().collect())
     }
 
-    /// The attributes to set on a file from `mode`, `owner` and `group`. `old` is its current
-    /// state; None: the file is new and gets `fresh_mode` unless `mode` is set.
+    /// The attributes to set on a file from `mode`, `owner` and `group`. `old` is the current state
+    /// of the file. None: the file is new, and gets `fresh_mode` unless `mode` is set.
     pub fn attributes(&self, old: Option<&Stat>, fresh_mode: u32, directory: bool) -> Result<Attributes, String> {
         let base = old.map_or(fresh_mode, atomic_fs::mode_of);
         let mode = match self.text(&["mode"]) {
@@ -241,7 +241,8 @@ impl<'a> ModuleCall<'a, '_> {
         Ok(Attributes { mode, uid, gid })
     }
 
-    /// The attributes of `stat` that differ from `want`, old and new value as text.
+    /// The attributes of `stat` that differ from `want`, each with the old and the new value as
+    /// text.
     pub fn attribute_changes(&self, stat: &Stat, want: Attributes) -> Vec<AttributeChange> {
         let mut out = Vec::new();
         let node = &self.ground.node;
@@ -289,8 +290,8 @@ impl<'a> ModuleCall<'a, '_> {
         }
     }
 
-    /// The content of a file whose lines will be edited, as bytes and as text. None and an empty
-    /// text if the file does not exist; an error if it is not UTF-8.
+    /// The content of a file whose lines will be edited, as bytes and as text. If the file does not
+    /// exist, None and an empty text. Fails if the content is not UTF-8.
     pub fn read_text(&self, path: &Path) -> Result<(Option<Vec<u8>>, String), String> {
         let node = &self.ground.node;
         let old = node.stat(path)?.map(|_| node.read(path)).transpose()?;
@@ -403,7 +404,7 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
     if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
         return Err(why);
     }
-    // A task since the last call may have created users or groups.
+    // A task that ran since the last call may have created users or groups.
     call.ground.node.forget_accounts();
     match call.task.module.as_str() {
         "template" => content::template(call),

@@ -1,4 +1,4 @@
-//! The `mount` module: an entry of fstab, and whether it is mounted. Behaves like
+//! The `mount` module: an entry of fstab, and whether it is mounted. The module behaves like
 //! `ansible.posix.mount`.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
@@ -14,7 +14,7 @@ type FstabEntry = [String; 6];
 pub fn mount(call: &mut ModuleCall) -> ModuleResult {
     let state = call.required_text(&["state"])?;
     let asked = call.required_text(&["path", "name"])?;
-    // Swap has no mount point.
+    // A swap area has no mount point.
     let path = if asked == "none" { PathBuf::from("none") } else { call.path(&["path", "name"])? };
     let fstab = match call.text(&["fstab"]).filter(|f| !f.is_empty()) {
         Some(_) => call.path(&["fstab"])?,
@@ -189,7 +189,8 @@ fn ensure_mounted(call: &mut ModuleCall, fstab: &Path, want: &FstabEntry, path: 
                 None => call.ground.node.remove(fstab, false)?,
             }
         }
-        // The fallback of `remount` has unmounted it; mount it again with the old entry.
+        // The fallback of `remount` has unmounted the file system, so it is mounted again with the
+        // old entry.
         if mounted
             && !self::is_mounted(call, path)?
             && let Err(again) = run_mount(call, fstab, &[&place], path)

@@ -1,5 +1,6 @@
 //! The state of a run that all tasks share: options, backups of changed files, and the rules about
-//! paths that must not be removed. Protected paths are parked instead of removed.
+//! paths that must not be removed. A protected path is moved to the parking directory instead of
+//! being removed.
 
 use crate::backup::{Backup, PriorRecord};
 use crate::node::NodeAccess;
@@ -12,7 +13,7 @@ use rustix::fs::{FileType, Stat};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// System directories that no playbook may remove or replace, also if the path is a symbolic link.
+/// System directories that no playbook may remove or replace, even if the path is a symbolic link.
 const SYSTEM_PATHS: &[&str] = &[
     "/",
     "/bin",
@@ -67,8 +68,8 @@ impl<'a> RunContext<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        // The file is in the directory of the journal. Two runs that may run at the same time have
-        // journals in different directories, so they never share this file.
+        // The file of notes is in the directory of the journal. Two runs that may run at the same
+        // time have their journals in different directories, so they never share this file.
         let notes = match options.journal.parent().filter(|_| !options.check) {
             Some(dir) => TempFileNotes::open(&dir.join("half-made")),
             None => TempFileNotes::default(),
@@ -115,7 +116,7 @@ impl<'a> RunContext<'a> {
         Ok((to, before))
     }
 
-    /// An unused path in the parking directory of this run; creates that directory.
+    /// Returns an unused path in the parking directory of this run. Creates the directory.
     fn parking_place(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
         let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
         let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
@@ -160,8 +161,8 @@ impl<'a> RunContext<'a> {
         Ok("removed".into())
     }
 
-    /// Refuses to remove or replace a system path of any file type; with merged `/usr`, `/lib64` is
-    /// a symbolic link.
+    /// Refuses to remove or replace a system path of any file type, because with merged `/usr`, for
+    /// example, `/lib64` is a symbolic link.
     fn refuse_system_path(&self, path: &Path) -> Result<(), SafeError> {
         let real = path.parent().and_then(|dir| Some(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)));
         let never = |path: &Path| SYSTEM_PATHS.iter().any(|n| Path::new(n) == path);
@@ -217,8 +218,8 @@ impl<'a> RunContext<'a> {
         done
     }
 
-    /// Backs up what is needed to undo the creation of `path` or a change of its attributes, unless
-    /// the run has already done so.
+    /// Backs up the state that an undo needs if `path` is created or its attributes change. Does
+    /// nothing if the run has already kept it.
     pub fn back_up(&mut self, path: &Path) -> Result<(), SafeError> {
         if self.node.is_check_mode() { Ok(()) } else { self.backup.keep(path) }
     }
@@ -229,7 +230,8 @@ impl<'a> RunContext<'a> {
         if self.node.is_check_mode() { Ok(()) } else { self.backup.keep_exchanged(path) }
     }
 
-    /// Backs up a path that is about to be removed; with `tree`, everything in the directory.
+    /// Backs up a path that is about to be removed. With `tree`, backs up everything in the
+    /// directory too.
     pub fn back_up_removed(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
         self.refuse_system_path(path)?;
         if self.node.is_check_mode() { Ok(()) } else { self.backup.keep_leaving(path, tree) }

@@ -1,6 +1,6 @@
-//! The modules `service` and `systemd`: query the state of the unit once, and then change only what
-//! differs. They use D-Bus; `systemctl` is the fallback if D-Bus does not answer or does not offer
-//! the operation.
+//! The modules `service` and `systemd`. They query the state of the unit once, and then change only
+//! properties that differ. They use D-Bus. `systemctl` is the fallback if D-Bus does not answer or
+//! does not offer the operation.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use remoor_host::systemd::{BusDeadline, BusError, SystemdManager, SystemdSockets, UnitFileChange, UnitJob, unit_name};
@@ -20,11 +20,11 @@ struct UnitInProgress<'a> {
     manager: Option<SystemdManager<'a>>,
     /// The properties from the last query.
     properties: BTreeMap<String, String>,
-    /// The state that the operations so far should have led to.
+    /// The active state after the operations so far, if they succeeded as expected.
     active_state: String,
     masked: bool,
     enabled: bool,
-    /// The operations so far, as they are reported.
+    /// The operations so far, in the words of the report.
     operations: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub fn service(call: &mut ModuleCall) -> ModuleResult {
         perform(call, &mut manager, ServiceOperation::Reload, "", &[])?;
     }
     if call.flag("daemon_reexec", call.flag("daemon-reexec", false)) {
-        // A re-exec of systemd closes all connections.
+        // A re-exec of systemd closes all connections, so a new one is opened.
         systemctl(call, &["daemon-reexec"])?;
         manager = manager_for_task(call)?;
     }
@@ -124,7 +124,7 @@ fn apply_masked(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), 
     unit.perform(call, ServiceOperation::Files(change), &set)?;
     unit.operations.push(if want { "masked" } else { "unmasked" }.into());
     unit.masked = want;
-    // The mask hid the properties of the unit file.
+    // The properties are read again, because the mask hid those of the unit file.
     unit.properties = show_unit(call, &mut unit.manager, &unit.name)?;
     Ok(())
 }
@@ -142,8 +142,8 @@ fn apply_enabled(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(),
     let force = call.flag("force", false);
     let change = if want { UnitFileChange::Enable { force } } else { UnitFileChange::Disable };
     if is_script(&unit.properties, &unit.name) {
-        // `systemctl` calls systemd-sysv-install, which creates the links of init scripts; D-Bus
-        // does not.
+        // For an init script, `systemctl` calls systemd-sysv-install, which creates the links of
+        // the script. D-Bus does not do so.
         unit.manager = None;
     }
     let word = if want { "enabled" } else { "disabled" };
@@ -202,7 +202,7 @@ fn verb(order: ServiceOperation) -> &'static str {
     }
 }
 
-/// A connection to the systemd of the task's `scope`. None: `systemctl` must be used.
+/// Connects to the systemd of the task's `scope`. None: `systemctl` must be used.
 fn manager_for_task<'a>(call: &ModuleCall<'a, '_>) -> Result<Option<SystemdManager<'a>>, String> {
     let sockets = match scope_flag(call)? {
         None => call.ground.options.systemd.clone(),
@@ -218,7 +218,8 @@ fn manager_for_task<'a>(call: &ModuleCall<'a, '_>) -> Result<Option<SystemdManag
     connect(call, &sockets)
 }
 
-/// Connects to systemd at these sockets, limited by the task's deadline. None: it does not answer.
+/// Connects to systemd at these sockets, limited by the task's deadline. None: systemd does not
+/// answer.
 pub(super) fn connect<'a>(
     call: &ModuleCall<'a, '_>,
     sockets: &SystemdSockets,

@@ -10,7 +10,8 @@ pub fn tempfile(call: &mut ModuleCall) -> ModuleResult {
     let mut out = TaskOutcome::change("");
     out.extra_keys.insert("state".into(), json!(if directory { "directory" } else { "file" }));
     if call.ground.node.is_check_mode() {
-        // Check mode creates no file, and the name that a real run chooses is random.
+        // Check mode creates no file, and the name is unknown because a real run chooses a random
+        // one.
         out.extra_keys.insert("path".into(), unknown::mark());
         return Ok(out);
     }

@@ -1,11 +1,12 @@
 //! The `unarchive` module: extracts an archive below a directory.
 //!
-//! The node's own tar or unzip unpacks it into a temporary directory of this run that no other user
-//! can enter or move. It never unpacks below `dest`, which may belong to another user. The unpacked
-//! tree is then compared with `dest`. Only entries that differ are moved into place, with the same
-//! guarded operations as in all modules. So no name or link in an archive can lead outside `dest`,
-//! and check mode predicts what a run would do. An archive that cannot be unpacked completely
-//! leaves nothing behind.
+//! The node's own tar or unzip unpacks the archive into a temporary directory of this run, which no
+//! other user can enter or move. It never unpacks below `dest`, which may belong to another user.
+//!
+//! The unpacked tree is then compared with `dest`. Only entries that differ are moved into place,
+//! by the same guarded operations that all modules use. So no name or link in an archive can lead
+//! outside `dest`, and check mode predicts what a run does. An archive that cannot be unpacked
+//! completely leaves nothing behind.
 
 use super::content::{asset_content, find_asset};
 use super::http_request::{self, WebRequest};
@@ -27,16 +28,16 @@ use std::path::{Component, Path, PathBuf};
 const ENTRIES_MAX: usize = 1_000_000;
 /// Maximum size of an archive that is downloaded, in bytes.
 const ARCHIVE_MAX: u64 = 16 << 30;
-/// Maximum size of an archive that check mode unpacks for inspection, in bytes, packed and
-/// unpacked.
+/// Maximum size in bytes of an archive that check mode unpacks for inspection. The limit applies to
+/// the packed and to the unpacked size.
 const INSPECTED_MAX: u64 = 256 << 20;
-/// The message for larger archives.
+/// The message for an archive that exceeds `INSPECTED_MAX`.
 const TOO_LARGE: &str = "the archive is too large to be inspected in check mode";
 /// Maximum number of reported attribute changes.
 const REPORTED_MAX: usize = 200;
 
-/// The open archive, and a path in `/proc` for other programs that names this open file even if
-/// others rename the original.
+/// The open archive. Other programs get a path in `/proc` that names this open file, even if the
+/// original is renamed meanwhile.
 struct ArchiveSource {
     path: PathBuf,
     file: File,
@@ -92,7 +93,7 @@ pub fn unarchive(call: &mut ModuleCall) -> ModuleResult {
         return Ok(indeterminate_outcome(call, &dest, TOO_LARGE));
     }
     let out = unpack_and_move(call, kind, &source.path, &yard, (&dest, &top)).map_err(told);
-    // Removes the temporary directory and whatever was not moved out of it.
+    // Removes the temporary directory with everything that was not moved out of it.
     let cleared = room.close();
     let mut out = out?;
     cleared.map_err(|e| format!("cannot remove the temporary directory: {e}"))?;
@@ -103,7 +104,7 @@ pub fn unarchive(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// The outcome if check mode cannot inspect the archive: everything below `dest` is then unknown.
+/// The outcome if check mode cannot inspect the archive. Everything below `dest` is then unknown.
 fn indeterminate_outcome(call: &mut ModuleCall, dest: &Path, why: &str) -> TaskOutcome {
     if let Some(would) = call.ground.node.predicted_state_mut() {
         would.add_skipped_path(dest);
@@ -111,8 +112,8 @@ fn indeterminate_outcome(call: &mut ModuleCall, dest: &Path, why: &str) -> TaskO
     TaskOutcome::indeterminate(why)
 }
 
-/// Opens the archive; stores it in `room` if it is not on disk yet. None: check mode does not
-/// download it.
+/// Opens the archive. An archive that is not on disk yet is stored in `room`. None: check mode does
+/// not download the archive.
 fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<ArchiveSource>, String> {
     let fail = |e: std::io::Error| format!("cannot store the archive: {e}");
     let held = room.join("archive");
@@ -212,7 +213,8 @@ fn unpack_and_move(
             return Ok(indeterminate_outcome(call, dest, TOO_LARGE));
         }
     } else {
-        // Syncs once for all files, so that each file has its content on disk before it is renamed.
+        // One sync covers all files, so that each file has its content on disk before it is
+        // renamed.
         let fd = rustix::fs::open(
             &root,
             rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
@@ -246,8 +248,8 @@ fn unpack_and_move(
     Ok(out)
 }
 
-/// The directories that the archive lists, and the topmost component of each entry. Only these get
-/// the archive's attributes.
+/// The directories that the archive lists, and the topmost component of each entry. Only these
+/// directories get the attributes of the archive.
 fn listed_directories(members: &[String]) -> BTreeSet<PathBuf> {
     let plain = |name: &str| -> PathBuf { Path::new(name).components().filter(|c| *c != Component::CurDir).collect() };
     let mut out: BTreeSet<PathBuf> =
@@ -257,7 +259,7 @@ fn listed_directories(members: &[String]) -> BTreeSet<PathBuf> {
 }
 
 /// Rejects a link that leads outside the destination. `..` is accepted only at the start of a
-/// target, because only then the check is valid whatever other links exist.
+/// target, because elsewhere another link could change its meaning.
 fn check_link_target(name: &Path, target: &Path, top: &Path) -> Result<(), String> {
     let depth = name.components().count().saturating_sub(1);
     let mut parts = target.components().peekable();
@@ -364,7 +366,7 @@ impl TreeMove<'_> {
     ) -> Result<(), String> {
         let want = wanted_attributes(call, stat, true)?;
         if atomic_fs::mode_of(stat) & 0o700 != 0o700 {
-            // The entries in this directory must still be moved out.
+            // The directory must be writable, because the entries in it are yet to be moved out.
             let mode = Some(atomic_fs::mode_of(stat) | 0o700);
             atomic_fs::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
         }
@@ -438,8 +440,8 @@ impl TreeMove<'_> {
     }
 }
 
-/// The attributes from the task's options, else from the archive. Only root sets the archive's
-/// owner and group.
+/// The attributes from the task's options, or else from the archive. The owner and group of the
+/// archive are set only by root.
 fn wanted_attributes(call: &ModuleCall, packed: &Stat, directory: bool) -> Result<Attributes, String> {
     let given = call.attributes(Some(packed), 0o644, directory)?;
     let root = rustix::process::geteuid().is_root();

@@ -81,7 +81,7 @@ pub fn untar(
     if !done.success() {
         return Err(unpack_failure("tar", &done));
     }
-    // tar has changed absolute names; the entries would go elsewhere than the archive says.
+    // tar has changed absolute names, so the entries would not go where the archive demands.
     if let Some(line) = done.stderr.lines().find(|line| line.contains(STRIPPED)) {
         return Err(format!("the archive has entries outside the destination ({line}); nothing was changed"));
     }
@@ -178,7 +178,8 @@ pub fn unzip(call: &ModuleCall, archive: &Path, root: &Path) -> Result<Vec<Strin
     Ok(list.stdout.lines().map(str::to_owned).collect())
 }
 
-/// The first error line gives the cause; the later lines only report that there was an error.
+/// The message contains the first error line, which gives the cause. The later lines only report
+/// that there was an error.
 fn unpack_failure(program: &str, done: &Finished) -> String {
     let how = if done.timed_out { "timed out" } else { "cannot unpack the archive" };
     let first = done

@@ -19,7 +19,7 @@ fn shadow_field(name: &str, field: usize) -> Option<String> {
 }
 
 /// The expiry date for useradd and usermod. None: no change is needed. A negative `expires` means
-/// that the account never expires; the date is then empty.
+/// that the account never expires. The date is then empty.
 pub fn expiry_change(call: &ModuleCall, name: &str) -> Result<Option<String>, String> {
     let Some(text) = call.text(&["expires"]) else { return Ok(None) };
     let seconds: f64 = text.parse().map_err(|_| format!("`expires` is not a number of seconds: {text}"))?;

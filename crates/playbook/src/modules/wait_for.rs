@@ -1,5 +1,5 @@
-//! The `wait_for` module: polls until a condition holds or the timeout is reached. The condition is
-//! about a port, a path, a text in a file or on a port, or the open connections of a port.
+//! The `wait_for` module: polls until a condition holds or the timeout is reached. The condition
+//! concerns a port, a path, a text in a file or from a port, or the open connections of a port.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, chunked_search};
 use crate::lang::pyregex;
@@ -179,7 +179,7 @@ impl DrainCondition {
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
             let text = match std::fs::read_to_string(table) {
                 Ok(text) => text,
-                // The machine has no IPv6.
+                // The table does not exist, because the machine has no IPv6.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(format!("{table}: {e}")),
             };

@@ -29,8 +29,8 @@ pub fn write_content(call: &mut ModuleCall, dest: &Path, content: Vec<u8>, sourc
     update_file(call, &dest, old, content, source)
 }
 
-/// The present content of the file. None if it does not exist or is too large for memory; a file
-/// that large always counts as different.
+/// The present content of the file. None: the file does not exist, or it is too large for memory. A
+/// file that large always counts as different.
 pub fn read_old(call: &ModuleCall, dest: &Path, now: Option<&Stat>) -> Result<Option<Vec<u8>>, String> {
     Ok(now.filter(|stat| !is_large(stat)).map(|_| call.ground.node.read(dest)).transpose()?)
 }
@@ -40,8 +40,8 @@ pub fn is_large(stat: &Stat) -> bool {
     u64::try_from(stat.st_size).unwrap_or(0) > atomic_fs::READ_MAX
 }
 
-/// The path to write to and its present metadata, after links are handled. None: the file exists
-/// and `force: false` forbids replacing it.
+/// Returns the path to write to after links are handled, and the present metadata of that path.
+/// None: the file exists, and `force: false` forbids replacing it.
 pub fn resolve_target(call: &ModuleCall, dest: &Path) -> Result<Option<(PathBuf, Option<Stat>)>, String> {
     let mut dest = dest.to_owned();
     let mut now = call.ground.node.stat(&dest)?;
@@ -152,7 +152,7 @@ pub fn update_file_with_mode(
     Ok(out)
 }
 
-/// Copies a file that is too large for memory: compares checksums and makes no diff. A new file
+/// Copies a file that is too large for memory. It compares checksums and makes no diff. A new file
 /// gets mode `fresh` unless the task sets `mode`.
 pub fn copy_large(call: &mut ModuleCall, from: &Path, dest: &Path, fresh: u32) -> ModuleResult {
     if call.args.contains_key("validate") {
@@ -194,8 +194,8 @@ pub fn copy_large(call: &mut ModuleCall, from: &Path, dest: &Path, fresh: u32) -
     Ok(out)
 }
 
-/// Copies the present file with its attributes to a name with the process id and the time, and
-/// returns that name.
+/// Copies the present file with its attributes to a name that contains the process id and the time.
+/// Returns that name.
 fn backup(call: &mut ModuleCall, dest: &Path, stat: &Stat) -> Result<String, String> {
     let time = jiff::Zoned::now().strftime("%Y-%m-%d@%H:%M:%S~").to_string();
     let copy = format!("{}.{}.{time}", dest.display(), std::process::id());

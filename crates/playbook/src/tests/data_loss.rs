@@ -38,8 +38,8 @@ fn a_second_name_takes_no_directory_away_and_no_file_before_it_is_there() {
     assert_eq!(std::fs::metadata(d.join("src")).unwrap().nlink(), 2);
 }
 
-/// Runs only in check mode: if the task were not rejected, it would remove the programs of this
-/// machine.
+/// This test runs only in check mode. If the task were not rejected, it would remove the programs
+/// of this machine.
 #[test]
 fn links_in_the_place_of_directories_of_the_system_stay() {
     let Some(link) = ["/lib64", "/bin", "/sbin"].into_iter().find(|path| Path::new(path).is_symlink()) else {
@@ -119,7 +119,7 @@ fn a_protected_file_is_parked_only_when_the_new_one_is_good() {
     assert_eq!(std::fs::read_to_string(&parked[0]).unwrap(), "precious");
 }
 
-/// Regression test: it once waited for a writer for ever.
+/// Regression test: a pipe that is opened for reading waits for a writer for ever.
 #[test]
 fn flags_are_not_asked_of_a_pipe() {
     let dir = TempDir::new().unwrap();

@@ -444,7 +444,7 @@ fn a_real_mount_goes_there_and_back() {
     let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!(changed_tasks(&check), want);
     let run = go(&plan, &options(d));
-    // Unmount whatever failed, so that nothing stays mounted.
+    // Unmounts after a failure too, so that nothing stays mounted.
     let _ = Command::new("umount").arg(d.join("a/m")).stderr(std::process::Stdio::null()).status();
     assert_eq!(changed_tasks(&run.assert_success()), want);
     assert!(d.join("a").exists() && !d.join("a/m").exists());
@@ -510,7 +510,7 @@ fn a_check_does_not_unpack_what_is_large() {
     }
 }
 
-/// During the transfer: a run that is killed then would leave the file.
+/// A file is noted during its transfer, because a run that is killed then leaves the file behind.
 #[test]
 fn a_file_that_is_being_fetched_is_noted() {
     let dir = TempDir::new().unwrap();

@@ -220,7 +220,7 @@ fn a_file_for_another_system_may_hold_what_is_not_known_here() {
         order(&files("Other", "ansible_system").assert_success()),
         ["before", "include_tasks os-Linux.yml", "here"]
     );
-    // An include that is known before the first task is rejected before it.
+    // An include whose target is known before the first task is rejected before the first task.
     for (system, early) in [("Linux", "ansible_system"), ("Other", "ansible_system | replace('Linux', 'other')")] {
         let failure = files(system, early).end.failure.unwrap();
         assert_eq!(failure.task, "before the first task");

@@ -192,7 +192,8 @@ fn undo_restores_what_was() {
     assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
 }
 
-/// A managed directory `DIR/` with a Latin-1 file name: cleanup and provisioning share the backup.
+/// The managed directory `DIR/` contains a file with a Latin-1 name. Cleanup and provisioning share
+/// the backup.
 #[test]
 fn names_that_are_no_text_are_cleaned_up_and_put_back() {
     use std::os::unix::ffi::OsStrExt;
@@ -482,7 +483,7 @@ fn a_plan_of_another_version_is_refused() {
     assert!(predict_files(&plan, &Map::new()).is_empty());
 }
 
-/// A sparse file of 65 MiB.
+/// Makes a sparse file of 65 MiB.
 fn make_large_file(path: &Path, end: &str) {
     use std::io::{Seek, SeekFrom, Write};
     let mut file = std::fs::File::create(path).unwrap();

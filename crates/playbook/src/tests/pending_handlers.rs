@@ -34,7 +34,8 @@ fn what_is_owed_runs_after_the_tasks_that_may_mend_what_it_acts_on() {
     };
     let broken = go(&site("broken", "false", ""), &options(d));
     assert_eq!(broken.end.pending_handlers, ["restart"]);
-    // As if killed before the handler: the file is correct now, so the task changes nothing.
+    // The state after a run that was killed before the handler: the file is correct, so the task
+    // changes nothing.
     std::fs::write(d.join("conf"), "good").unwrap();
     let flushed = go(&site("good", "false", "- meta: flush_handlers"), &options(d));
     assert_eq!((handlers(&flushed), flushed.end.failed), (vec!["restart"], 1), "{:#?}", flushed.end);

@@ -184,8 +184,8 @@ proptest! {
     }
 }
 
-/// Asserts that check mode, run by `check`, predicts the run. Cases that it cannot predict are
-/// skipped.
+/// Asserts that check mode, run by `check`, predicts the run. Cases that check mode cannot predict
+/// are skipped.
 fn assert_check_predicts(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result<(), TestCaseError> {
     let dir = fresh();
     let plan = make_plan(&dir, tasks);
@@ -232,9 +232,10 @@ fn assert_settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), Te
     Ok(())
 }
 
-/// Playbooks in which a planted defect must be found.
+/// Number of playbooks among which a planted defect must be found.
 const MANY: u32 = 300;
-/// Playbooks in which nothing is planted, so nothing may be found; [`MANY`] with `REMOOR_LONG`.
+/// Number of playbooks that are tested without a planted defect, so that none may fail. With
+/// `REMOOR_LONG`, the number is [`MANY`].
 const FEW: u32 = 48;
 
 /// Whether `property` fails for one of [`MANY`] playbooks.

@@ -205,7 +205,7 @@ fn the_kernels_parameters_and_what_the_node_has() {
     });
 }
 
-/// The commands that would be run; check mode runs none.
+/// Compares the commands that would be run. Check mode runs none of them.
 #[test]
 fn accounts_are_made_and_changed_as_the_options_say() {
     let dir = TempDir::new().unwrap();
