@@ -1,4 +1,5 @@
-//! The manifest of a backup: one line for each kept path, on disk before the path is changed.
+//! The manifest of a backup. It has one line for each kept path, which is on disk before the path
+//! is changed.
 
 use crate::os::atomic_fs::{self, SafeError};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "manifest.jsonl";
 /// Older executors stored all entries in this file as one JSON list.
 const OLD_NAME: &str = "manifest.json";
-/// Maximum size of a manifest in bytes: some millions of paths.
+/// Maximum size of a manifest in bytes, which is enough for some millions of paths.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// The state of a path before the run.
@@ -39,7 +40,7 @@ pub enum Was {
         uid: u32,
         gid: u32,
     },
-    /// Moved to `park_dir` because the path is protected.
+    /// A path that was moved to `park_dir`, because it is protected.
     Parked {
         #[serde(with = "any_name")]
         to: PathBuf,
@@ -97,7 +98,7 @@ pub struct BackupManifest {
 
 impl BackupManifest {
     /// Opens or creates the manifest in `dir` and returns the entries it holds. An incomplete last
-    /// line, left by a crash, is cut: its path was not changed yet.
+    /// line, left by a crash, is cut, because its path was not changed yet.
     pub fn open(dir: &Path) -> Result<(Self, Vec<BackupEntry>), SafeError> {
         let path = dir.join(NAME);
         let fail = |source| SafeError::Io { path: path.clone(), what: "open it", source };

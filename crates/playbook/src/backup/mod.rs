@@ -56,8 +56,8 @@ enum Fate {
 }
 
 impl Backup {
-    /// Opens the backup directory `dir` and continues what it already holds, because the phases of
-    /// one attempt may share a directory.
+    /// Opens the backup directory `dir` and continues the backup in it, because the phases of one
+    /// attempt may share a directory.
     pub fn open(dir: Option<&Path>) -> Result<Self, SafeError> {
         let Some(dir) = dir else { return Ok(Self::default()) };
         let fail = |what| move |source| SafeError::Io { path: dir.to_owned(), what, source };
@@ -118,8 +118,8 @@ impl Backup {
         Ok(before)
     }
 
-    /// Call this when a parked file is at `path` again: restores the record `before` that `park`
-    /// returned.
+    /// Restores the record `before` that `park` returned. Must be called when the parked file is at
+    /// `path` again.
     pub fn not_parked(&mut self, path: &Path, before: PriorRecord) {
         match before.0 {
             Some(kept) => self.seen.insert(path.to_owned(), kept),
@@ -245,8 +245,8 @@ pub struct UndoError {
     pub failed: Vec<String>,
 }
 
-/// Puts back everything that a run kept in `backup_dir`, and returns the paths it changed. Can be
-/// repeated.
+/// Puts back everything that a run kept in `backup_dir`, and returns the paths it changed. The call
+/// can be repeated.
 pub fn undo(backup_dir: &Path) -> Result<Vec<String>, UndoError> {
     let read = manifest::read(backup_dir);
     let (entries, _) = read.map_err(|e| UndoError { restored: Vec::new(), failed: vec![e.line()] })?;

@@ -73,7 +73,7 @@ fn stars(name: &str) -> String {
     out
 }
 
-/// The subdirectory of a role that holds the files of a module.
+/// The subdirectory of a role for the files that a module uses.
 pub(super) fn subdir(module: &str) -> &'static str {
     match module {
         "template" => "templates",
@@ -147,7 +147,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Adds the files that `src` may name to the plan.
+    /// Adds to the plan the files that `src` may name.
     pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
             return;

@@ -37,7 +37,7 @@ pub(super) struct Compiler<'a> {
 /// Results about files that were read before.
 #[derive(Default)]
 pub(super) struct FileCache {
-    /// None: the file has an error, which is recorded.
+    /// The parsed files by path. None: the file has an error, which is recorded.
     pub parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
     /// Templates that were checked.
     pub checked: BTreeSet<String>,
@@ -54,7 +54,7 @@ pub(super) struct PlanParts {
     pub layers: Vec<Map<String, Value>>,
     /// Layers of variable files, by path.
     pub layer_of: BTreeMap<String, u32>,
-    /// Layers that contain the other hosts of a play.
+    /// Layers with the variables that list the other hosts of a play.
     pub other_host_layers: Vec<u32>,
     pub blobs: BTreeMap<String, Blob>,
     /// Files that lookups read from the fleet directory.

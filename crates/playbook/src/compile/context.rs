@@ -59,7 +59,7 @@ pub(super) struct InheritedKeywords {
     pub ignore_errors: Option<Value>,
     pub no_log: bool,
     pub elevated: bool,
-    /// The user, if not root.
+    /// The user of commands, if not root.
     pub become_user: Option<String>,
     pub fatal: bool,
     pub check_mode: Option<Value>,

@@ -39,7 +39,7 @@ impl Compiler<'_> {
         out
     }
 
-    /// The `listen` of a handler in an imported file.
+    /// Reads the `listen` names of a handler that comes from an imported file.
     fn listens(&mut self, task: &Task) -> Vec<String> {
         let Some(Some(list)) = self.cache.parsed.get(&task.place.file).cloned() else { return Vec::new() };
         let item = list.list().and_then(|items| items.iter().find(|item| item.line == task.place.line));

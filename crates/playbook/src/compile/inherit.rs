@@ -41,8 +41,8 @@ impl Compiler<'_> {
             "check_mode" => context.keywords.check_mode = Some(self.truth(file, word, value)),
             "diff" => context.keywords.diff = Some(self.truth(file, word, value)),
             "run_once" => context.keywords.run_once = self.known_bool(file, word, value, context),
-            // No effect on a node: it can always reach itself, and its facts are its own. For
-            // plays, the scheduler handles `ignore_unreachable`.
+            // These keywords have no effect on a node, because it can always reach itself, and its
+            // facts are its own. For plays, the scheduler handles `ignore_unreachable`.
             "ignore_unreachable" | "delegate_facts" => {
                 self.known_bool(file, word, value, context);
             }
@@ -101,7 +101,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reads a boolean, or markup that will give one.
+    /// Reads a boolean. Markup is accepted too, because it may result in a boolean.
     fn truth(&mut self, file: &str, key: &str, node: &SpannedNode) -> Value {
         if node.text().is_some_and(|text| var_map::has_markup(&text)) {
             self.check_markup(file, node);
@@ -139,7 +139,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reads a number of seconds or attempts, or markup that will give one.
+    /// Reads a number of seconds or attempts. Markup is accepted too, because it may result in a
+    /// number.
     pub(super) fn number(&mut self, file: &str, key: &str, node: &SpannedNode) -> Option<Value> {
         self.check_markup(file, node);
         let json = node.json();

@@ -167,7 +167,7 @@ pub fn has_word(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|w| w == word)
 }
 
-/// Allowed values of an option, where they are few.
+/// The allowed values of an option that has only few.
 pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
     Some(match (module, option) {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],

@@ -83,7 +83,7 @@ const EXTRA: &[&str] = &[
     "--warning=no-unknown-keyword",
 ];
 
-/// The option that this value requires and that is missing.
+/// The option that this value requires and that the task does not set.
 pub fn missing_requirement(
     module: &str,
     option: &str,

@@ -154,8 +154,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The keywords of a play that concern all its hosts. None if the play has an error, which is
-    /// recorded, or is not a play.
+    /// The keywords of a play that concern all its hosts. None: the item is not a play, or it has
+    /// an error, which is recorded.
     pub(super) fn play_keys(&mut self, index: usize, source: &PlaySource, context: &Context) -> Option<PlayKeys> {
         let node = source.node()?;
         let file = source.file.as_str();

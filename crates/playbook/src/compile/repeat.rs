@@ -1,5 +1,5 @@
 //! Loops: `loop`, the `with_` family and `loop_control`. The node evaluates the items. For loops
-//! over files, the files that could be found are determined here.
+//! over files, the compiler determines the files that could be found.
 
 use super::{Compiler, Context, ELSEWHERE, assets, lookup};
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};

@@ -27,7 +27,7 @@ struct RoleRequest {
     vars: Map<String, Value>,
     /// Parameters written next to the name.
     params: Map<String, Value>,
-    /// File names by part.
+    /// The file name for each part of the role in `PARTS`.
     from: BTreeMap<String, String>,
     /// Whether a task refers to the role, and not a play or another role.
     by_task: bool,
@@ -126,7 +126,8 @@ impl Compiler<'_> {
         self.role(file, at, asked, &own)
     }
 
-    /// Compiles `import_role`: read at compile time; the whole play sees its variables.
+    /// Compiles `import_role`. The role is read at compile time, and the whole play sees its
+    /// variables.
     pub(super) fn import_role(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
         let at = (call.key.line, call.key.column);
         self.reject_ineffective_keywords(node, call, &own.file, &include::INHERITED, "use include_role");

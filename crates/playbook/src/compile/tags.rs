@@ -32,7 +32,8 @@ fn tags_select(own: &[String], only: &[String], skip: &[String]) -> bool {
 mod tests {
     #[test]
     fn tags_select_as_ansible_selects() {
-        // Measured with ansible-core 2.19: tags of a task, --tags, --skip-tags, whether it runs.
+        // Results of ansible-core 2.19: the tags of a task, --tags, --skip-tags, and whether the
+        // task runs.
         let table = [
             ("", "", "", true),
             ("a", "", "", true),

@@ -85,8 +85,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Completes a task that is not an include. None: it is not for this host or its tags are not
-    /// selected.
+    /// Completes a task that is not an include. None: the task is not for this host, or its tags
+    /// are not selected.
     fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
         if let Some(user) = &task.privileges.become_user
@@ -128,7 +128,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// Checks `meta`: only actions that a plan of one host can perform.
+    /// Checks `meta`. Only actions that a plan of one host can perform are allowed.
     fn meta(&mut self, own: &Context, at: (u32, u32), task: &Task) {
         let action = task.args.get("action").and_then(|a| a.as_str()).unwrap_or_default();
         let known = matches!(

@@ -16,7 +16,7 @@ pub struct InterfaceAddress {
     pub prefix: u8,
     /// The kernel's scope number: 0 global, 253 link, 254 host.
     pub scope: u8,
-    /// The kernel marks it as an additional address of the same network.
+    /// Whether the kernel marks the address as an additional one of the same network.
     pub secondary: bool,
 }
 

@@ -27,7 +27,8 @@ pub fn gather_system(root: &FactsRoot, out: &mut Map<String, Value>) {
     }
 }
 
-/// A lookup in `KEY=value` lines, without quotes around the value; empty if the key does not exist.
+/// Returns a lookup in `KEY=value` lines. It gives the value without quotes, or an empty text if
+/// the key does not exist.
 fn fields(text: &str) -> impl Fn(&str) -> String + '_ {
     move |key: &str| {
         let line = text.lines().find_map(|l| l.trim().strip_prefix(key)?.strip_prefix('='));
@@ -82,7 +83,7 @@ fn distribution(root: &FactsRoot, out: &mut Map<String, Value>) {
         _ => {
             let files = ["/etc/centos-release", "/etc/redhat-release"].map(|path| root.read(path));
             let named = [field("VERSION_CODENAME"), field("UBUNTU_CODENAME")].into_iter().find(|name| !name.is_empty());
-            // `9.4 (Blue Onyx)`
+            // The name is in parentheses, as in `9.4 (Blue Onyx)`.
             let inside = |text: &str| Some(text.split_once('(')?.1.split_once(')')?.0.to_owned());
             named
                 .or_else(|| inside(&field("VERSION")))

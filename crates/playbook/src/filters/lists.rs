@@ -261,7 +261,7 @@ fn choose_items(items: &[Value], r: usize, order: bool) -> FilterResult {
     Ok(out.into())
 }
 
-/// Pairs of an element and an item of the list that it has at `path`, a dotted name.
+/// Pairs each element with each item of the list that the element has at `path`, a dotted name.
 pub fn subelements(v: &Value, path: &Value, skip_missing: bool) -> Result<Vec<Value>, Error> {
     let elements = match v.kind() {
         ValueKind::Map => v.try_iter()?.map(|key| v.get_item(&key)).collect::<Result<Vec<_>, _>>()?,

@@ -26,7 +26,7 @@ fn pairs(who: &str, v: &Value) -> Result<Vec<(Value, Value)>, Error> {
     v.try_iter()?.map(|key| Ok((key.clone(), super::valid(v.get_item(&key)?)?))).collect()
 }
 
-/// `dict(a=1)`, `dict(map, a=1)`, `dict(pairs)`.
+/// The function `dict`: `dict(a=1)`, `dict(map, a=1)`, `dict(pairs)`.
 pub fn dict(of: Option<Value>, more: Kwargs) -> FilterResult {
     let mut out = match of {
         None => Vec::new(),
@@ -45,7 +45,7 @@ pub fn dict(of: Option<Value>, more: Kwargs) -> FilterResult {
     Ok(Value::from_pairs(out))
 }
 
-/// How `combine` merges two lists under the same key (`list_merge`).
+/// The rule by which `combine` merges two lists under the same key (`list_merge`).
 #[derive(Clone, Copy)]
 enum ListMerge {
     Replace,

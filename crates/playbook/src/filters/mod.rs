@@ -39,8 +39,8 @@ pub type FilterResult = Result<Value, Error>;
 /// A filter. Arguments may be positional or named, as in Python.
 pub struct Filter {
     pub name: &'static str,
-    /// Names of its arguments in order. `*` takes all further positional arguments, `**` all
-    /// further named ones.
+    /// Names of the arguments in order. `*` takes all further positional arguments, and `**` all
+    /// further named arguments.
     pub takes: &'static [&'static str],
     pub run: fn(&mut State, Value, Args) -> FilterResult,
     /// The filter accepts undefined values.
@@ -139,7 +139,7 @@ impl Args {
         python::text(self.need(name)?)
     }
 
-    /// A boolean by Python's truth.
+    /// Whether an argument is given and is true by Python's rules.
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(Value::is_true)
     }
@@ -283,8 +283,8 @@ pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy) {
 type UnaryTest = fn(&Value) -> bool;
 type BinaryTest = fn(&Value, &Value) -> bool;
 
-/// Replaces minijinja's tests by strict ones. Its own tests accept an undefined value and return
-/// false; here that is an error.
+/// Replaces minijinja's tests by strict ones. minijinja's own tests return false for an undefined
+/// value, which is an error here.
 fn strict_tests(env: &mut Environment<'static>) {
     let used = |value: &Value| match value.is_undefined() {
         true => Err(Error::from(ErrorKind::UndefinedError)),
@@ -351,7 +351,7 @@ fn list(who: &str, v: &Value) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// Returns the value, or its error if it is invalid.
+/// Returns the value. An invalid value holds an error, which is returned instead.
 fn valid(v: Value) -> FilterResult {
     match v.kind() {
         minijinja::value::ValueKind::Invalid => Err(v.try_iter().err().unwrap_or_else(|| failure("no value"))),

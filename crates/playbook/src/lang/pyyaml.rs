@@ -246,7 +246,8 @@ impl Writer {
             self.put(" ");
         }
         (self.whitespace, self.indention) = (false, false);
-        // Words and the blanks between them; a single blank may become a line fold.
+        // The text consists of words and the blanks between them. A single blank may become a line
+        // fold.
         let mut rest = text;
         while !rest.is_empty() {
             let word = rest.find(' ').unwrap_or(rest.len());

@@ -1,5 +1,5 @@
-//! Compares versions as the test `version` does: `loose` and `strict` as Python's distutils, or as
-//! semver.org defines.
+//! Compares versions as the test `version` does: by the schemes `loose` and `strict` of Python's
+//! distutils, or by semver.org.
 
 use std::cmp::Ordering;
 

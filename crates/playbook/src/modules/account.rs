@@ -37,7 +37,7 @@ pub fn group(call: &mut ModuleCall) -> ModuleResult {
     finish(call, argv, name)
 }
 
-/// The `--key` arguments for those of these id limits that are set.
+/// The `--key` arguments for those id limits in `options` that the task sets.
 fn bounds(call: &ModuleCall, options: &[&str]) -> Vec<String> {
     let given = options.iter().filter_map(|o| Some(format!("{}={}", o.to_uppercase(), call.text(&[o])?)));
     given.flat_map(|bound| ["--key".to_owned(), bound]).collect()

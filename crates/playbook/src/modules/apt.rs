@@ -172,7 +172,7 @@ fn ensure_packages(call: &mut ModuleCall, state: &str, wanted: &[PackageSpec]) -
     Ok(apt_outcome(&format!("{verb}: {}", todo.join(" ")), any, done))
 }
 
-/// The outcome of an apt-get command; `changed` counts only if it succeeded.
+/// The outcome of an apt-get command. `changed` counts only if the command succeeded.
 fn apt_outcome(what: &str, changed: bool, done: Finished) -> TaskOutcome {
     let failed = !done.success();
     TaskOutcome {

@@ -21,7 +21,7 @@ const FLAGS: [(&str, Option<&str>, Option<&str>); 12] = [
     ("sslverify", None, Some("--setopt=sslverify=False")),
     ("validate_certs", None, Some("--setopt=sslverify=False")),
 ];
-/// Options whose values are passed on.
+/// Options whose values are passed to the program.
 const VALUES: [(&str, &str); 9] = [
     ("conf_file", "--config="),
     ("disable_excludes", "--disableexcludes="),

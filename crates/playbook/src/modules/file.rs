@@ -171,8 +171,8 @@ fn recurse(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<
     Ok(())
 }
 
-/// The target of a link, so that it can be changed. Only links that no user but root can have
-/// created are followed.
+/// Returns the target of a link whose target is to be changed. Only links that no user but root can
+/// have created are followed.
 fn follow_target(call: &ModuleCall, path: &Path) -> Result<(PathBuf, Stat), String> {
     if !call.flag("follow", true) {
         return Err("owner, mode and times of a symbolic link itself cannot be set; use `provisioner: ansible`".into());

@@ -80,7 +80,7 @@ fn section_range(lines: &[String], section: Option<&str>) -> Option<(usize, usiz
     Some((from, next(from)))
 }
 
-/// The wanted values of an option, and how its lines are compared and written.
+/// The wanted values of an option, and the rules by which its lines are compared and written.
 struct WantedOption {
     /// The values without duplicates.
     values: Vec<String>,

@@ -1,5 +1,5 @@
-//! The Ansible modules as they run on the node, and what they share: options, guarded file changes,
-//! outcomes.
+//! The Ansible modules as they run on the node, and their common parts: options, guarded file
+//! changes, outcomes.
 
 mod account;
 mod apt;
@@ -90,15 +90,15 @@ pub struct TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// Nothing had to be changed.
+    /// The outcome of a task that had nothing to change.
     pub fn ok(msg: impl Into<String>) -> Self {
         Self { msg: msg.into(), ..Self::default() }
     }
-    /// The node was changed, or would be in check mode.
+    /// The outcome of a task that changed the node, or would change it in a real run.
     pub fn change(msg: impl Into<String>) -> Self {
         Self { changed: true, msg: msg.into(), ..Self::default() }
     }
-    /// Check mode cannot predict the effect; `msg` says why.
+    /// The outcome of a task whose effect check mode cannot predict. `msg` is the reason.
     pub fn indeterminate(msg: impl Into<String>) -> Self {
         Self { unknown: true, msg: msg.into(), ..Self::default() }
     }

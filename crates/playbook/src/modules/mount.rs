@@ -229,8 +229,8 @@ fn unmount(call: &mut ModuleCall, path: &Path) -> ModuleResult {
     Ok(out)
 }
 
-/// Remounts with the present options of fstab. If the file system does not support that, unmounts
-/// and mounts it.
+/// Remounts with the present options of fstab. If the file system does not support a remount,
+/// unmounts and mounts it.
 fn remount(call: &mut ModuleCall, fstab: &Path, path: &Path) -> Result<(), String> {
     let place = path.display().to_string();
     if run_mount(call, fstab, &["-o", "remount", &place], path).is_ok() {

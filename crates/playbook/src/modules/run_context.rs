@@ -140,8 +140,8 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Removes a path, or parks it if it or something in it is protected. Returns the message for
-    /// the result.
+    /// Removes a path. If the path or something in it is protected, moves it to the parking
+    /// directory instead. Returns the message for the result.
     pub fn remove_or_park(&mut self, path: &Path, stat: &Stat) -> Result<String, SafeError> {
         let directory = atomic_fs::kind(stat) == FileType::Directory;
         if directory && is_vital(path) {

@@ -98,7 +98,7 @@ pub fn service(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// The unit before the operations of the task.
+/// Queries the unit before the operations of the task.
 fn query_unit<'a>(
     call: &ModuleCall,
     mut manager: Option<SystemdManager<'a>>,

@@ -28,7 +28,7 @@ type Result<T> = std::result::Result<T, SafeError>;
 /// The node, or its predicted state in check mode.
 #[derive(Debug, Default)]
 pub struct NodeAccess {
-    /// Only in check mode: predicted files, and other predicted state.
+    /// The predicted files and the other predicted state. None: this is not check mode.
     prediction: Option<Box<(Overlay, PredictedState)>>,
     notes: TempFileNotes,
     /// A file that must be on disk before the first change.
@@ -88,9 +88,9 @@ impl NodeAccess {
         }
     }
 
-    /// Follows all links to the real path. None: it does not exist or cannot be read. Only for
-    /// inspection: an untrusted user may control the links, so the target must not be changed or
-    /// passed on.
+    /// Follows all links to the real path. None: the target does not exist or cannot be read. The
+    /// result is for inspection only. The target must not be changed or passed on, because an
+    /// untrusted user may control the links.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
         match &self.prediction {
             None => {

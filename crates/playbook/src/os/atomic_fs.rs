@@ -467,8 +467,8 @@ pub fn list(path: &Path) -> Result<Vec<OsString>> {
 pub fn flags(path: &Path) -> Result<IFlags> {
     let what = "read its flags";
     let fd = open_at(path, OFlags::RDONLY, what)?;
-    // The type is checked again: if a pipe or device took the place of the file meanwhile, the
-    // ioctl would have another meaning.
+    // The type of the open file is checked, because a pipe or device may have taken its place
+    // meanwhile. The ioctl would then have another meaning.
     match kind(&rustix::fs::fstat(&fd).map_err(io(path, what))?) {
         FileType::RegularFile | FileType::Directory => rustix::fs::ioctl_getflags(&fd).map_err(io(path, what)),
         _ => Err(SafeError::new_refused(path, "is neither a file nor a directory")),

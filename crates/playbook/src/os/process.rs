@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 const KEEP_MAX: usize = 4 << 20;
 /// Time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long to wait for output after the command has ended. Its children may keep the streams open
-/// for ever.
+/// Time to wait for output after the command has ended. A limit is needed, because children of the
+/// command may keep the streams open for ever.
 const LINGER: Duration = Duration::from_millis(1000);
 const TICK: Duration = Duration::from_millis(50);
 /// Maximum number of chunks that wait in the channel from the readers.
@@ -42,7 +42,7 @@ pub struct CommandSpec {
 #[derive(Debug, Default)]
 pub struct Finished {
     /// The exit code. A negative number is the signal that ended the command, as in Python. None:
-    /// it was stopped by the timeout or a cancel.
+    /// the command was stopped by the timeout or a cancel.
     pub rc: Option<i32>,
     pub stdout: String,
     /// `stdout` differs from the bytes written: it was cut, or is not UTF-8.
@@ -83,7 +83,7 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// Runs a command to its end. `emit` receives its lines as they come.
+/// Runs a command to its end. `emit` receives the lines of output as they come.
 pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);

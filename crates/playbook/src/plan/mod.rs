@@ -271,7 +271,7 @@ pub struct SourcePlace {
 pub struct Task {
     /// Number of the task, unique in the plan.
     pub id: u32,
-    /// May contain markup.
+    /// The name, which may contain markup.
     pub name: String,
     pub place: SourcePlace,
     /// The module's short name.
@@ -316,7 +316,7 @@ pub struct OutcomeRules {
 pub struct RetryRules {
     pub until: Option<Vec<TaskCondition>>,
     pub retries: Option<Value>,
-    /// Seconds between two tries.
+    /// Seconds between two attempts.
     pub delay: Option<Value>,
 }
 
@@ -324,8 +324,8 @@ pub struct RetryRules {
 pub struct TaskPrivileges {
     /// The task runs as root.
     pub elevated: bool,
-    /// The user as whom the command of the task runs; None: root. Only modules that run a command
-    /// or that do not touch the host can have a user here.
+    /// The user as whom the command of the task runs, if the task names a user other than root.
+    /// Only modules that run a command or that do not touch the host can have such a user.
     pub become_user: Option<String>,
 }
 
@@ -336,7 +336,7 @@ pub struct TaskLayers {
     pub defaults: Vec<u32>,
     /// Layers with precedence over facts, in order.
     pub vars: Vec<u32>,
-    /// Layers with precedence over registers: parameters of roles and includes.
+    /// Layers with precedence over registered results: parameters of roles and includes.
     pub params: Vec<u32>,
 }
 

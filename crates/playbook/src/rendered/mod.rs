@@ -431,7 +431,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Reports the error of a text of a playbook that begins at `place` or after it.
+    /// Reports an error in a text of a playbook. The text begins at `place` or after it.
     fn inline(
         &mut self,
         place: &SourcePlace,
@@ -455,7 +455,7 @@ impl<'p> Walk<'p> {
         self.faults.push(fault.with_hint(review.names, scope).fault(certain && !self.may_be_skipped_or_fail));
     }
 
-    /// A `file` task may set attributes that a template task left open.
+    /// A `file` task may set attributes that a template task did not set.
     fn attributes(&mut self, path: &str, args: &Map<String, Value>) {
         let Some(file) = self.files.get_mut(path) else { return };
         for (name, slot) in [("mode", &mut file.mode), ("owner", &mut file.owner), ("group", &mut file.group)] {

@@ -1,5 +1,6 @@
-//! Finds undefined names that `review` does not render: in conditions that are evaluated after a
-//! task, and facts that remoor never gathers. Uncertain cases are not reported.
+//! Finds undefined names that `review` does not find by rendering: names in conditions that are
+//! evaluated after a task, and facts that remoor never gathers. A read that may not happen in a run
+//! is a warning.
 
 use super::{LOOP_VAR, Walk, find, may_fail};
 use crate::facts;
@@ -71,8 +72,8 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Finds facts that the playbook reads but remoor never gathers. An error only if the read is
-/// unconditional.
+/// Finds facts that the playbook reads but remoor never gathers. An unconditional read is an error,
+/// any other a warning.
 pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     let mut set: BTreeSet<String> = BTreeSet::new();
     plan.each_task(&mut |task| {

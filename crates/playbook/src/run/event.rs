@@ -83,7 +83,7 @@ pub enum ResetupPhase {
     Play,
 }
 
-/// How to run a plan.
+/// Options of a run.
 #[derive(Debug, Clone, Default)]
 pub struct PlaybookRunOptions {
     pub run_id: String,
@@ -121,7 +121,7 @@ pub enum Status {
     Changed,
     Skipped,
     Failed,
-    /// Failed, but `ignore_errors` is set.
+    /// The task failed, but `ignore_errors` is set.
     Ignored,
     /// Check mode: a command that was not run, or a handler that would run.
     WouldRun,
@@ -146,7 +146,8 @@ pub enum RunEvent {
         i: u32,
         line: String,
     },
-    /// A play and its handlers have ended. Only sent if `PlaybookRunOptions::gate` is set.
+    /// A play and its handlers have ended. This event is sent only if `PlaybookRunOptions::gate` is
+    /// set.
     PlayEnd {
         play: u32,
     },
@@ -267,7 +268,7 @@ pub struct RunFailure {
     pub line: u32,
     pub rc: Option<i32>,
     pub message: String,
-    /// The last 20 lines of its output.
+    /// The last 20 lines of the output of the failed command.
     pub tail: Vec<String>,
 }
 

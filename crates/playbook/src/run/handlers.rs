@@ -71,7 +71,7 @@ impl<'a> Run<'a, '_> {
         (all != self.journaled).then_some(all)
     }
 
-    /// Runs every notified handler once, in the order they are defined in.
+    /// Runs every notified handler once, in the order of definition.
     pub(crate) fn flush(&mut self, play: &'a Play) -> Flow {
         let mut rounds = 0;
         loop {

@@ -101,7 +101,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     RunEnd { pending_handlers, ..run.end }
 }
 
-/// Ends the run: after a failure or a cancel (see `Run::end` and `Run::cancel`).
+/// The run must end, after a failure or a cancel (see `Run::end` and `Run::cancel`).
 pub(super) struct RunStopped;
 pub(super) type Flow = Result<(), RunStopped>;
 
@@ -114,11 +114,11 @@ pub(super) struct Run<'a, 's> {
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run yet.
     pub notified: Vec<String>,
-    /// Names that earlier runs left pending. Each waits for the first task that may have notified
-    /// it, or for the end of the play, because its handler may depend on changes that this run has
-    /// yet to make.
+    /// Names that earlier runs left pending. The handlers of such a name wait for the first task
+    /// that may have notified it, or for the end of the play, because they may depend on changes
+    /// that this run has yet to make.
     pub pending_earlier: Vec<String>,
-    /// Check mode: names of which it is not known whether they would be notified.
+    /// In check mode: names that may or may not be notified.
     pub possibly_notified: Vec<String>,
     /// Notified names whose handlers are running or are about to run in the current flush.
     pub flushing: Vec<String>,
@@ -231,7 +231,7 @@ impl<'a> Run<'a, '_> {
 
     pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
         let scope = self.frame.scope(play, task);
-        // If it is not known whether to flush, the handlers are examined here.
+        // If check mode does not know whether to flush, it still examines the handlers.
         let flushes = task.args.get("action").and_then(Value::as_str) == Some("flush_handlers");
         match unknown::all_hold(&scope, &task.when) {
             Ok(Some(true)) => {}
@@ -303,7 +303,7 @@ impl<'a> Run<'a, '_> {
         union([&self.pending_earlier, &self.flushing, &self.notified, &self.notified_by_failed, more])
     }
 
-    /// Writes the pending handlers to the journal; on disk when this returns.
+    /// Writes the pending handlers to the journal file. The file is on disk when this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
         let (path, owed) = (&self.options.journal, self.all_pending(&[]));
         if path.as_os_str().is_empty()

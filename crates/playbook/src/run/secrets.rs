@@ -16,8 +16,8 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// A glob with a leading `/` matches whole paths, other globs the last components of paths.
-    /// Each also matches everything below.
+    /// A glob with a leading `/` matches whole paths, and other globs match the last components of
+    /// paths. Each glob also matches everything below a path that it matches.
     pub fn new(globs: &[String]) -> Self {
         let mut faults = BTreeMap::new();
         let globs = files::secret_matcher(globs, &mut faults);

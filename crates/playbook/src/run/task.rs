@@ -404,7 +404,7 @@ pub(crate) fn hide_no_log(task: &Task, text: Option<String>) -> Option<String> {
     text.map(|text| if task.no_log { HIDDEN.to_owned() } else { text })
 }
 
-/// Makes the registered result from the module's answer, `failed_when` and `changed_when`.
+/// Makes the registered result from the result of the module, `failed_when` and `changed_when`.
 fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, Value) {
     let outcome = answer.unwrap_or_else(|msg| TaskOutcome { failed: true, msg, ..TaskOutcome::default() });
     let mut result = Map::from_iter(outcome.extra_keys.clone());
@@ -479,7 +479,7 @@ fn ignores_errors(scope: &ExprScope, task: &Task) -> bool {
     }
 }
 
-/// Evaluates a truth value that may be a template. None: it cannot be determined.
+/// Evaluates a boolean that may be a template. None: it cannot be determined.
 fn eval_bool(scope: &ExprScope, value: &Value) -> Option<bool> {
     match value {
         Value::Bool(b) => Some(*b),

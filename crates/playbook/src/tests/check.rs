@@ -7,7 +7,7 @@ fn check_options(dir: &Path) -> PlaybookRunOptions {
     PlaybookRunOptions { check: true, backup: Some(dir.join("backup")), ..options(dir) }
 }
 
-/// Everything below a directory: mode, owner, and content or target.
+/// Everything below a directory, by path: mode, owner, and content or target.
 pub fn tree(dir: &Path) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let mut open = vec![dir.to_owned()];

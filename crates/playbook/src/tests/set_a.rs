@@ -1,4 +1,5 @@
-//! Tests options and results of the first set of modules against Ansible's documentation.
+//! Tests options and results of modules against Ansible's documentation. `set_b` tests more
+//! modules.
 
 use super::*;
 

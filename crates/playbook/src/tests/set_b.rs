@@ -1,4 +1,4 @@
-//! Tests the second set of modules: modules that work on files, and small ones.
+//! Tests modules that work on files, and small modules. `set_a` tests the others.
 
 use super::check::{changed_tasks, tree};
 use super::*;

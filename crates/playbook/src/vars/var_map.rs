@@ -23,12 +23,12 @@ pub enum Var {
     Unknown,
 }
 
-/// Variables by name, in the order in which they were written.
+/// Variables by name, in the order in which they were added.
 #[derive(Debug, Clone, Default)]
 pub struct VarMap {
     pairs: Vec<(Arc<str>, Var)>,
     index: BTreeMap<Arc<str>, usize>,
-    /// If set, names that the map does not contain are UNKNOWN.
+    /// Whether names that the map does not contain are UNKNOWN.
     open: bool,
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The value of `omit`: an option with this value is left out.
 const OMIT: &str = "__omit_this_option__";
-/// The hosts of a play, or of a batch of it, that have not failed.
+/// Variables that list the hosts of a play, or of a batch of it, that have not failed.
 const PLAY_HOSTS: [&str; 3] = ["ansible_play_hosts", "ansible_play_batch", "play_hosts"];
 
 pub struct VariableScope<'p> {
@@ -32,7 +32,7 @@ pub struct VariableScope<'p> {
     /// Variables of the open includes: loop items and parameters.
     pub params: Vec<Arc<VarMap>>,
     pub unknown: BTreeSet<String>,
-    /// Names for which it is not known whether they still have the value from a layer.
+    /// Names that may have lost the value that they have in a layer.
     forgotten: BTreeSet<String>,
     plan: &'p Plan,
 }
