@@ -78,9 +78,9 @@ impl Backup {
         Ok(backup)
     }
 
-    /// Keeps the current state of `path`: of a file the attributes, not the content. Must be called
-    /// before `path` is created or its attributes change. Does nothing if the state was kept
-    /// before. The record is on disk when this returns.
+    /// Keeps the current state of `path`; of a file, only the attributes. Must be called before
+    /// `path` is created or its attributes change. Does nothing if the state was kept before. The
+    /// record is on disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
         let entry = self.entry(path, Fate::AttributesChange, 0)?;
         self.record(entry.into_iter().collect())

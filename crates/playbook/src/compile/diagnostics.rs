@@ -22,8 +22,8 @@ impl Diagnostics {
     }
 
     /// Replaces all errors since `from` by one warning, if only Ansible supports the features that
-    /// they reject. The file may be one of several that a run selects from, so it is no error yet.
-    /// Returns the first error in short form.
+    /// these errors reject. The file may be one of several that a run selects from, so it is no
+    /// error yet. Returns the first error in short form.
     pub fn soften_faults(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
         let new = self.faults.get(from..)?;
         let first = new.first()?;

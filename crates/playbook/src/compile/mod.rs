@@ -1,5 +1,5 @@
-//! Compiles files to a plan for one host. Every error that can be detected without the node is
-//! found here, with its place.
+//! Compiles files to a plan for one host. Compilation finds every error that can be detected
+//! without the node, and reports it with its place.
 //!
 //! Compilation is pure: it reads only the given file set. It collects errors instead of stopping at
 //! the first.

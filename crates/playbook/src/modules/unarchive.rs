@@ -1,7 +1,8 @@
 //! The `unarchive` module: extracts an archive below a directory.
 //!
 //! The node's own tar or unzip unpacks the archive into a temporary directory of this run, which no
-//! other user can enter or move. It never unpacks below `dest`, which may belong to another user.
+//! other user can enter or move. Neither program unpacks below `dest`, because `dest` may belong to
+//! another user.
 //!
 //! The unpacked tree is then compared with `dest`. Only entries that differ are moved into place,
 //! by the same guarded operations that all modules use. So no name or link in an archive can lead

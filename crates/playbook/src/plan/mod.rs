@@ -1,8 +1,8 @@
 //! The plan that the compiler makes and the node runs: plain, self-contained data. Plans are
 //! compared by their SHA-256.
 //!
-//! The data of plans and plays over many hosts belongs here. Making a plan belongs in `compile`, and
-//! running it in `run`.
+//! The data of plans and plays over many hosts belongs here. Making a plan belongs in `compile`,
+//! and running it in `run`.
 
 pub(crate) mod elevation;
 pub(crate) mod plan_hash;

@@ -1,5 +1,6 @@
 //! Evaluates expressions and templates, scans them without evaluation, and limits their work and
-//! output. Filters and tests belong in `filters`, and the variables that a template reads in `vars`.
+//! output. Filters and tests belong in `filters`, and the variables that a template reads in
+//! `vars`.
 
 pub(crate) mod bounds;
 pub(crate) mod expr;

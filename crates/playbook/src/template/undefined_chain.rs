@@ -1,10 +1,11 @@
 //! Undefined values in chains such as `a.b.c`.
 //!
 //! For Ansible, `a.b.c` is undefined if `a.b` is undefined, and only its use is an error. minijinja
-//! has two modes. The strict mode fails at the chain, and the other one passes undefined values on
-//! everywhere, also in comparisons and loops. So a text that failed in strict mode is rendered
-//! again in strict mode, with its chains rewritten as calls of `STEP`, which passes undefined
-//! values on.
+//! has two modes. The strict mode fails at the chain, and the other mode passes undefined values on
+//! everywhere, also in comparisons and loops.
+//!
+//! So a text that failed in strict mode is rendered again in strict mode. Before that, its chains
+//! are rewritten as calls of `STEP`, which passes undefined values on.
 
 use crate::template::lint::{self, quoted_length, word_length};
 use minijinja::value::ValueKind;

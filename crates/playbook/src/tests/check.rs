@@ -1,4 +1,4 @@
-//! Check mode predicts what a run does, and writes nothing.
+//! Tests that check mode predicts what a run does, and writes nothing.
 
 use super::*;
 use std::os::unix::fs::MetadataExt;

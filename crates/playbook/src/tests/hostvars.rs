@@ -1,4 +1,5 @@
-//! `hostvars` of the host itself and of others, as in ansible-core 2.19.
+//! Tests `hostvars` of the host itself and of other hosts. The results are those of ansible-core
+//! 2.19.
 
 use super::*;
 

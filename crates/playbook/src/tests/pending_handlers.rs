@@ -1,4 +1,5 @@
-//! Tests handlers: pending ones of earlier runs, names with markup, and that each runs once.
+//! Tests handlers: handlers that earlier runs left pending, names with markup, and that each
+//! handler runs once.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Conditions and loops that cannot be evaluated, as in ansible-core 2.19.
+//! Tests conditions and loops that cannot be evaluated. The results are those of ansible-core 2.19.
 
 use super::*;
 

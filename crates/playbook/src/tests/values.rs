@@ -1,4 +1,5 @@
-//! Values that only the node knows: undefined ones, and ones that an option does not accept.
+//! Tests values that only the node knows: undefined values, and values that an option does not
+//! accept.
 
 use super::*;
 use crate::os::atomic_fs;

@@ -1,4 +1,4 @@
-//! `hostvars`: the variables of each host, as seen from that host.
+//! `hostvars`: the variables of each host.
 //!
 //! For another host, these are the variables of the inventory. For the host itself, current facts,
 //! set variables and registered results are added. As in Ansible, variables of plays, roles and

@@ -1,8 +1,8 @@
 //! Values that check mode cannot know: the value UNKNOWN, and conditions with a third truth value.
 //!
-//! A command that was not run leaves UNKNOWN in its result. An expression that reads it is UNKNOWN
-//! too, with or without `default()`, unless the rest of a condition decides: `false and UNKNOWN` is
-//! false, `true or UNKNOWN` is true.
+//! A command that was not run leaves UNKNOWN in its result. An expression that reads UNKNOWN is
+//! UNKNOWN too, with or without `default()`. The exception is a condition that its other parts
+//! decide: `false and UNKNOWN` is false, and `true or UNKNOWN` is true.
 
 use crate::plan::TaskCondition;
 use crate::template::expr;
