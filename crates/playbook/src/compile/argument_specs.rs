@@ -145,7 +145,7 @@ mod tests {
         let wrong = "2: role `r`: `mode` is `c`, not one of a, b\n";
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: c}]\n", &[]), wrong);
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: '{{ m }}'}]\n", &[("m", json!("c"))]), "");
-        // Variables that may be set, and roles that may not run, are left to the run.
+        // A variable that may be set, or a role that may not run, is no fault before the run.
         assert_eq!(faults("  pre_tasks: [{set_fact: {listen: 1}}]\n  roles: [r]\n", &[]), "");
         assert_eq!(faults("  roles: [{role: r, when: no_such_thing is defined}]\n", &[]), "");
         let unchecked = "  tasks: [{import_role: {name: r, rolespec_validate: false}}]\n";

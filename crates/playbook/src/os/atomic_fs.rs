@@ -26,7 +26,8 @@ const PIECE: usize = 1 << 20;
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A failed operation on a path. Nothing was changed unless the operation's documentation says so.
+/// A failed operation on a path. Nothing was changed, unless the documentation of the operation
+/// states otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum SafeError {
     #[error("{path}: cannot {what}")]

@@ -83,7 +83,7 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// Runs a command to its end. `emit` receives the lines of output as they come.
+/// Runs a command to its end. `emit` receives the lines of output when they arrive.
 pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);

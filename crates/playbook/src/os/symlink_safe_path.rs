@@ -22,7 +22,7 @@ const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 #[derive(Debug, PartialEq, Eq)]
 pub enum PathError {
     Errno(Errno),
-    /// This component is a link (or `..`) that a user other than root controls.
+    /// A component of the path, which is a link (or `..`) that a user other than root controls.
     UntrustedLink(OsString),
 }
 

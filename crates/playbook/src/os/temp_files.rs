@@ -34,7 +34,7 @@ const NAMES_MAX: u32 = 100;
 #[derive(Debug, Default)]
 pub struct TempFileNotes {
     dir: PathBuf,
-    /// The file of notes, created with the first note and locked while this process lives.
+    /// The file of notes. It is created with the first note and locked while this process runs.
     own: RefCell<Option<(PathBuf, File)>>,
 }
 

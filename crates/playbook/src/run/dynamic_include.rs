@@ -201,7 +201,7 @@ fn choose_steps<'a>(
 /// Finds an include that will certainly select a target that the plan cannot hold. Returns the
 /// place of the include and the reason.
 ///
-/// An include that depends on a name that some task sets is left to the run, because the value of
+/// An include that depends on a name that some task sets is not judged here, because the value of
 /// the name is not known before the first task.
 pub(crate) fn refusal(plan: &Plan, frame: &mut VariableScope) -> Option<(SourcePlace, String)> {
     let mut set = Vec::new();

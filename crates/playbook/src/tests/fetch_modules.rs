@@ -84,7 +84,7 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
     assert_eq!((asked(), d.join("file.txt").exists()), (1, false), "by HEAD");
     assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
     assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
-    // The server is asked for a newer version, in check mode too.
+    // The request for a newer version is sent in check mode too.
     for check in [true, false] {
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", check), (0, 0, String::new()));
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0640'", check), (1, 0, String::new()));

@@ -1,5 +1,6 @@
 //! Tests the language by running plans: roles, includes, precedence of variables, blocks, loops,
-//! handlers, meta. Each table was verified with ansible-core 2.19, unless a comment says otherwise.
+//! handlers, meta. Each table was verified with ansible-core 2.19, unless a comment states
+//! otherwise.
 
 use crate::tests::{Ran, go, options, plan};
 use crate::*;
