@@ -24,7 +24,7 @@ const HEADER: usize = 16;
 const NLMSG_DONE: u16 = 3;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
-/// NLM_F_REQUEST and NLM_F_DUMP.
+/// The flags NLM_F_REQUEST and NLM_F_DUMP.
 const DUMP: u16 = 0x301;
 const IFA_F_SECONDARY: u8 = 1;
 /// Maximum number of messages read, far more than a machine has addresses.

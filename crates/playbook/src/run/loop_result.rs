@@ -131,7 +131,8 @@ impl<'a> Run<'a, '_> {
         }
         let items = match items {
             Ok(items) if !trace.unknown => items,
-            // An undefined loop is skipped if the condition does not hold without an item.
+            // A loop that cannot be evaluated is skipped if the condition does not hold without an
+            // item.
             Ok(_) => Vec::new(),
             Err(_) if skips() => Vec::new(),
             Err(message) => {

@@ -440,7 +440,8 @@ fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, 
     let mut result = if outcome.would_run { unknown::open(result) } else { Value::Object(result) };
     for (key, conditions) in [("failed", &task.outcome.failed_when), ("changed", &task.outcome.changed_when)] {
         let Some(conditions) = conditions else { continue };
-        // A command that did not end or did not start has failed, whatever the conditions say.
+        // A command that was stopped by its timeout or a cancel has failed, whatever the conditions
+        // are.
         if outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
             continue;
         }

@@ -14,7 +14,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// A file that must not change, and a directory with a link to it.
+/// Makes a file that must not change, and a directory with a link to that file.
 fn ground(dir: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let (victim, app) = (dir.join("victim"), dir.join("app"));
     std::fs::write(&victim, "precious\n").unwrap();
