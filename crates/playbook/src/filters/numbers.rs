@@ -118,7 +118,7 @@ fn round(_: &mut State, v: Value, a: Args) -> FilterResult {
     let factor = 10f64.powi(precision);
     Ok(match a.text("method")?.as_deref() {
         None | Some("common") if v.is_integer() && precision >= 0 => v,
-        // Rounds to the nearest value with that many digits; ties go to the even digit.
+        // Rounds to the nearest value with `precision` digits. Ties go to the even digit.
         None | Some("common") if precision >= 0 => {
             let digits = usize::try_from(precision).unwrap_or(0);
             if digits == 0 { x.round_ties_even().into() } else { format!("{x:.digits$}").parse().unwrap_or(x).into() }

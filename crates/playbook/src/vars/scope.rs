@@ -210,12 +210,13 @@ impl std::fmt::Display for Endless {
 
 impl std::error::Error for Endless {}
 
-/// Makes the value of `name`, which is only known during a run: an error.
+/// Makes an error as the value of `name`, because the real value is only known during a run.
 pub fn unknown_now(name: &str) -> Value {
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is {UNKNOWN}")))
 }
 
-/// Makes the value of `name`, which check mode cannot know: an error. The trace records the read.
+/// Makes an error as the value of `name`, because check mode cannot know the real value. The trace
+/// records the read.
 fn unknown_in_check(name: &str) -> Value {
     note(|trace| trace.unknown = true);
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
