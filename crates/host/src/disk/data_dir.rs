@@ -12,7 +12,6 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Format of the data directory, the field `version` of its identity. Raise the number if an older
 /// program would misread something in the directory. Additions covered by serde defaults need no

@@ -39,7 +39,7 @@ pub const FILTERS: &[Filter] = &[
             on_the_node(state)?;
             Ok(expanduser(&python::text(&v)?).into())
         },
-        "reads users of the node; in Ansible, of the controller",
+        "reads users of the node; Ansible reads users of the controller",
     ),
     filter("win_basename", &[], |_, v, _| Ok(win(&python::text(&v)?).2.into())),
     filter("win_dirname", &[], |_, v, _| {

@@ -12,11 +12,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Maximum number of packages that one wildcard may match.
 const MATCHES_MAX: usize = 5_000;
 
+/// Debian's name of this machine's architecture, of those that remoor is built for.
+const NATIVE: Option<&str> = match std::env::consts::ARCH.as_bytes() {
+    b"x86_64" => Some("amd64"),
+    b"aarch64" => Some("arm64"),
+    _ => None,
+};
+
 /// One entry of the `name` option.
 struct PackageSpec {
     /// The package specification as apt-get expects it.
     spec: String,
-    /// The package name without version, release and architecture.
+    /// The package name without version and release. It keeps its architecture, as in `libc6:i386`.
     name: String,
     version: Option<String>,
 }
@@ -27,7 +34,7 @@ impl PackageSpec {
             Some((name, version)) => (name, Some(version.trim_start_matches('=').to_owned())),
             None => (word, None),
         };
-        let plain = name.split([':', '/']).next().unwrap_or(name).to_owned();
+        let plain = name.split('/').next().unwrap_or(name).to_owned();
         let spec = version.as_ref().map_or_else(|| word.to_owned(), |v| format!("{name}={v}"));
         Self { spec, name: plain, version }
     }
@@ -365,17 +372,24 @@ fn query_installed(call: &ModuleCall, wanted: &[PackageSpec]) -> Result<BTreeMap
     if wanted.is_empty() {
         return Ok(out);
     }
-    let mut argv = vec!["dpkg-query", "-W", "-f", "${Package}\\t${db:Status-Status}\\t${Version}\\n", "--"];
+    let mut argv =
+        vec!["dpkg-query", "-W", "-f", "${Package}\\t${Architecture}\\t${db:Status-Status}\\t${Version}\\n", "--"];
     argv.extend(wanted.iter().map(|w| w.name.as_str()));
     // dpkg-query fails if it does not know one of the packages, but it prints the others.
     let done = call.run_quietly(&argv)?;
     for line in done.stdout.lines() {
         let mut parts = line.split('\t');
-        if let (Some(name), Some(status), Some(version)) = (parts.next(), parts.next(), parts.next())
-            && status != "not-installed"
-        {
-            out.insert(name.to_owned(), (status == "installed", version.to_owned()));
+        let (Some(name), Some(architecture)) = (parts.next(), parts.next()) else { continue };
+        let (Some(status), Some(version)) = (parts.next(), parts.next()) else { continue };
+        if status == "not-installed" {
+            continue;
         }
+        let found = (status == "installed", version.to_owned());
+        // A name without an architecture never stands for a package of a foreign architecture.
+        if architecture == "all" || NATIVE.is_none_or(|native| native == architecture) {
+            out.insert(name.to_owned(), found.clone());
+        }
+        out.insert(format!("{name}:{architecture}"), found);
     }
     for w in wanted {
         match call.ground.node.predicted_state().and_then(|would| would.package(&w.name)) {

@@ -268,7 +268,7 @@ fn packages_are_asked_for_and_only_then_changed() {
     program(
         d,
         "dpkg-query",
-        "case \"$*\" in *'-- old'*) printf 'old\\tinstalled\\t1.0-1\\n';; *'-- left'*) printf 'left\\tconfig-files\\t1\\n';; *-f*Package*n) printf 'old\\nolder\\n';; esac",
+        "case \"$*\" in *'-- old'*) printf 'old\\tall\\tinstalled\\t1.0-1\\n';; *'-- left'*) printf 'left\\tall\\tconfig-files\\t1\\n';; *'-- both'*) printf 'both\\tall\\tinstalled\\t1\\n';; *'-- far'*) printf 'far\\ts390x\\tinstalled\\t1\\n';; *-f*Package*n) printf 'old\\nolder\\n';; esac",
     );
     program(
         d,
@@ -302,6 +302,12 @@ fn packages_are_asked_for_and_only_then_changed() {
         ("name: left, state: absent", 0, ""),
         ("name: left, state: absent, purge: yes", 1, "purge -- left"),
         ("name: fresh, state: absent", 0, ""),
+        ("name: 'both:s390x'", 1, "install -- both:s390x"),
+        ("name: 'both:s390x', state: absent", 0, ""),
+        ("name: far", 1, "install -- far"),
+        ("name: far, state: absent", 0, ""),
+        ("name: 'far:s390x'", 0, ""),
+        ("name: 'far:s390x', state: absent", 1, "remove -- far:s390x"),
         ("upgrade: dist", 0, "dist-upgrade"),
         ("autoremove: yes", 1, "--auto-remove autoremove"),
         ("name: src, state: build-dep", 1, "build-dep -- src"),
