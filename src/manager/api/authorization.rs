@@ -73,29 +73,4 @@ pub(super) fn counts_as_manager(shared: &ManagerContext, caller: &Caller) -> boo
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_route_has_its_audience() {
-        let source = include_str!("mod.rs");
-        let routes: Vec<&str> =
-            source.lines().filter_map(|l| l.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
-        assert!(routes.len() > 30, "{routes:?}");
-        for path in routes {
-            let door = match path.split('/').nth(1) {
-                Some("v1") => Audience::Operators,
-                Some("agent") => Audience::Nodes,
-                _ if path == POSITION_PATH => Audience::Nodes,
-                Some("raft") => Audience::Raft,
-                Some("manager" | "blob") => Audience::Managers,
-                _ => panic!("{path} is of no kind: say who may ask it"),
-            };
-            assert_eq!(Audience::for_path(path), door, "{path}");
-        }
-        assert_eq!(Audience::for_path(JOIN_PATH), Audience::Join);
-        for path in ["/v1", "/v12/status", "/join/v1/x", "/", ""] {
-            assert_eq!(Audience::for_path(path), Audience::Managers, "{path}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,377 @@
+//! Asks every route as every kind of caller, and compares the answers with the table in `answers.txt`:
+//! the maximum of the body, and a status or the letter of a refusal.
+
+use super::super::{JoinConfig, JoinService, backups, router};
+use super::*;
+use crate::manager::backup::Keeper;
+use crate::manager::{Authorities, ManagerIdentity, ManagerTiming, Peers, Sponsors, Startup};
+use crate::telemetry::Registry;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::HeaderMap;
+use expect_test::expect_file;
+use hyper::body::{Frame, SizeHint};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use remoor_cluster::raft::{BoxFuture, Raft, RaftConfig, RaftTiming, Transport, TransportError};
+use remoor_cluster::rpc::ca::{ClusterCa, Validity};
+use remoor_cluster::rpc::caller::PeerAddr;
+use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::wire::{BEHALF, BEHALF_KEY, BODY_MAX, LARGE_BODY_MAX, SMALL_BODY_MAX};
+use remoor_exec::ssh::{Launch, Remote, RemoteConfig};
+use remoor_host::disk::BlobStore;
+use remoor_model::{
+    Applied, ClusterRole, Command, Epoch, Inventory, InventoryEntry, NodeId, NodeSpec, RaftId, Sha256, Wall, ca_id,
+};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Every route with values for its parameters, and paths and methods that no route has.
+const REQUESTS: &[(&str, &str)] = &[
+    ("GET", "/v1/status"),
+    ("GET", "/v1/raft"),
+    ("GET", "/v1/raft/state"),
+    ("GET", "/v1/removed"),
+    ("GET", "/v1/history"),
+    ("GET", "/v1/watch"),
+    ("GET", "/v1/metrics"),
+    ("GET", "/v1/inventory"),
+    ("POST", "/v1/apply"),
+    ("POST", "/v1/resume"),
+    ("POST", "/v1/orders"),
+    ("GET", "/v1/jobs"),
+    ("GET", "/v1/jobs/9/log"),
+    ("POST", "/v1/jobs/9/cancel"),
+    ("POST", "/v1/attempts/9/undo"),
+    ("POST", "/v1/nodes"),
+    ("GET", "/v1/nodes/nobody/why"),
+    ("GET", "/v1/nodes/nobody/replay"),
+    ("GET", "/v1/nodes/nobody/vars"),
+    ("GET", "/v1/nodes/nobody/checks"),
+    ("POST", "/v1/nodes/nobody/check"),
+    ("POST", "/v1/nodes/nobody/diff"),
+    ("POST", "/v1/nodes/nobody/adopt"),
+    ("POST", "/v1/nodes/nobody/plan"),
+    ("POST", "/v1/nodes/nobody/pause"),
+    ("POST", "/v1/accept"),
+    ("GET", "/v1/keys"),
+    ("POST", "/v1/keys/rotate"),
+    ("POST", "/v1/operators"),
+    ("POST", "/v1/operators/revoke"),
+    ("GET", "/v1/tokens"),
+    ("POST", "/v1/tokens/rotate"),
+    ("POST", "/v1/backup"),
+    ("POST", "/v1/backup/plan"),
+    ("POST", "/raft/claim"),
+    ("GET", "/blob/x"),
+    ("POST", "/blob/x"),
+    ("GET", "/manager/v1/reach/99"),
+    ("POST", "/manager/v1/reach/99"),
+    ("GET", "/manager/v1/examine/99?basis=0"),
+    ("GET", "/manager/v1/log/9"),
+    ("GET", "/manager/v1/ca"),
+    ("POST", "/manager/v1/ca"),
+    ("GET", "/manager/v1/ssh-key"),
+    ("GET", "/manager/v1/position"),
+    ("GET", "/agent/v1/manifest"),
+    ("GET", "/agent/v1/peers"),
+    ("POST", "/agent/v1/leave"),
+    ("POST", "/agent/v1/ca"),
+    ("POST", "/agent/v1/gossip-keys"),
+    ("POST", "/agent/v1/renew"),
+    ("POST", "/join/v1"),
+    ("GET", "/v1/nothing"),
+    ("POST", "/v1/status"),
+    ("GET", "/v1/backup"),
+];
+
+/// A manager that reaches no other one.
+struct Unconnected;
+
+impl Transport for Unconnected {
+    fn send(
+        &self,
+        _: RaftId,
+        _: String,
+        _: &'static str,
+        _: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
+        Box::pin(async { Err(TransportError::Unreachable("no network".to_owned())) })
+    }
+}
+
+/// A body that is longer than any route accepts, so that a route which reads it answers `too-large`.
+struct EndlessBody;
+
+impl hyper::body::Body for EndlessBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(1 << 40)
+    }
+}
+
+/// The managers m1 (which leads and answers), m2 and m3, which is to be a worker, the workers w1, w2
+/// (left) and w3 (removed), and the operators ann and bob (revoked).
+struct AnsweringManager {
+    shared: Arc<ManagerContext>,
+    router: Router,
+    callers: Vec<(&'static str, Caller, HeaderMap)>,
+}
+
+impl AnsweringManager {
+    async fn start(dir: &Path) -> Self {
+        let cluster: remoor_model::ClusterId = "c1".into();
+        let ca = ClusterCa::create(&cluster).expect("a CA");
+        let config = RaftConfig {
+            dir: dir.join("raft"),
+            id: RaftId(1),
+            cluster: cluster.clone(),
+            epoch: Epoch(1),
+            timing: RaftTiming::default(),
+        };
+        let (raft, _) = Raft::<Inventory>::start(config, Arc::new(Unconnected)).await.expect("Raft");
+        raft.initialize("m1:7947".to_owned()).await.expect("a member");
+        raft.status().wait_for(|status| status.leads()).await.expect("a leader");
+        let own = write_members(&raft, &ca).await;
+        let key = NodeKey::generate().expect("a key");
+        let csr = key.csr_pem().expect("a request");
+        let tls = TlsIdentity {
+            cluster: cluster.clone(),
+            ca_pem: ca.cert_pem().to_owned(),
+            cert_pem: ca.issue_node(own, &"m1".into(), Epoch(1), &csr, Validity::days_from_now(1)).expect("issued"),
+            key_pem: key.to_pem().expect("a key"),
+        };
+        let remote = RemoteConfig {
+            control_dir: dir.join("ssh"),
+            builds: Vec::new(),
+            launch: Launch::Upload,
+            state_dir: "/var/lib/remoor".to_owned(),
+            arguments: Vec::new(),
+        };
+        let shared = Arc::new(ManagerContext::new(Startup {
+            identity: ManagerIdentity { name: "m1".into(), node: own, cluster },
+            raft,
+            blobs: Arc::new(BlobStore::new(&dir.join("blobs")).expect("blobs")),
+            remote: Remote::new(remote).expect("a remote"),
+            peers: Arc::new(Peers::new(ClientTls::member(&tls).expect("TLS"))),
+            ssh_key_file: dir.join("ssh-key"),
+            runs: dir.join("runs"),
+            sponsors: Sponsors::new(Vec::new(), watch::channel(Vec::new()).1, || {}),
+            secret: [0; 32],
+            cas: Arc::new(Authorities::take(&dir.join("ca"), vec![ca]).expect("stored")),
+            timing: ManagerTiming::default(),
+            counts: Registry::new(),
+        }));
+        let keeper = Keeper::new(shared.clone(), dir).expect("a keeper");
+        let (held, life) = (Box::new(Vec::new), Duration::from_secs(86_400));
+        let config = JoinConfig { shared: shared.clone(), held, certificate_validity: life, join_requests: true };
+        let desk = Arc::new(JoinService::new(config));
+        let router = router(shared.clone(), desk).merge(backups(shared.clone(), keeper));
+        let callers = callers(&shared.inventory());
+        Self { shared, router, callers }
+    }
+
+    /// The answer to one request, as its status or, for a refusal, with its text.
+    async fn ask(&self, request: (&str, &str), by: &(&str, Caller, HeaderMap), body: Body, n: u16) -> (u16, String) {
+        let mut asked = Request::new(body);
+        *asked.method_mut() = request.0.parse().expect("a method");
+        *asked.uri_mut() = request.1.parse().expect("a path");
+        *asked.headers_mut() = by.2.clone();
+        asked.extensions_mut().insert(by.1.clone());
+        // Each request comes from another network, because joining has a rate limit.
+        let [a, b] = n.to_be_bytes();
+        asked.extensions_mut().insert(PeerAddr(Some(SocketAddr::from((Ipv4Addr::new(10, a, b, 1), 1)))));
+        let Ok(answer) = TowerToHyperService::new(self.router.clone()).call(asked).await;
+        let status = answer.status().as_u16();
+        if answer.status().is_success() {
+            return (status, String::new());
+        }
+        let bytes = axum::body::to_bytes(answer.into_body(), BODY_MAX).await.expect("an answer");
+        let error: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let text = |key: &str| error["error"][key].as_str().unwrap_or_default().to_owned();
+        let next = if text("next").is_empty() { String::new() } else { format!(" [{}]", text("next")) };
+        (status, format!("{}: {}{next}", text("code"), text("message")))
+    }
+
+    /// A small body that is correct for most routes.
+    fn small_body(&self, path: &str) -> Body {
+        match path {
+            "/raft/claim" => self.shared.raft.claim(RaftId(0)).expect("a message").into(),
+            // Otherwise the node leaves.
+            "/agent/v1/leave" => "{\"x\": 1}".into(),
+            _ => "{}".into(),
+        }
+    }
+}
+
+async fn write_members(raft: &Raft<Inventory>, ca: &ClusterCa) -> NodeId {
+    let write = async |command| {
+        let entry = InventoryEntry { at: Wall(1_000), by: "test".to_owned(), command };
+        let (_, applied) = raft.propose(entry).await.expect("proposed");
+        assert_eq!(applied.refusal(), None);
+        applied
+    };
+    let secret = Sha256::default;
+    let (cluster, ca_pem) = ("c1".into(), ca.cert_pem().to_owned());
+    let (worker_secret, manager_secret) = (secret(), secret());
+    write(Command::Init { cluster, epoch: Epoch(1), ca_pem, worker_secret, manager_secret }).await;
+    let mut ids = Vec::new();
+    for name in ["m1", "m2", "m3", "w1", "w2", "w3"] {
+        let spec = NodeSpec {
+            name: name.into(),
+            public_key: format!("key of {name}"),
+            api: format!("{name}:7947"),
+            gossip: format!("{name}:7946"),
+            machine_id: name.to_owned(),
+            ..NodeSpec::default()
+        };
+        let role = if name.starts_with('m') { ClusterRole::Manager } else { ClusterRole::Worker };
+        let Applied::Node(node) = write(Command::Accept { spec, role }).await else { panic!("not a node") };
+        if role == ClusterRole::Manager {
+            write(Command::Grant { node, founder: name == "m1" }).await;
+        }
+        ids.push(node);
+    }
+    let until = Wall(u64::MAX);
+    for name in ["ann", "bob"] {
+        let key = format!("key of {name}");
+        write(Command::MakeOperator { name: name.to_owned(), key, ca: ca_id(ca.cert_pem()), until }).await;
+    }
+    write(Command::RevokeOperator { name: "bob".to_owned() }).await;
+    write(Command::Role { node: ids[2], role: ClusterRole::Worker }).await;
+    write(Command::Leave { node: ids[4] }).await;
+    write(Command::Remove { node: ids[5], force: true }).await;
+    ids[0]
+}
+
+/// Every kind of caller.
+fn callers(inventory: &Inventory) -> Vec<(&'static str, Caller, HeaderMap)> {
+    let (cert_not_before, cert_not_after) = (Wall(0), Wall(u64::MAX));
+    let node = |id: NodeId, key: &str| {
+        let key = format!("key of {key}");
+        Caller::Node { id, epoch: Epoch(1), key, cert_not_before, cert_not_after, replaced: false, behalf: None }
+    };
+    let named = |name: &str| node(inventory.names[name], name);
+    let operator = |name: &str| {
+        let (key, name) = (format!("key of {name}"), name.to_owned());
+        Caller::Operator { name, key, cert_not_before, cert_not_after, replaced: false }
+    };
+    let behalf = |name: &'static str, key: &'static str| {
+        HeaderMap::from_iter(
+            [(BEHALF, name), (BEHALF_KEY, key)]
+                .map(|(header, value)| (header.parse().expect("a name"), value.parse().expect("a value"))),
+        )
+    };
+    let gone = |ids: Vec<&NodeId>| **ids.first().expect("a node");
+    let (left, removed) = (&inventory.departed.left, &inventory.departed.removed);
+    let none = HeaderMap::new;
+    vec![
+        ("stranger", Caller::Anonymous, none()),
+        ("root", Caller::Local { uid: 0 }, none()),
+        ("user", Caller::Local { uid: 4_242 }, none()),
+        ("operator", operator("ann"), none()),
+        ("revoked", operator("bob"), none()),
+        ("m1", named("m1"), none()),
+        ("m2", named("m2"), none()),
+        ("m2 for ann", named("m2"), behalf("ann", "key of ann")),
+        ("m2 for bob", named("m2"), behalf("bob", "key of bob")),
+        ("leaving", named("m3"), none()),
+        ("w1", named("w1"), none()),
+        ("w1 for ann", named("w1"), behalf("ann", "key of ann")),
+        ("copy of m2", node(inventory.names["m2"], "somebody"), none()),
+        ("left", node(gone(left.keys().collect()), "w2"), none()),
+        ("removed", node(gone(removed.keys().collect()), "w3"), none()),
+        ("unknown", node(NodeId(2), "x"), none()),
+        ("future", node(NodeId(9_999), "x"), none()),
+    ]
+}
+
+/// Codes of answers by which a caller is refused.
+const REFUSALS: [&str; 5] = ["unauthenticated", "forbidden", "node-removed", "retired", "retry"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let manager = AnsweringManager::start(dir.path()).await;
+    let (mut texts, mut late, mut n) = (Vec::new(), String::new(), 0);
+    let mut table = format!("{:36} {:>5}", "", "body");
+    for (column, _) in manager.callers.iter().enumerate() {
+        table.push_str(&format!(" {column:>3}"));
+    }
+    for request in REQUESTS {
+        let (mut row, mut limits, mut read_first) = (String::new(), Vec::new(), Vec::new());
+        for by in &manager.callers {
+            n += 1;
+            let (status, text) = manager.ask(*request, by, manager.small_body(request.1), n).await;
+            let refused = REFUSALS.iter().any(|code| text.starts_with(&format!("{code}:")));
+            let cell = match refused {
+                true => {
+                    let at = texts.iter().position(|known| *known == text).unwrap_or(texts.len());
+                    texts.extend((at == texts.len()).then(|| text.clone()));
+                    char::from(b'a' + u8::try_from(at).expect("few texts")).to_string()
+                }
+                false => status.to_string(),
+            };
+            row.push_str(&format!(" {cell:>3}"));
+            n += 1;
+            let (status, long) = manager.ask(*request, by, Body::new(EndlessBody), n).await;
+            if status == 413 {
+                let most = long.rsplit(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number");
+                let word = match most {
+                    SMALL_BODY_MAX => "64K",
+                    BODY_MAX => "2M",
+                    LARGE_BODY_MAX => "64M",
+                    _ => "?",
+                };
+                limits.extend((!limits.contains(&word)).then_some(word));
+                read_first.extend(refused.then_some(by.0));
+            } else {
+                assert!(!refused || long == text, "{request:?} of {}: {text}, {long}", by.0);
+            }
+        }
+        table.push_str(&format!("\n{:36} {:>5}{row}", request.0.to_owned() + " " + request.1, limits.join("/")));
+        if !read_first.is_empty() {
+            late.push_str(&format!("{} {}: {}\n", request.0, request.1, read_first.join(", ")));
+        }
+    }
+    let columns: Vec<_> = manager.callers.iter().enumerate().map(|(n, by)| format!("{n} {}", by.0)).collect();
+    let texts = texts.iter().zip('a'..).map(|(text, letter)| format!("{letter} {text}\n"));
+    let (columns, texts) = (columns.join(", "), texts.collect::<String>());
+    let late = format!("The body is read before these callers are refused:\n{late}");
+    expect_file!["answers.txt"].assert_eq(&format!("{columns}\n\n{table}\n\n{texts}\n{late}"));
+    manager.shared.raft.shutdown().await;
+}
+
+#[test]
+fn each_route_has_its_audience() {
+    let source = include_str!("../mod.rs");
+    let routes: Vec<&str> =
+        source.lines().filter_map(|l| l.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
+    assert!(routes.len() > 30, "{routes:?}");
+    for path in routes {
+        let door = match path.split('/').nth(1) {
+            Some("v1") => Audience::Operators,
+            Some("agent") => Audience::Nodes,
+            _ if path == POSITION_PATH => Audience::Nodes,
+            Some("raft") => Audience::Raft,
+            Some("manager" | "blob") => Audience::Managers,
+            _ => panic!("{path} is of no kind: say who may ask it"),
+        };
+        assert_eq!(Audience::for_path(path), door, "{path}");
+    }
+    assert_eq!(Audience::for_path(JOIN_PATH), Audience::Join);
+    for path in ["/v1", "/v12/status", "/join/v1/x", "/", ""] {
+        assert_eq!(Audience::for_path(path), Audience::Managers, "{path}");
+    }
+}
