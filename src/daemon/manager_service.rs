@@ -167,7 +167,7 @@ impl Parts {
         tokio::spawn(authority::follow(shared.clone(), self.stopped.clone()));
         let keeper = Keeper::new(shared.clone(), &self.layout.0)?;
         tokio::spawn(keeper.clone().run(self.stopped.clone()));
-        let router = api::router(shared.clone(), desk.clone()).merge(api::backups(shared.clone(), keeper));
+        let router = api::router(desk.clone(), keeper);
         tokio::spawn(guard(raft.clone(), self.stopped.clone(), self.fatal));
         let (ear, events) = mpsc::unbounded_channel();
         if self.ears.send(ear).await.is_err() {

@@ -6,6 +6,7 @@
 
 use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
+use remoor::manager::api::{Audience, Route, routes};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
 use remoor_cluster::rpc::tls::ClientTls;
@@ -84,7 +85,7 @@ impl Visitor {
     fn code(&self, method: &str, path: &str) -> String {
         let client = Client::tls(format!("{}:7947", self.at), &self.tls, None).with_timeout(Duration::from_secs(30));
         let answer = match method {
-            "get" => wait(client.get_bytes(path)),
+            "GET" => wait(client.get_bytes(path)),
             _ => wait(client.post_bytes(path, "nothing of any kind".into())),
         };
         match answer {
@@ -94,33 +95,17 @@ impl Visitor {
     }
 }
 
-/// Method and path of every route of a manager, with a value for each path parameter.
-fn routes() -> Vec<(&'static str, String)> {
-    let source = include_str!("../../src/manager/api/mod.rs");
-    let mut routes = Vec::new();
-    for line in source.lines() {
-        let Some((path, methods)) = line.trim().strip_prefix(".route(\"").and_then(|l| l.split_once('"')) else {
-            continue;
-        };
-        let path: Vec<&str> = path
-            .split('/')
-            .map(|part| match part {
-                "{name}" => "m1",
-                "{kind}" => "vote",
-                "{order}" => "pause",
-                "{sha}" => "0000000000000000000000000000000000000000000000000000000000000000",
-                part if part.starts_with('{') => "1",
-                part => part,
-            })
-            .collect();
-        for method in ["get", "post"] {
-            if methods.contains(&format!("{method}(")) {
-                routes.push((method, path.join("/")));
-            }
-        }
-    }
-    assert!(routes.len() > 30, "{routes:?}");
-    routes
+/// A path with values for its parameters.
+fn with_values(path: &str) -> String {
+    let value = |part| match part {
+        "{name}" => "m1",
+        "{kind}" => "vote",
+        "{order}" => "pause",
+        "{sha}" => "0000000000000000000000000000000000000000000000000000000000000000",
+        _ if part.starts_with('{') => "1",
+        _ => part,
+    };
+    path.split('/').map(value).collect::<Vec<_>>().join("/")
 }
 
 /// Requests every route of the manager at `at` without credentials, as a worker, as a removed node,
@@ -133,11 +118,14 @@ fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
     let nobody = Visitor { tls: ClientTls::joiner(digest).expect("TLS"), at };
     let (worker, removed) = (Visitor::node(&dir.join(worker), at), Visitor::node(&dir.join(removed), at));
     let manager = Visitor::node(&dir.join("m1"), at);
-    for (method, path) in routes() {
+    for Route { method, path, audience, .. } in routes() {
+        let (method, path) = (method.as_str(), with_values(path));
         let what = format!("{method} {path}");
-        let top = path.split('/').nth(1).unwrap_or_default();
+        if audience == Audience::Anybody {
+            continue;
+        }
         assert_eq!(nobody.code(method, &path), "unauthenticated", "{what}");
-        if top == "raft" {
+        if audience == Audience::RaftMembers {
             // A client that speaks Raft must name its Raft id, and this request names none.
             for visitor in [&worker, &removed, &manager] {
                 assert_ne!(visitor.code(method, &path), "ok", "{what}");
@@ -145,19 +133,20 @@ fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
         } else {
             assert_eq!(removed.code(method, &path), "node-removed", "{what}");
             let code = worker.code(method, &path);
-            assert_eq!(code == "forbidden", top != "agent", "{what}: {code}");
+            assert_eq!(code == "forbidden", audience != Audience::Nodes, "{what}: {code}");
         }
-        if top == "v1" {
+        if matches!(audience, Audience::Operators | Audience::LocalOperators) {
             continue; // permitted for operators, and for managers on their behalf
         }
         assert_eq!(operator.code(method, &path), "unauthenticated", "{what}");
         let code = manager.code(method, &path);
         assert!(
-            top == "raft" || !["forbidden", "unauthenticated", "node-removed"].contains(&code.as_str()),
+            audience == Audience::RaftMembers
+                || !["forbidden", "unauthenticated", "node-removed"].contains(&code.as_str()),
             "{what}: {code}"
         );
     }
-    for method in ["get", "post"] {
+    for method in ["GET", "POST"] {
         assert_eq!(removed.code(method, "/no/such/thing"), "not-found");
     }
 }
@@ -371,7 +360,7 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     let (boot, started) = (node["boot"].as_str().unwrap_or_default(), node["started"].as_str().unwrap_or_default());
     assert!(!boot.is_empty() && started.starts_with("20"), "it tells of this start: {node}");
     let visitor = Visitor::node(&at("w1"), host(1));
-    for (method, path) in [("get", "/agent/v1/peers"), ("post", "/agent/v1/renew"), ("get", "/v1/status")] {
+    for (method, path) in [("GET", "/agent/v1/peers"), ("POST", "/agent/v1/renew"), ("GET", "/v1/status")] {
         assert_eq!(visitor.code(method, path), "node-removed", "{path}");
     }
     // The leave is not an absence, and no other node can take the name w1.

@@ -1,75 +1,266 @@
-//! Checks by path which kind of caller may send a request, before a handler reads any of it.
-//! Handlers check again what the caller may do.
+//! Who may call the API. The table of routes names the audience of each route; [`admit`] finds out
+//! once for each request who calls, before anything of the body is read, and hands that to the
+//! handler as an extension. Checks of what a message contains are functions at the end.
 
-use super::super::ManagerContext;
-use super::{manager, member, operator};
+use super::super::{ManagerContext, RaftIdStatus};
+use super::{leave, operators};
 use axum::extract::{Request, State};
+use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use remoor_cluster::rpc::ca;
 use remoor_cluster::rpc::caller::Caller;
-use remoor_cluster::rpc::join::JOIN_PATH;
-use remoor_cluster::rpc::position::POSITION_PATH;
-use remoor_cluster::rpc::wire::{ApiFailure, Code};
-use remoor_model::Node;
+use remoor_cluster::rpc::wire::{self, ApiFailure, BodyLimit, Code};
+use remoor_model::{ClusterRole, Inventory, Node, NodeId, RaftId};
 use std::sync::Arc;
 
-/// The callers that a path is for.
+/// Maximum length of the name for which another manager asks, in characters.
+const BEHALF_MAX: usize = 200;
+
+/// The callers that a route is for, and what its handler receives as an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Audience {
-    /// Operators, root on this machine, and managers that forward a request.
+pub enum Audience {
+    /// Operators, root on this machine, and managers that forward a request: an `Actor`.
     Operators,
-    /// Nodes, each for itself.
+    /// Operators on this machine, who can read its keys anyway: an `Actor`.
+    LocalOperators,
+    /// Nodes, each for itself: the [`Node`].
     Nodes,
+    /// Managers, also those that are to leave and have not left Raft yet: the [`Node`].
     Managers,
-    /// Callers that speak by a Raft id. The handler answers what became of that id, also to a
-    /// removed node.
-    Raft,
-    /// Anybody with a token.
-    Join,
+    /// Managers that stay, as the others do not need the cluster's keys any more: the [`Node`].
+    StayingManagers,
+    /// Nodes that speak by a Raft id. The handler answers what became of that id, also to a removed
+    /// node: `check_raft_sender`.
+    RaftMembers,
+    /// Anybody; the message contains the proof.
+    Anybody,
 }
 
-impl Audience {
-    /// Paths of no known kind are for managers only.
-    fn for_path(path: &str) -> Self {
-        let below = |top: &str| path.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'));
-        match () {
-            () if path == JOIN_PATH => Audience::Join,
-            // Also for nodes that were managers before the cluster was rebuilt.
-            () if path == POSITION_PATH => Audience::Nodes,
-            () if below("/v1") => Audience::Operators,
-            () if below("/agent/v1") => Audience::Nodes,
-            () if below("/raft") => Audience::Raft,
-            () => Audience::Managers,
-        }
+/// The author of an order for the journal, the manager that forwarded it, and the operator's key.
+#[derive(Debug, Clone)]
+pub(super) struct Actor {
+    pub text: String,
+    pub via: Option<NodeId>,
+    pub key: Option<String>,
+}
+
+impl From<String> for Actor {
+    fn from(text: String) -> Self {
+        Self { text, via: None, key: None }
     }
 }
 
-pub async fn admit(State(shared): State<Arc<ManagerContext>>, request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>().unwrap_or(&Caller::Anonymous);
-    match judge(&shared, caller, Audience::for_path(request.uri().path())) {
+impl std::ops::Deref for Actor {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Passes on a request of the route's audience, with the route's body limit.
+pub(super) async fn admit(
+    State((shared, audience, body_max)): State<(Arc<ManagerContext>, Audience, usize)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match identify(&shared, audience, body_max, &mut request) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
 }
 
-fn judge(shared: &ManagerContext, caller: &Caller, door: Audience) -> Result<(), ApiFailure> {
-    match door {
-        Audience::Join => Ok(()),
-        Audience::Operators => operator(shared, caller).map(drop),
-        Audience::Nodes => member(shared, caller).map(drop),
-        Audience::Managers => manager(shared, caller).map(drop),
-        Audience::Raft if matches!(caller, Caller::Node { .. }) => Ok(()),
-        Audience::Raft => Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this")),
+fn identify(
+    shared: &ManagerContext,
+    audience: Audience,
+    mut body_max: usize,
+    request: &mut Request,
+) -> Result<(), ApiFailure> {
+    let caller = request.extensions().get().unwrap_or(&Caller::Anonymous);
+    let (mut actor, mut node) = (None, None);
+    match audience {
+        Audience::Operators => actor = Some(operator(shared, caller, request.headers())?),
+        Audience::LocalOperators => actor = Some(local_operator(shared, caller, request.headers())?),
+        Audience::Nodes => node = Some(member(shared, caller)?),
+        Audience::Managers => node = Some(manager(shared, caller)?),
+        Audience::StayingManagers => node = Some(staying_manager(shared, caller)?),
+        Audience::RaftMembers => match caller {
+            Caller::Node { id, .. } if shared.is_manager(*id) => {}
+            // It only asks what became of its Raft id, which takes a short message.
+            Caller::Node { .. } => body_max = wire::SMALL_BODY_MAX,
+            _ => return Err(unauthenticated_failure("managers")),
+        },
+        Audience::Anybody => {}
+    }
+    let extensions = request.extensions_mut();
+    extensions.insert(BodyLimit(body_max));
+    actor.and_then(|actor| extensions.insert(actor));
+    node.and_then(|node| extensions.insert(node));
+    Ok(())
+}
+
+fn unauthenticated_failure(who: &str) -> ApiFailure {
+    ApiFailure::new(Code::Unauthenticated, format!("only {who} of the cluster may ask this"))
+}
+
+/// Allows operators, root on a manager, and managers that forward a request.
+fn operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap) -> Result<Actor, ApiFailure> {
+    match caller {
+        Caller::Operator { name, key, .. } => {
+            operators::check_not_revoked(&shared.inventory(), name, key)?;
+            Ok(Actor { text: name.clone(), via: None, key: Some(key.clone()) })
+        }
+        Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.identity.name).into()),
+        Caller::Local { uid } if caller.runs_this_daemon() => Ok(format!("uid {uid}@{}", shared.identity.name).into()),
+        Caller::Local { uid } => {
+            Err(ApiFailure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
+        }
+        Caller::Node { .. } => {
+            let node = manager(shared, caller)?;
+            let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let name = header(wire::BEHALF).filter(|name| !name.is_empty() && name.len() <= BEHALF_MAX);
+            let key = header(wire::BEHALF_KEY);
+            if let Some(key) = &key {
+                // The manager that forwarded it may not know yet that the credentials were revoked.
+                operators::check_not_revoked(&shared.inventory(), name.as_deref().unwrap_or("an operator"), key)?;
+            }
+            let text = name.unwrap_or_else(|| format!("unknown user on {}", node.name()));
+            Ok(Actor { text, via: Some(node.id), key })
+        }
+        Caller::Anonymous => Err(ApiFailure::new(Code::Unauthenticated, "the request has no client certificate")),
     }
 }
 
-/// Whether this node counts as a manager before anything of its message was read. Any other node
-/// only asks what became of its Raft id, which takes a short message.
-pub(super) fn counts_as_manager(shared: &ManagerContext, caller: &Caller) -> bool {
-    let Caller::Node { id, key, .. } = caller else { return false };
+fn local_operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap) -> Result<Actor, ApiFailure> {
+    let actor = operator(shared, caller, headers)?;
+    match caller {
+        Caller::Local { .. } => Ok(actor),
+        _ => Err(ApiFailure::new(Code::Forbidden, "a backup contains keys, so it is only made on the manager itself")
+            .next("run the command on a manager, without --manager")),
+    }
+}
+
+/// The calling manager. The applied state decides what a caller may do, not its certificate.
+fn manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
+    let node = member(shared, caller)?;
+    if node.manages() {
+        return Ok(node);
+    }
+    let next = "run the command on a manager, or here with --manager HOST:PORT --credentials FILE; remoor status lists managers";
+    Err(ApiFailure::new(Code::Forbidden, format!("{} is not a manager", node.name())).next(next))
+}
+
+fn staying_manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
+    let node = manager(shared, caller)?;
+    match node.role {
+        ClusterRole::Manager => Ok(node),
+        ClusterRole::Worker => {
+            Err(ApiFailure::new(Code::Forbidden, format!("the desired role of {} is worker", node.name())))
+        }
+    }
+}
+
+fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
+    let Caller::Node { id, key, cert_not_after, .. } = caller else { return Err(unauthenticated_failure("nodes")) };
     let inventory = shared.inventory();
-    let node = inventory.node(*id).filter(|node| node.spec.public_key == *key);
-    node.is_some_and(Node::manages) || shared.sponsors.is_known_manager(*id) || shared.sponsors.is_initial_manager(*id)
+    check_not_removed(shared, &inventory, *id)?;
+    // A certificate proves that the node was admitted, and node ids are log indexes. Either this
+    // manager has not applied that index yet, or the cluster was restored from before it, or the
+    // removal was forgotten.
+    let lag = || match id.0 <= inventory.applied {
+        true => {
+            let text = format!(
+                "the cluster has no node {id}: it was removed, or the cluster was restored from before it joined"
+            );
+            ApiFailure::new(Code::NodeRemoved, text).next("on it: remoor join with an empty data directory")
+        }
+        false => ApiFailure::new(Code::Retry, format!("this manager does not know node {id} yet")),
+    };
+    let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
+    check_node_key(&node, key)?;
+    shared.observed.certificates.record_expiry(*id, *cert_not_after);
+    Ok(node)
+}
+
+/// A certificate is valid only for the key that the node joined with. Somebody who got hold of a
+/// CA's key therefore can't pose as an existing node.
+fn check_node_key(node: &Node, key: &str) -> Result<(), ApiFailure> {
+    if node.spec.public_key == key {
+        return Ok(());
+    }
+    Err(ApiFailure::new(Code::Forbidden, format!("this certificate is not for the key of {}", node.name())))
+}
+
+/// Refuses nodes that left or were removed, by name, and says how to join again.
+pub(super) fn check_not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), ApiFailure> {
+    leave::check_not_left(inventory, id, shared.raft.status().borrow().leads())?;
+    let Some(removed) = inventory.departed.removed.get(&id) else { return Ok(()) };
+    let text =
+        format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
+    Err(ApiFailure::new(Code::NodeRemoved, text)
+        .next("to make it a node again, on it: remoor join with an empty data directory"))
+}
+
+impl ManagerContext {
+    /// Whether a node is a manager as far as this one knows: by the applied state, also while it
+    /// leaves, or by the lists of [`Sponsors`](super::super::Sponsors), which may be newer. This
+    /// decides how much room its messages get, and whether this node obeys its order to run the
+    /// manager service. The routes above ask the applied state alone.
+    pub fn is_manager(&self, id: NodeId) -> bool {
+        let inventory = self.inventory();
+        inventory.node(id).is_some_and(Node::manages) || self.is_named_manager(&inventory, id)
+    }
+
+    fn is_named_manager(&self, inventory: &Inventory, id: NodeId) -> bool {
+        // Our own Raft id is the index of the log entry that made us a manager. While we have not
+        // applied that entry, our inventory is older than the order that we were started with.
+        let behind = inventory.applied < self.raft.status().borrow().id.0;
+        self.sponsors.is_named_manager(id, inventory.node(id), behind)
+    }
+}
+
+/// Allows a node that holds the Raft id it uses, also while it leaves. If this log does not contain
+/// the grant of that id yet, allows a manager named by the agent or by the order that started this
+/// service: its messages bring the missing entries.
+pub(super) fn check_raft_sender(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), ApiFailure> {
+    let Caller::Node { id, key, cert_not_after, .. } = caller else { return Err(unauthenticated_failure("managers")) };
+    let inventory = shared.inventory();
+    let node = inventory.node(*id);
+    if let Some(node) = node {
+        check_node_key(node, key)?;
+        shared.observed.certificates.record_expiry(*id, *cert_not_after);
+    }
+    let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
+    match RaftIdStatus::for_node(&inventory, *id, sender) {
+        RaftIdStatus::HeldByNode => Ok(()),
+        RaftIdStatus::Retired => {
+            let text = format!(
+                "Raft id {sender} of {name} is retired: that id was removed from the managers and is never used again"
+            );
+            Err(ApiFailure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
+        }
+        RaftIdStatus::HeldByOther(holder) => {
+            let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
+            Err(ApiFailure::new(Code::Forbidden, text))
+        }
+        RaftIdStatus::Unknown if inventory.is_out(*id) => check_not_removed(shared, &inventory, *id),
+        RaftIdStatus::Unknown if shared.is_named_manager(&inventory, *id) => Ok(()),
+        RaftIdStatus::Unknown => {
+            shared.sponsors.refresh();
+            let text = format!("this manager does not know Raft id {sender} of {name} yet");
+            Err(ApiFailure::new(Code::Retry, text))
+        }
+    }
+}
+
+/// Allows a node to request a certificate for its own key only.
+pub(super) fn check_csr_key(node: &Node, csr_pem: &str) -> Result<(), ApiFailure> {
+    let key = ca::csr_key(csr_pem).map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
+    if hex::encode(key) == node.spec.public_key {
+        return Ok(());
+    }
+    Err(ApiFailure::new(Code::Forbidden, format!("this is not the key of {}", node.name())))
 }
 
 #[cfg(test)]

@@ -3,11 +3,7 @@
 
 use super::super::ManagerContext;
 use super::super::backup::{BackupError, BackupSchedule, Keeper};
-use super::operator;
-use axum::Router;
 use axum::extract::State;
-use axum::routing::post;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use std::path::PathBuf;
@@ -17,44 +13,19 @@ use std::sync::Arc;
 const EVERY_MIN_MS: u64 = 60_000;
 const KEEP_MAX: u32 = 10_000;
 
-#[derive(Clone)]
-struct BackupService {
-    shared: Arc<ManagerContext>,
-    keeper: Keeper,
-}
-
-/// Routes in addition to those of [`router`](super::router).
-pub fn routes(shared: Arc<ManagerContext>, keeper: Keeper) -> Router {
-    Router::new()
-        .route("/v1/backup", post(take))
-        .route("/v1/backup/plan", post(plan))
-        .with_state(BackupService { shared, keeper })
-}
-
-/// Allows only operators on this machine, who can read the keys anyway.
-fn check_local(desk: &BackupService, caller: &Caller) -> Result<(), ApiFailure> {
-    operator(&desk.shared, caller)?;
-    match caller {
-        Caller::Local { .. } => Ok(()),
-        _ => Err(ApiFailure::new(Code::Forbidden, "a backup contains keys, so it is only made on the manager itself")
-            .next("run the command on a manager, without --manager")),
-    }
-}
-
 fn absolute(text: &str) -> Result<PathBuf, ApiFailure> {
     let path = PathBuf::from(text);
     let bad = || ApiFailure::new(Code::BadRequest, format!("{text:?} is not an absolute path"));
     if path.is_absolute() { Ok(path) } else { Err(bad()) }
 }
 
-async fn take(
-    State(desk): State<BackupService>,
-    caller: Caller,
+pub async fn take(
+    State(shared): State<Arc<ManagerContext>>,
+    State(keeper): State<Arc<Keeper>>,
     Strict(request): Strict<BackupRequest>,
 ) -> Result<axum::Json<BackupTakenView>, ApiFailure> {
-    check_local(&desk, &caller)?;
     let path = absolute(&request.file)?;
-    let (head, sha, bytes) = desk.keeper.take(path).await.map_err(|error| refusal(&error))?;
+    let (head, sha, bytes) = keeper.take(path).await.map_err(|error| refusal(&error))?;
     Ok(axum::Json(BackupTakenView {
         version: 1,
         file: request.file,
@@ -66,7 +37,7 @@ async fn take(
         nodes: head.nodes,
         bytes,
         sha256: sha.to_string(),
-        stale: super::as_of(&desk.shared).leader.is_none(),
+        stale: super::as_of(&shared).leader.is_none(),
     }))
 }
 
@@ -79,12 +50,10 @@ fn refusal(error: &BackupError) -> ApiFailure {
     }
 }
 
-async fn plan(
-    State(desk): State<BackupService>,
-    caller: Caller,
+pub async fn plan(
+    State(keeper): State<Arc<Keeper>>,
     Strict(request): Strict<BackupPlanRequest>,
 ) -> Result<axum::Json<Nothing>, ApiFailure> {
-    check_local(&desk, &caller)?;
     let bad = |text: String| Err(ApiFailure::new(Code::BadRequest, text));
     let wanted = match request.every_ms {
         0 => None,
@@ -100,7 +69,7 @@ async fn plan(
     if let Some(plan) = wanted.as_ref().filter(|plan| !plan.dir.is_dir()) {
         return bad(format!("{} is not a directory", plan.dir.display()));
     }
-    let stored = tokio::task::spawn_blocking(move || desk.keeper.plan(wanted)).await;
+    let stored = tokio::task::spawn_blocking(move || keeper.plan(wanted)).await;
     let stored = stored.map_err(|_| ApiFailure::new(Code::Internal, "a task of this manager ended early"))?;
     stored.map_err(|e| ApiFailure::new(Code::Unavailable, remoor_model::error_with_causes(&e)))?;
     Ok(axum::Json(Nothing {}))

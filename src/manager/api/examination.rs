@@ -2,9 +2,9 @@
 
 use super::super::examine::Sent;
 use super::super::{ManagerContext, blobs, examine, remote_examination, wall};
-use super::{as_of, find_node, operator, propose};
+use super::{Actor, as_of, find_node, propose};
+use axum::Extension;
 use axum::extract::{Path, State};
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_engine::{self as engine, Evidence, ExamOutcome};
@@ -27,11 +27,9 @@ type Answer<T> = Result<axum::Json<T>, ApiFailure>;
 
 pub async fn check(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Path(name): Path<String>,
     _: Strict<Nothing>,
 ) -> Answer<CheckView> {
-    operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
     let begun = std::time::Instant::now();
@@ -100,11 +98,9 @@ fn different(evidence: &Evidence) -> Vec<Difference> {
 
 pub async fn diff(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Path(name): Path<String>,
     _: Strict<Nothing>,
 ) -> Answer<DiffView> {
-    operator(&shared, &caller)?;
     let node = find_node(&shared.inventory(), &name)?;
     let evidence = examine_node(&shared, &node).await?;
     let entries = evidence.expected.iter().flat_map(|e| e.services.values()).flat_map(|s| &s.entries);
@@ -234,11 +230,10 @@ async fn contents(
 /// Records what is found as the baseline. Runs nothing.
 pub async fn adopt(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Path(name): Path<String>,
     Strict(request): Strict<OrderRequest>,
 ) -> Answer<AdoptView> {
-    let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
     let evidence = examine_node(&shared, &node).await?;

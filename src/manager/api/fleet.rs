@@ -2,11 +2,11 @@
 
 use super::super::{ManagerContext, blobs};
 use super::read::node_view;
-use super::{operator, propose};
+use super::{Actor, propose};
 use crate::fleet::FleetCache;
+use axum::Extension;
 use axum::Json;
 use axum::extract::{Query, State};
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::AppliedView;
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Raw};
 use remoor_config::Fleet;
@@ -45,11 +45,10 @@ fn orphan_failure(names: &[&str]) -> ApiFailure {
 /// Contacts managers only.
 pub async fn apply(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Query(query): Query<ApplyQuery>,
     Raw(body): Raw,
 ) -> Result<Json<AppliedView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let known = shared.render_context();
     let inventory = shared.inventory();
     let fleets = shared.clone();
@@ -100,8 +99,7 @@ const DECOMMISSIONED: &str = "remoor_decommissioned";
 /// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. Nodes without an
 /// `ansible_host` in the inventory get their entered address. A decommissioned node is only in the
 /// group `remoor_decommissioned`.
-pub async fn inventory(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Json<Value>, ApiFailure> {
-    operator(&shared, &caller)?;
+pub async fn inventory(State(shared): State<Arc<ManagerContext>>) -> Result<Json<Value>, ApiFailure> {
     let inventory = shared.inventory();
     let generation = inventory.generations.get(&inventory.current).cloned();
     let generation = generation

@@ -1,16 +1,16 @@
 //! Forwards requests to the leader.
 
 use super::super::{ManagerContext, wall};
-use super::operators;
+use super::{Actor, operators};
+use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::{FromRequest, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use remoor_cluster::rpc::caller::{Behalf, Caller};
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::view::BackupView;
-use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
+use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Raw};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,18 +28,29 @@ const SILENCE_MS: u64 = 5_000;
 /// A leader that does not answer requests still counts as heard if a heartbeat arrived within this
 /// time.
 const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
-/// Maximum length of the name for which another manager asks, in characters.
-const BEHALF_MAX: usize = 200;
 
-pub async fn to_leader(State(shared): State<Arc<ManagerContext>>, mut request: Request, next: Next) -> Response {
+/// Which manager answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnsweredBy {
+    /// The manager that was asked.
+    Asked,
+    Leader,
+    /// The leader, from its own state. Every manager can answer it.
+    QuickLeader,
+    /// The leader, with a stream of lines.
+    LeaderStream,
+}
+
+pub(super) async fn to_leader(
+    State((shared, answered_by)): State<(Arc<ManagerContext>, AnsweredBy)>,
+    Extension(by): Extension<Actor>,
+    request: Request,
+    next: Next,
+) -> Response {
     let status = shared.raft.status().borrow().clone();
     // A forwarded request is answered here, so that it can't be forwarded in circles.
-    if passed_on(&mut request) || status.leads() {
-        // The manager that forwarded it may not know yet that the credentials were revoked.
-        return match revocation_failure(&shared, &request) {
-            Some(refused) => refused.into_response(),
-            None => next.run(request).await,
-        };
+    if by.via.is_some() || status.leads() {
+        return next.run(request).await;
     }
     // A leader that is gone stays the known leader until another one is elected; without a
     // majority, for ever.
@@ -55,7 +66,7 @@ pub async fn to_leader(State(shared): State<Arc<ManagerContext>>, mut request: R
             .into_response();
     };
     let again = reading.then(|| copy_request(&request));
-    match (pass_on(&shared, &addr, request).await, again) {
+    match (pass_on(&shared, &addr, &by, answered_by, request).await, again) {
         (Ok(answer), _) => answer,
         // The leader has just died, or its API is closed: answer from the state here, marked as
         // stale.
@@ -71,7 +82,7 @@ pub async fn to_leader(State(shared): State<Arc<ManagerContext>>, mut request: R
             // During this wait another manager, or this one, may have become the leader.
             let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
             if let Some(addr) = other
-                && let Ok(answer) = pass_on(&shared, &addr, copy_request(&again)).await
+                && let Ok(answer) = pass_on(&shared, &addr, &by, answered_by, copy_request(&again)).await
             {
                 return answer;
             }
@@ -79,28 +90,6 @@ pub async fn to_leader(State(shared): State<Arc<ManagerContext>>, mut request: R
         }
         (Err(ForwardError { failure, .. }), _) => failure.into_response(),
     }
-}
-
-/// Whether another manager forwarded the request. Notes in the caller on whose behalf.
-fn passed_on(request: &mut Request) -> bool {
-    let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let (name, key) = (header(wire::BEHALF), header(wire::BEHALF_KEY));
-    match request.extensions_mut().get_mut::<Caller>() {
-        Some(Caller::Node { behalf: noted, .. }) => {
-            let name = name.filter(|name| !name.is_empty() && name.len() <= BEHALF_MAX);
-            *noted = name.map(|name| Behalf { name, key });
-            true
-        }
-        _ => false,
-    }
-}
-
-/// The refusal of a request that was forwarded for an operator with revoked credentials.
-fn revocation_failure(shared: &ManagerContext, request: &Request) -> Option<ApiFailure> {
-    let key = request.headers().get(wire::BEHALF_KEY)?.to_str().ok()?;
-    let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
-    let name = behalf.as_ref().map_or("an operator", |behalf| behalf.name.as_str());
-    operators::check_not_revoked(&shared.inventory(), name, key).err()
 }
 
 tokio::task_local! {
@@ -140,22 +129,25 @@ impl From<ApiFailure> for ForwardError {
 /// leader, and forwarded orders and Raft need places there too.
 static STREAMS: Semaphore = Semaphore::const_new(32);
 
-async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> Result<Response, ForwardError> {
-    let caller = request.extensions().get().cloned().unwrap_or(Caller::Anonymous);
-    let by = super::operator(shared, &caller)?;
-    let key = if let Caller::Operator { key, .. } = &caller { Some(key.as_str()) } else { None };
+async fn pass_on(
+    shared: &Arc<ManagerContext>,
+    addr: &str,
+    by: &Actor,
+    answered_by: AnsweredBy,
+    request: Request,
+) -> Result<Response, ForwardError> {
     let is_status = request.uri().path() == "/v1/status";
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
-    let within = if request.method() == Method::GET && is_known(request.uri().path()) { READ_WITHIN } else { WITHIN };
-    let client = shared.peers.client(addr).with_timeout(within).on_behalf(&by, key);
-    if request.method() == Method::GET && is_stream(request.uri().path()) {
+    let within = if answered_by == AnsweredBy::QuickLeader { READ_WITHIN } else { WITHIN };
+    let client = shared.peers.client(addr).with_timeout(within).on_behalf(by, by.key.as_deref());
+    if answered_by == AnsweredBy::LeaderStream {
         let Ok(place) = STREAMS.try_acquire() else {
             let text = "this manager forwards as many event streams as it may";
             return Err(ApiFailure::new(Code::Retry, text).next("ask the leader (remoor status names it)").into());
         };
         let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
-        let shared = shared.clone();
+        let (shared, by) = (shared.clone(), by.clone());
         tokio::spawn(async move {
             let _place = place;
             let copy = async {
@@ -167,7 +159,7 @@ async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> 
             };
             tokio::select! {
                 () = copy => {}
-                () = operators::until_revoked(&shared, &caller) => {}
+                () = operators::until_revoked(&shared, &by) => {}
             }
         });
         return Ok(wire::ndjson(rx));
@@ -175,8 +167,7 @@ async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> 
     let answer = if request.method() == Method::GET {
         client.get_bytes(&path).await
     } else {
-        let most = if path.starts_with("/v1/apply") { wire::LARGE_BODY_MAX } else { wire::BODY_MAX };
-        let body = wire::read_bounded(request.into_body(), most).await?;
+        let Raw(body) = Raw::from_request(request, &()).await?;
         client.post_bytes(&path, body).await
     };
     let answer = answer.map_err(failure_of)?;
@@ -203,16 +194,6 @@ fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) 
         warnings.extend(warning.map(Value::from));
     }
     status.to_string().into()
-}
-
-/// Paths that every manager can answer from its own state.
-fn is_known(path: &str) -> bool {
-    matches!(path, "/v1/status" | "/v1/history" | "/v1/raft" | "/v1/jobs") || path.ends_with("/why")
-}
-
-/// Paths whose answers are streams of lines.
-fn is_stream(path: &str) -> bool {
-    path == "/v1/watch" || path.starts_with("/v1/jobs/") && path.ends_with("/log")
 }
 
 /// The leader's own error if it answered, otherwise an error of this manager.
@@ -247,13 +228,5 @@ mod tests {
         assert_eq!(asked(Some("m2"), None), answer(json!(view("m2")), &["m1: late"]));
         assert_eq!(asked(Some("m2"), Some("m2: failed")), answer(json!(view("m2")), &["m1: late", "m2: failed"]));
         assert_eq!(with_own("?".into(), Some(view("m2")), None), "?");
-    }
-
-    #[test]
-    fn only_logs_and_the_watch_are_streams_however_a_node_is_called() {
-        assert!(is_stream("/v1/watch") && is_stream("/v1/jobs/17/log"));
-        for path in ["/v1/nodes/logstash1/why", "/v1/nodes/a/log", "/v1/jobs/17", "/v1/history"] {
-            assert!(!is_stream(path), "{path}");
-        }
     }
 }

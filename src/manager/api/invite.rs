@@ -1,9 +1,9 @@
 //! Invites a machine: a join token of its own that is valid once, for `remoor node add`.
 
 use super::super::{ManagerContext, wall};
-use super::{operator, propose};
+use super::{Actor, propose};
+use axum::Extension;
 use axum::extract::State;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::token::{Secret, Token};
 use remoor_cluster::rpc::view::{InviteRequest, InviteView};
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
@@ -17,10 +17,9 @@ const OPEN_FOR_MS: u64 = 15 * 60_000;
 /// again.
 pub async fn invite(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<InviteRequest>,
 ) -> Result<axum::Json<InviteView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let name = NodeName(request.name);
     remoor_cluster::rpc::join::check_name(&name).map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
     let internal = |e: remoor_cluster::rpc::identity::IdentityError| ApiFailure::new(Code::Internal, e.to_string());

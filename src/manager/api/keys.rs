@@ -3,10 +3,10 @@
 
 use super::super::gossip_key::{self, Confirmations};
 use super::super::{ManagerContext, authority, wall};
-use super::{Actor, JoinService, as_of, member, operator, operators, pending, propose};
+use super::{Actor, JoinService, as_of, operators, pending, propose};
+use axum::Extension;
 use axum::extract::State;
 use remoor_cluster::rpc::agent::{CaRequest, GossipKeysReply, GossipKeysRequest, TrustedCasReply};
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity;
 use remoor_cluster::rpc::token;
 use remoor_cluster::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, RotationView};
@@ -23,11 +23,10 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// caller has confirmed.
 pub async fn gossip_keys(
     State(desk): State<Arc<JoinService>>,
-    caller: Caller,
+    Extension(node): Extension<Arc<Node>>,
     Json(request): Json<GossipKeysRequest>,
 ) -> Result<axum::Json<GossipKeysReply>, ApiFailure> {
     let shared = desk.context();
-    let node = member(shared, &caller)?;
     let inventory = shared.inventory();
     shared.observed.key_confirmed.record(node.id, request.holds);
     let leads = shared.raft.status().borrow().is_leader;
@@ -40,23 +39,21 @@ pub async fn gossip_keys(
 /// confirmed.
 pub async fn trusted_cas(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(node): Extension<Arc<Node>>,
     Json(request): Json<CaRequest>,
-) -> Result<axum::Json<TrustedCasReply>, ApiFailure> {
-    let node = member(&shared, &caller)?;
+) -> axum::Json<TrustedCasReply> {
     let inventory = shared.inventory();
     shared.observed.ca_confirmed.record(node.id, request.holds);
     let (ca_pem, changed) = (inventory.roots().concat(), inventory.authority.changed);
     let leads = shared.raft.status().borrow().is_leader;
-    Ok(axum::Json(TrustedCasReply { ca_pem, changed, rotating: inventory.authority.next.is_some(), leads }))
+    axum::Json(TrustedCasReply { ca_pem, changed, rotating: inventory.authority.next.is_some(), leads })
 }
 
 pub async fn rotate(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<RotateKeyRequest>,
 ) -> Result<axum::Json<AcceptedView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let text = match (request.key.as_str(), request.finish) {
         ("gossip", false) => {
             propose(&shared, &by, Command::RotateGossip).await?;
@@ -120,11 +117,7 @@ fn names(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.name().to_string()).collect()
 }
 
-pub async fn status(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<axum::Json<KeysView>, ApiFailure> {
-    operator(&shared, &caller)?;
+pub async fn status(State(shared): State<Arc<ManagerContext>>) -> axum::Json<KeysView> {
     let inventory = shared.inventory();
     let gossip = inventory.gossip.next.as_ref().map(|next| {
         let (waits_for, away) = gossip_key::unconfirmed_nodes(&shared, &inventory);
@@ -165,7 +158,7 @@ pub async fn status(
     waiting.retain(|one| one.why == pending::CERTIFICATE);
     let (ca, serial) = (Some(ca), inventory.gossip.serial);
     let operators = operators::views(&inventory, wall());
-    Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators }))
+    axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators })
 }
 
 /// Nodes that did not confirm in time. Only a leader hears confirmations and waits for nodes.

@@ -1,9 +1,9 @@
 //! Nodes that leave the cluster by their own request, and how they are shown afterwards.
 
 use super::super::{ManagerContext, wall};
-use super::{Actor, find_node, member, propose};
+use super::{Actor, find_node, propose};
+use axum::Extension;
 use axum::extract::State;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{LeaveReply, LeftView, Nothing};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use remoor_model::{Command, Inventory, LeftNode, Node, NodeId};
@@ -13,10 +13,9 @@ use std::sync::Arc;
 /// Makes the caller's own node leave. Only root on its machine can request that.
 pub async fn leave(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(node): Extension<Arc<Node>>,
     _: Strict<Nothing>,
 ) -> Result<axum::Json<LeaveReply>, ApiFailure> {
-    let node = member(&shared, &caller)?;
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {
         let leader = status.leader.and_then(|id| status.voters.get(&id).cloned());

@@ -1,14 +1,15 @@
 //! Requests of nodes: Raft and blobs between managers, manifest and peers for agents, joining.
 
 use super::super::members::HEARD_MS;
-use super::super::{CaPair, ManagerContext, RaftIdStatus, examine, gossip_key, wall};
-use super::authorization::counts_as_manager;
+use super::super::{CaPair, ManagerContext, examine, gossip_key, wall};
+use super::authorization::{check_csr_key, check_raft_sender};
 use super::waiting_networks::WaitingNetworks;
-use super::{Actor, check_node_key, manager, member, not_removed, pending, propose, tokens};
+use super::{Actor, pending, propose, tokens};
+use axum::Extension;
 use axum::extract::{FromRequest, Path, Request, State};
 use remoor_cluster::raft::{CLAIM, RaftError, RaftStatus};
 use remoor_cluster::rpc::agent::ManifestReply;
-use remoor_cluster::rpc::ca::{self, Validity};
+use remoor_cluster::rpc::ca::Validity;
 use remoor_cluster::rpc::caller::{Caller, PeerAddr};
 use remoor_cluster::rpc::dial_back;
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
@@ -28,12 +29,10 @@ pub async fn raft(
     State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(kind): Path<String>,
-    request: Request,
+    Raw(body): Raw,
 ) -> Result<Vec<u8>, ApiFailure> {
-    let most = if counts_as_manager(&shared, &caller) { wire::LARGE_BODY_MAX } else { wire::SMALL_BODY_MAX };
-    let body = wire::read_bounded(request.into_body(), most).await?;
     let sender = shared.raft.sender(&body).map_err(raft_failure)?;
-    raft_peer(&shared, &caller, sender.from)?;
+    check_raft_sender(&shared, &caller, sender.from)?;
     shared.raft.admit(&sender).await.map_err(raft_failure)?;
     if kind == CLAIM {
         return Ok(Vec::new());
@@ -72,56 +71,10 @@ fn raft_failure(error: RaftError) -> ApiFailure {
     }
 }
 
-/// Allows a node that holds the Raft id it uses, also while it leaves. If this log does not contain
-/// the grant of that id yet, allows a manager named by the agent or by the order that started this
-/// service: its messages bring the missing entries.
-fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), ApiFailure> {
-    let Caller::Node { id, key, cert_not_after, .. } = caller else {
-        return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
-    };
-    let inventory = shared.inventory();
-    let node = inventory.node(*id);
-    if let Some(node) = node {
-        check_node_key(node, key)?;
-        shared.observed.certificates.record_expiry(*id, *cert_not_after);
-    }
-    let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
-    match RaftIdStatus::for_node(&inventory, *id, sender) {
-        RaftIdStatus::HeldByNode => Ok(()),
-        RaftIdStatus::Retired => {
-            let text = format!(
-                "Raft id {sender} of {name} is retired: that id was removed from the managers and is never used again"
-            );
-            Err(ApiFailure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
-        }
-        RaftIdStatus::HeldByOther(holder) => {
-            let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
-            Err(ApiFailure::new(Code::Forbidden, text))
-        }
-        RaftIdStatus::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
-        RaftIdStatus::Unknown if shared.sponsors.is_known_manager(*id) => Ok(()),
-        // Our own Raft id is the index of the log entry that made us a manager. While we have not
-        // applied that entry, our inventory is older than the peer list we were started with, so
-        // trust the list.
-        RaftIdStatus::Unknown
-            if shared.sponsors.may_speak(*id, node, inventory.applied < shared.raft.status().borrow().id.0) =>
-        {
-            Ok(())
-        }
-        RaftIdStatus::Unknown => {
-            shared.sponsors.refresh();
-            let text = format!("this manager does not know Raft id {sender} of {name} yet");
-            Err(ApiFailure::new(Code::Retry, text))
-        }
-    }
-}
-
 pub async fn get_blob(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Path(sha): Path<String>,
 ) -> Result<Vec<u8>, ApiFailure> {
-    manager(&shared, &caller)?;
     let sha = Sha256::parse(&sha).ok_or_else(|| ApiFailure::new(Code::BadRequest, "not a SHA-256"))?;
     let store = shared.blobs.clone();
     let bytes = run_disk_io(move || store.get(&sha)).await?;
@@ -130,11 +83,9 @@ pub async fn get_blob(
 
 pub async fn put_blob(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Path(sha): Path<String>,
     Raw(body): Raw,
 ) -> Result<(), ApiFailure> {
-    manager(&shared, &caller)?;
     if Sha256::parse(&sha) != Some(Sha256::digest(&body)) {
         return Err(ApiFailure::new(Code::BadRequest, "the content does not have this hash"));
     }
@@ -151,17 +102,6 @@ async fn run_disk_io<T: Send + 'static>(
     done.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))
 }
 
-/// A manager that is to leave does not need the cluster's keys any more.
-fn to_manage(shared: &ManagerContext, caller: &Caller) -> Result<(), ApiFailure> {
-    let node = manager(shared, caller)?;
-    match node.role {
-        ClusterRole::Manager => Ok(()),
-        ClusterRole::Worker => {
-            Err(ApiFailure::new(Code::Forbidden, format!("the desired role of {} is worker", node.name())))
-        }
-    }
-}
-
 /// The keys of the CAs, for managers only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CaKeysReply {
@@ -172,11 +112,7 @@ pub struct CaKeysReply {
     pub cas: Vec<CaPair>,
 }
 
-pub async fn ca(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<axum::Json<CaKeysReply>, ApiFailure> {
-    to_manage(&shared, &caller)?;
+pub async fn ca(State(shared): State<Arc<ManagerContext>>) -> Result<axum::Json<CaKeysReply>, ApiFailure> {
     let cas = shared.keys.cas.all_cas().iter().map(|ca| CaPair::from_ca(ca)).collect();
     Ok(axum::Json(CaKeysReply { key_pem: shared.keys.cas.first().key_pem(), cas }))
 }
@@ -185,10 +121,8 @@ pub async fn ca(
 /// effect.
 pub async fn keep_ca(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Json(pair): Json<CaPair>,
 ) -> Result<axum::Json<()>, ApiFailure> {
-    to_manage(&shared, &caller)?;
     let ca = pair.open().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
     if *ca.cluster() != shared.identity.cluster {
         return Err(ApiFailure::new(Code::WrongCluster, format!("the CA belongs to cluster {}", ca.cluster())));
@@ -207,11 +141,7 @@ pub struct SshKeyReply {
     pub key: Secret,
 }
 
-pub async fn ssh_key(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<axum::Json<SshKeyReply>, ApiFailure> {
-    to_manage(&shared, &caller)?;
+pub async fn ssh_key(State(shared): State<Arc<ManagerContext>>) -> Result<axum::Json<SshKeyReply>, ApiFailure> {
     let none = || ApiFailure::new(Code::NotFound, "this manager has no SSH key of the cluster");
     let key = shared.keys.ssh_key.get().ok_or_else(none)?;
     Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
@@ -220,9 +150,8 @@ pub async fn ssh_key(
 /// The manifest of the caller's own node.
 pub async fn manifest(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(node): Extension<Arc<Node>>,
 ) -> Result<axum::Json<ManifestReply>, ApiFailure> {
-    let node = member(&shared, &caller)?;
     let manifest = examine::manifest_for(&shared, node.id).await;
     let manifest = manifest.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
     Ok(axum::Json(ManifestReply {
@@ -276,10 +205,8 @@ impl JoinService {
     }
 
     fn issue_as(&self, manager: bool, node: &Node, csr_pem: &str) -> Result<RenewReply, ApiFailure> {
+        check_csr_key(node, csr_pem)?;
         let bad = |e: IdentityError| ApiFailure::new(Code::BadRequest, e.to_string());
-        if hex::encode(ca::csr_key(csr_pem).map_err(bad)?) != node.spec.public_key {
-            return Err(ApiFailure::new(Code::Forbidden, format!("this is not the key of {}", node.name())));
-        }
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let lacks = || ApiFailure::new(Code::Retry, "this manager does not have the key of the new CA yet");
         let ca = shared.keys.cas.for_certificate(inventory.issuer()).ok_or_else(lacks)?;

@@ -2,9 +2,9 @@
 //! `/v1/keys` lists them.
 
 use super::super::{ManagerContext, authority, wall};
-use super::{operator, propose};
+use super::{Actor, propose};
+use axum::Extension;
 use axum::extract::State;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity::{self, IdentityError};
 use remoor_cluster::rpc::view::{AcceptedView, OperatorMade, OperatorRequest, OperatorView};
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
@@ -17,10 +17,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub async fn make(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<OperatorRequest>,
 ) -> Result<axum::Json<OperatorMade>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     shared.check_clocks()?;
     let name = request.name;
     let internal = |e: IdentityError| ApiFailure::new(Code::Internal, e.to_string());
@@ -36,10 +35,9 @@ pub async fn make(
 
 pub async fn revoke(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<OperatorRequest>,
 ) -> Result<axum::Json<AcceptedView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let name = request.name;
     propose(&shared, &by, Command::RevokeOperator { name: name.clone() }).await?;
     let mut others: Vec<_> = views(&shared.inventory(), wall()).into_iter().filter(|o| o.by == name).collect();
@@ -75,9 +73,9 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
     inventory.operators.iter().map(view).collect()
 }
 
-/// Completes when this caller's credentials are revoked, so that its streams end.
-pub async fn until_revoked(shared: &ManagerContext, caller: &Caller) {
-    let Caller::Operator { key, .. } = caller else { return std::future::pending().await };
+/// Completes when the operator's credentials are revoked, so that its streams end.
+pub async fn until_revoked(shared: &ManagerContext, by: &Actor) {
+    let Some(key) = &by.key else { return std::future::pending().await };
     while shared.inventory().revocation(key).is_none() {
         tokio::time::sleep(LOOK).await;
     }

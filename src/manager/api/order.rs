@@ -3,10 +3,10 @@
 
 use super::super::{ManagerContext, examine, wall};
 use super::examination::{examine_node, is_no_route};
-use super::{leave, operator, propose, remove, roles};
+use super::{Actor, leave, propose, remove, roles};
+use axum::Extension;
 use axum::extract::{Path, State};
 use futures_util::{StreamExt, TryStreamExt};
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
     CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView,
 };
@@ -32,11 +32,10 @@ pub(super) type Decided = (Option<Command>, OrderView);
 /// `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`, `trust-key`, `cancel`.
 pub async fn order(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Path((name, verb)): Path<(String, String)>,
     Strict(request): Strict<OrderRequest>,
 ) -> Answer<OrderView> {
-    let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = leave::node_of_order(&inventory, &name, &verb)?;
     let (command, mut view) = Desk { shared: &shared, by: &by, node: &node, request: &request }.decide(&verb).await?;
@@ -52,10 +51,9 @@ pub async fn order(
 /// The same order for several nodes. If it is refused for one of them, it is refused for all.
 pub async fn orders(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<OrdersRequest>,
 ) -> Answer<OrdersView> {
-    let by = operator(&shared, &caller)?;
     let names: BTreeSet<&String> = request.nodes.iter().collect();
     if names.is_empty() || names.len() > BATCH_MAX || names.len() < request.nodes.len() {
         let text = format!("an order takes 1 to {BATCH_MAX} nodes, each named once");
@@ -116,21 +114,19 @@ fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
 
 pub async fn resume_fleet(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     _: Strict<Nothing>,
 ) -> Answer<OrderView> {
-    let by = operator(&shared, &caller)?;
     propose(&shared, &by, Command::Resume).await?;
     Ok(axum::Json(ok_view("the breaker is closed; waiting re-setups begin within the budgets")))
 }
 
 pub async fn cancel(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Path(id): Path<u64>,
     Strict(request): Strict<CancelRequest>,
 ) -> Answer<OrderView> {
-    let by = operator(&shared, &caller)?;
     let (command, view) = cancel_job(&shared.inventory(), JobId(id), &by, request.now);
     propose(&shared, &by, command).await?;
     Ok(axum::Json(view))

@@ -5,9 +5,10 @@ use super::super::{ManagerContext, wall};
 use super::member::spec_of;
 use super::read::first_names;
 use super::waiting_networks::WaitingPlace;
-use super::{Actor, JoinService, operator, propose, refusal_failure};
+use super::{Actor, JoinService, propose, refusal_failure};
+use axum::Extension;
 use axum::extract::State;
-use remoor_cluster::rpc::caller::{Caller, PeerAddr};
+use remoor_cluster::rpc::caller::PeerAddr;
 use remoor_cluster::rpc::identity::fingerprint;
 use remoor_cluster::rpc::join::{JoinRequest, SKEW_MAX_MS};
 use remoor_cluster::rpc::view::{AcceptRequest, AcceptedView, PendingView};
@@ -93,10 +94,9 @@ fn denial(name: &NodeName) -> ApiFailure {
 /// Accepts or denies the machine or node that waits under a name.
 pub async fn accept(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<AcceptRequest>,
 ) -> Result<axum::Json<AcceptedView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let name = NodeName(request.name.clone());
     let inventory = shared.inventory();
     let role = role(&request.role)?;

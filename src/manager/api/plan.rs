@@ -6,10 +6,10 @@
 use super::super::{ManagerContext, blobs};
 use super::examination::examine_node;
 use super::order::Desk;
-use super::{as_of, find_node, operator};
+use super::{Actor, as_of, find_node};
 use crate::fleet::{self, ClusterContext, PlanScope};
+use axum::Extension;
 use axum::extract::{Path, State};
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{OrderRequest, PlanTaskView, PlanView};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_config::Provisioner;
@@ -22,11 +22,10 @@ const TASKS_MAX: usize = 1_000;
 
 pub async fn plan(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Path(name): Path<String>,
     Strict(request): Strict<OrderRequest>,
 ) -> Result<axum::Json<PlanView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
     let desk = Desk { shared: &shared, by: &by, node: &node, request: &request };

@@ -4,10 +4,10 @@ use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
 use super::super::clocks::CLOCK;
 use super::super::{ManagerContext, addresses, metrics, wall};
-use super::{as_of, find_node, keys, operator, operators, roles};
+use super::{Actor, as_of, find_node, keys, operators, roles};
+use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
     AddressesView, ConditionView, ConfigView, HistoryView, NodeMembershipView, NodeView, OperationView,
     ReachabilityView, ReportView, ReportedAgentView, StatusView, StreamItem, WhyView, with_times,
@@ -25,11 +25,7 @@ use tokio::sync::{broadcast, mpsc};
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
-pub async fn status(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<TimedJson<StatusView>, ApiFailure> {
-    operator(&shared, &caller)?;
+pub async fn status(State(shared): State<Arc<ManagerContext>>) -> TimedJson<StatusView> {
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
@@ -58,7 +54,7 @@ pub async fn status(
     warnings.extend(shared.backups.warning(&shared.identity.name, wall()));
     // Notices of these kinds may be days old, and the warnings above already cover them.
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, CLOCK, BACKUP]).into_iter().rev().take(5));
-    Ok(TimedJson(StatusView {
+    TimedJson(StatusView {
         version: 1,
         as_of,
         cluster: inventory.cluster.to_string(),
@@ -74,7 +70,7 @@ pub async fn status(
         backup: shared.backups.view(&shared.identity.name, wall()),
         pending,
         left: super::leave::views(&inventory),
-    }))
+    })
 }
 
 /// Managers whose machines are up but that do not answer the leader.
@@ -130,10 +126,8 @@ pub struct HistoryQuery {
 
 pub async fn history(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Query(query): Query<HistoryQuery>,
 ) -> Result<TimedJson<HistoryView>, ApiFailure> {
-    operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let of = |name: String| {
         let known = find_node(&inventory, &name).map(|n| n.id);
@@ -158,11 +152,10 @@ pub struct LogQuery {
 /// it continues until the job is closed.
 pub async fn job_log(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Path(id): Path<u64>,
     Query(query): Query<LogQuery>,
 ) -> Result<Response, ApiFailure> {
-    operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let unknown = || ApiFailure::new(Code::NotFound, format!("no job has the number {id}")).next("remoor job list");
     let job = inventory.job(JobId(id)).cloned().ok_or_else(unknown)?;
@@ -183,7 +176,7 @@ pub async fn job_log(
         if query.follow {
             tokio::select! {
                 () = pump(stream, &tx, |item| about_job(item, &job, id), || open(&shared)) => {}
-                () = operators::until_revoked(&shared, &caller) => return,
+                () = operators::until_revoked(&shared, &by) => return,
             }
         }
         let end = StreamItem::End { text: shared.inventory().job(JobId(id)).map_or_else(String::new, outcome) };
@@ -205,17 +198,16 @@ fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
 }
 
 /// Streams everything that happens from now on.
-pub async fn watch(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Response, ApiFailure> {
-    operator(&shared, &caller)?;
+pub async fn watch(State(shared): State<Arc<ManagerContext>>, Extension(by): Extension<Actor>) -> Response {
     let stream = shared.published.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
     tokio::spawn(async move {
         tokio::select! {
             () = pump(stream, &tx, |_| true, || true) => {}
-            () = operators::until_revoked(&shared, &caller) => {}
+            () = operators::until_revoked(&shared, &by) => {}
         }
     });
-    Ok(wire::ndjson(rx))
+    wire::ndjson(rx)
 }
 
 /// Copies the stream to one reader until `goes_on` returns false or the reader is gone.
@@ -252,10 +244,8 @@ async fn pump(
 
 pub async fn explain_node(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<TimedJson<WhyView>, ApiFailure> {
-    operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = find_node(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
@@ -367,9 +357,8 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
     (not_done, next)
 }
 
-pub async fn prometheus(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<String, ApiFailure> {
-    operator(&shared, &caller)?;
-    Ok(metrics_text(&shared))
+pub async fn prometheus(State(shared): State<Arc<ManagerContext>>) -> String {
+    metrics_text(&shared)
 }
 
 /// Metrics of this manager and its view of the cluster, as Prometheus text.

@@ -2,7 +2,8 @@
 //! keeps its identity, but waits for an operator's `remoor accept`.
 
 use super::super::{ManagerContext, wall};
-use super::{Actor, JoinService, member, propose};
+use super::{Actor, JoinService, propose};
+use axum::Extension;
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::renew::{RenewReply, RenewRequest};
@@ -13,10 +14,10 @@ use std::sync::Arc;
 pub async fn renew(
     State(desk): State<Arc<JoinService>>,
     caller: Caller,
+    Extension(node): Extension<Arc<Node>>,
     Json(request): Json<RenewRequest>,
 ) -> Result<axum::Json<RenewReply>, ApiFailure> {
     let shared = desk.context();
-    let node = member(shared, &caller)?;
     let reply = desk.issue(&node, &request.tls_csr_pem)?;
     match caller.is_expired(wall()) {
         true => check_readmitted(shared, &node, &request.machine_id, caller.has_replaced_ca()).await?,

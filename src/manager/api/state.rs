@@ -2,19 +2,14 @@
 //! be compared. This request is not forwarded to the leader.
 
 use super::super::ManagerContext;
-use super::{as_of, operator};
+use super::as_of;
 use axum::extract::State;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::RaftStateView;
 use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson};
 use remoor_model::{Inventory, Sha256};
 use std::sync::Arc;
 
-pub async fn state(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<TimedJson<RaftStateView>, ApiFailure> {
-    operator(&shared, &caller)?;
+pub async fn state(State(shared): State<Arc<ManagerContext>>) -> Result<TimedJson<RaftStateView>, ApiFailure> {
     let inventory = shared.inventory();
     let (as_of, joint) = (as_of(&shared), shared.raft.status().borrow().joint);
     let applied = inventory.applied;

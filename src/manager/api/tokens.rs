@@ -2,9 +2,9 @@
 //! is shown once, to the operator who made it.
 
 use super::super::{ManagerContext, wall};
-use super::{as_of, operator, propose};
+use super::{Actor, as_of, propose};
+use axum::Extension;
 use axum::extract::State;
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity::IdentityError;
 use remoor_cluster::rpc::token::{Secret, Token};
 use remoor_cluster::rpc::view::{RotateRequest, RotatedView, TokenView, TokensView};
@@ -33,11 +33,7 @@ pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wa
     }
 }
 
-pub async fn list(
-    State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
-) -> Result<axum::Json<TokensView>, ApiFailure> {
-    operator(&shared, &caller)?;
+pub async fn list(State(shared): State<Arc<ManagerContext>>) -> Result<axum::Json<TokensView>, ApiFailure> {
     let inventory = shared.inventory();
     let public = Token::new(inventory.issuer(), Secret::default()).map_err(internal)?.public();
     let now = wall();
@@ -58,10 +54,9 @@ pub async fn list(
 /// again.
 pub async fn rotate(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Strict(request): Strict<RotateRequest>,
 ) -> Result<axum::Json<RotatedView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let role = super::pending::role(&request.role)?
         .ok_or_else(|| ApiFailure::new(Code::BadRequest, "role is missing: worker or manager"))?;
     if request.keep_old_ms > KEEP_MS_MAX {

@@ -3,9 +3,9 @@
 //! other.
 
 use super::super::{ManagerContext, examine, wall};
-use super::{operator, propose};
+use super::{Actor, propose};
+use axum::Extension;
 use axum::extract::{Path, State};
-use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{Nothing, OrderView, OrderedView};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_exec::wire::{ExecutorOrder, Reply};
@@ -17,11 +17,10 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub async fn undo(
     State(shared): State<Arc<ManagerContext>>,
-    caller: Caller,
+    Extension(by): Extension<Actor>,
     Path(id): Path<u64>,
     _: Strict<Nothing>,
 ) -> Result<axum::Json<OrderedView>, ApiFailure> {
-    let by = operator(&shared, &caller)?;
     let attempt = AttemptId(id);
     let inventory = shared.inventory();
     let node = node_of(&inventory, attempt).ok_or_else(|| {

@@ -2,7 +2,6 @@
 //! bytes, however small the pieces in which it arrives.
 
 use super::wire::{ApiFailure, Code};
-use axum::Extension;
 use axum::body::HttpBody;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -21,19 +20,9 @@ const ROOM: usize = 64 << 10;
 /// Maximum time for a request body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
-/// The body limit of a route, as an extension of its requests.
+/// The body limit of a route in bytes, as an extension of its requests.
 #[derive(Debug, Clone, Copy)]
-pub struct BodyLimit(pub(super) usize);
-
-/// The body limit for routes that accept Raft messages or blobs: `.layer(large_body())`.
-pub fn large_body() -> Extension<BodyLimit> {
-    Extension(BodyLimit(LARGE_BODY_MAX))
-}
-
-/// The body limit for routes of strangers and nodes: `.layer(small_body())`.
-pub fn small_body() -> Extension<BodyLimit> {
-    Extension(BodyLimit(SMALL_BODY_MAX))
-}
+pub struct BodyLimit(pub usize);
 
 /// Why a body was not received.
 #[derive(Debug, thiserror::Error)]

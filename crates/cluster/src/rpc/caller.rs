@@ -19,32 +19,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub enum Caller {
     /// A node with a certificate of this cluster, issued in `epoch`. `key`: the certificate's key
     /// in hex. `cert_not_before`, `cert_not_after`: the first and last moment at which the certificate
-    /// is valid. `replaced`: the issuing CA was replaced. `behalf`: the original caller as stated by
-    /// the node; trust it only
-    /// from managers.
-    Node {
-        id: NodeId,
-        epoch: Epoch,
-        key: String,
-        cert_not_before: Wall,
-        cert_not_after: Wall,
-        replaced: bool,
-        behalf: Option<Behalf>,
-    },
+    /// is valid. `replaced`: the issuing CA was replaced.
+    Node { id: NodeId, epoch: Epoch, key: String, cert_not_before: Wall, cert_not_after: Wall, replaced: bool },
     /// A person or program with an operator's certificate of this cluster; fields as for a node.
     Operator { name: String, key: String, cert_not_before: Wall, cert_not_after: Wall, replaced: bool },
     /// A process of this machine, through the local socket.
     Local { uid: u32 },
     /// A caller without a certificate, for example a machine that wants to join.
     Anonymous,
-}
-
-/// The original caller of a forwarded request, as stated by the forwarding manager.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Behalf {
-    pub name: String,
-    /// An operator's key, in hex.
-    pub key: Option<String>,
 }
 
 impl Caller {
@@ -66,7 +48,7 @@ impl Caller {
             parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is not a name of cluster {cluster}")))?;
         let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
         let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
-        Ok(Self::Node { id, epoch, key, cert_not_before, cert_not_after, replaced: false, behalf: None })
+        Ok(Self::Node { id, epoch, key, cert_not_before, cert_not_after, replaced: false })
     }
 
     /// The same caller, marked as having a certificate of a replaced CA.
@@ -91,6 +73,12 @@ impl Caller {
             }
             Self::Local { .. } | Self::Anonymous => false,
         }
+    }
+
+    /// Whether the caller is a process of the user that runs this daemon. That user could do
+    /// everything with the daemon's keys as well.
+    pub fn runs_this_daemon(&self) -> bool {
+        matches!(self, Self::Local { uid } if *uid == rustix::process::geteuid().as_raw())
     }
 
     /// Whether the caller's certificate begins after `now`: one of the clocks is or was wrong.

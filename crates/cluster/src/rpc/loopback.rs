@@ -17,8 +17,8 @@ use super::tls::{ClientTls, ServerTls};
 use super::token::{Secret, Token};
 use super::unix::{LocalSocket, SocketError, serve_unix};
 use super::wire::{self, ApiFailure, Code};
-use axum::Router;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use remoor_model::{ClusterId, Epoch, NodeId};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn router() -> Router {
         Router::new()
             .route("/who", get(who))
             .route("/echo", post(echo))
-            .route("/blob", post(blob).layer(wire::large_body()))
+            .route("/blob", post(blob).layer(Extension(wire::BodyLimit(wire::LARGE_BODY_MAX))))
             .route("/no", get(no))
             .route("/events", get(events))
             .route("/never", get(async || std::future::pending::<()>().await)),

@@ -2,9 +2,8 @@
 //! extractors that answer a bad request in the same form. The answers themselves, with their source
 //! and age, are in `view`.
 
-pub use super::body::{BODY_MAX, LARGE_BODY_MAX, SMALL_BODY_MAX, large_body, read_bounded, small_body};
+pub use super::body::{BODY_MAX, BodyLimit, LARGE_BODY_MAX, SMALL_BODY_MAX, read_bounded};
 
-use super::body::BodyLimit;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};

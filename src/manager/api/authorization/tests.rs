@@ -1,14 +1,14 @@
 //! Asks every route as every kind of caller, and compares the answers with the table in `answers.txt`:
 //! the maximum of the body, and a status or the letter of a refusal.
 
-use super::super::{JoinConfig, JoinService, backups, router};
+use super::super::{JoinConfig, JoinService, Route, router, routes};
 use super::*;
 use crate::manager::backup::Keeper;
 use crate::manager::{Authorities, ManagerIdentity, ManagerTiming, Peers, Sponsors, Startup};
 use crate::telemetry::Registry;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::HeaderMap;
+use axum::http::Method;
 use expect_test::expect_file;
 use hyper::body::{Frame, SizeHint};
 use hyper::service::Service;
@@ -31,64 +31,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Every route with values for its parameters, and paths and methods that no route has.
-const REQUESTS: &[(&str, &str)] = &[
-    ("GET", "/v1/status"),
-    ("GET", "/v1/raft"),
-    ("GET", "/v1/raft/state"),
-    ("GET", "/v1/removed"),
-    ("GET", "/v1/history"),
-    ("GET", "/v1/watch"),
-    ("GET", "/v1/metrics"),
-    ("GET", "/v1/inventory"),
-    ("POST", "/v1/apply"),
-    ("POST", "/v1/resume"),
-    ("POST", "/v1/orders"),
-    ("GET", "/v1/jobs"),
-    ("GET", "/v1/jobs/9/log"),
-    ("POST", "/v1/jobs/9/cancel"),
-    ("POST", "/v1/attempts/9/undo"),
-    ("POST", "/v1/nodes"),
-    ("GET", "/v1/nodes/nobody/why"),
-    ("GET", "/v1/nodes/nobody/replay"),
-    ("GET", "/v1/nodes/nobody/vars"),
-    ("GET", "/v1/nodes/nobody/checks"),
-    ("POST", "/v1/nodes/nobody/check"),
-    ("POST", "/v1/nodes/nobody/diff"),
-    ("POST", "/v1/nodes/nobody/adopt"),
-    ("POST", "/v1/nodes/nobody/plan"),
-    ("POST", "/v1/nodes/nobody/pause"),
-    ("POST", "/v1/accept"),
-    ("GET", "/v1/keys"),
-    ("POST", "/v1/keys/rotate"),
-    ("POST", "/v1/operators"),
-    ("POST", "/v1/operators/revoke"),
-    ("GET", "/v1/tokens"),
-    ("POST", "/v1/tokens/rotate"),
-    ("POST", "/v1/backup"),
-    ("POST", "/v1/backup/plan"),
-    ("POST", "/raft/claim"),
-    ("GET", "/blob/x"),
-    ("POST", "/blob/x"),
-    ("GET", "/manager/v1/reach/99"),
-    ("POST", "/manager/v1/reach/99"),
-    ("GET", "/manager/v1/examine/99?basis=0"),
-    ("GET", "/manager/v1/log/9"),
-    ("GET", "/manager/v1/ca"),
-    ("POST", "/manager/v1/ca"),
-    ("GET", "/manager/v1/ssh-key"),
-    ("GET", "/manager/v1/position"),
-    ("GET", "/agent/v1/manifest"),
-    ("GET", "/agent/v1/peers"),
-    ("POST", "/agent/v1/leave"),
-    ("POST", "/agent/v1/ca"),
-    ("POST", "/agent/v1/gossip-keys"),
-    ("POST", "/agent/v1/renew"),
-    ("POST", "/join/v1"),
-    ("GET", "/v1/nothing"),
-    ("POST", "/v1/status"),
-    ("GET", "/v1/backup"),
-];
+/// Every route with values for its parameters, and requests that no route accepts.
+fn requests() -> Vec<(String, String)> {
+    let values = [
+        ("{name}", "nobody"),
+        ("{order}", "pause"),
+        ("{kind}", "claim"),
+        ("{sha}", "x"),
+        ("{id}", "9"),
+        ("{attempt}", "9"),
+        ("examine/{node}", "examine/99?basis=0"),
+        ("{node}", "99"),
+    ];
+    let path = |path: &str| values.iter().fold(path.to_owned(), |path, (name, value)| path.replace(name, value));
+    let requests = routes().into_iter().map(|route| (route.method.to_string(), path(route.path)));
+    let others = [("GET", "/v1/nothing"), ("POST", "/v1/status"), ("GET", "/v1/backup")];
+    requests.chain(others.map(|(method, path)| (method.to_owned(), path.to_owned()))).collect()
+}
 
 /// A manager that reaches no other one.
 struct Unconnected;
@@ -177,7 +136,7 @@ impl AnsweringManager {
         let (held, life) = (Box::new(Vec::new), Duration::from_secs(86_400));
         let config = JoinConfig { shared: shared.clone(), held, certificate_validity: life, join_requests: true };
         let desk = Arc::new(JoinService::new(config));
-        let router = router(shared.clone(), desk).merge(backups(shared.clone(), keeper));
+        let router = router(desk, keeper);
         let callers = callers(&shared.inventory());
         Self { shared, router, callers }
     }
@@ -260,7 +219,7 @@ fn callers(inventory: &Inventory) -> Vec<(&'static str, Caller, HeaderMap)> {
     let (cert_not_before, cert_not_after) = (Wall(0), Wall(u64::MAX));
     let node = |id: NodeId, key: &str| {
         let key = format!("key of {key}");
-        Caller::Node { id, epoch: Epoch(1), key, cert_not_before, cert_not_after, replaced: false, behalf: None }
+        Caller::Node { id, epoch: Epoch(1), key, cert_not_before, cert_not_after, replaced: false }
     };
     let named = |name: &str| node(inventory.names[name], name);
     let operator = |name: &str| {
@@ -309,11 +268,12 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
     for (column, _) in manager.callers.iter().enumerate() {
         table.push_str(&format!(" {column:>3}"));
     }
-    for request in REQUESTS {
+    for (method, path) in &requests() {
+        let request = (method.as_str(), path.as_str());
         let (mut row, mut limits, mut read_first) = (String::new(), Vec::new(), Vec::new());
         for by in &manager.callers {
             n += 1;
-            let (status, text) = manager.ask(*request, by, manager.small_body(request.1), n).await;
+            let (status, text) = manager.ask(request, by, manager.small_body(request.1), n).await;
             let refused = REFUSALS.iter().any(|code| text.starts_with(&format!("{code}:")));
             let cell = match refused {
                 true => {
@@ -325,7 +285,7 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
             };
             row.push_str(&format!(" {cell:>3}"));
             n += 1;
-            let (status, long) = manager.ask(*request, by, Body::new(EndlessBody), n).await;
+            let (status, long) = manager.ask(request, by, Body::new(EndlessBody), n).await;
             if status == 413 {
                 let most = long.rsplit(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number");
                 let word = match most {
@@ -340,9 +300,9 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
                 assert!(!refused || long == text, "{request:?} of {}: {text}, {long}", by.0);
             }
         }
-        table.push_str(&format!("\n{:36} {:>5}{row}", request.0.to_owned() + " " + request.1, limits.join("/")));
+        table.push_str(&format!("\n{:36} {:>5}{row}", format!("{method} {path}"), limits.join("/")));
         if !read_first.is_empty() {
-            late.push_str(&format!("{} {}: {}\n", request.0, request.1, read_first.join(", ")));
+            late.push_str(&format!("{method} {path}: {}\n", read_first.join(", ")));
         }
     }
     let columns: Vec<_> = manager.callers.iter().enumerate().map(|(n, by)| format!("{n} {}", by.0)).collect();
@@ -353,25 +313,20 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
     manager.shared.raft.shutdown().await;
 }
 
+/// Whether a text names the route: its method and path in backticks. The table of orders leaves out
+/// the method.
+fn is_listed(text: &str, route: &Route) -> bool {
+    text.match_indices(route.path).any(|(at, path)| {
+        let (before, after) = (&text[..at], &text[at + path.len()..]);
+        let order = before.ends_with('`') && route.method == Method::POST;
+        after.starts_with(['`', '?', ' ']) && (order || before.ends_with(&format!("`{} ", route.method)))
+    })
+}
+
 #[test]
-fn each_route_has_its_audience() {
-    let source = include_str!("../mod.rs");
-    let routes: Vec<&str> =
-        source.lines().filter_map(|l| l.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
-    assert!(routes.len() > 30, "{routes:?}");
-    for path in routes {
-        let door = match path.split('/').nth(1) {
-            Some("v1") => Audience::Operators,
-            Some("agent") => Audience::Nodes,
-            _ if path == POSITION_PATH => Audience::Nodes,
-            Some("raft") => Audience::Raft,
-            Some("manager" | "blob") => Audience::Managers,
-            _ => panic!("{path} is of no kind: say who may ask it"),
-        };
-        assert_eq!(Audience::for_path(path), door, "{path}");
-    }
-    assert_eq!(Audience::for_path(JOIN_PATH), Audience::Join);
-    for path in ["/v1", "/v12/status", "/join/v1/x", "/", ""] {
-        assert_eq!(Audience::for_path(path), Audience::Managers, "{path}");
-    }
+fn the_reference_lists_every_route() {
+    let text = include_str!("../../../../docs/reference/api.md");
+    let missing: Vec<_> = routes().into_iter().filter(|route| !is_listed(text, route)).collect();
+    let missing: Vec<_> = missing.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    assert_eq!(missing, Vec::<String>::new());
 }

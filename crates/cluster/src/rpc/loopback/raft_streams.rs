@@ -16,7 +16,7 @@ fn raft() -> Router {
             Ok([kind.as_bytes(), b" of ", id.to_string().as_bytes(), b": ", &body].concat())
         }
     };
-    Router::new().route("/raft/{kind}", post(answer).layer(wire::large_body()))
+    Router::new().route("/raft/{kind}", post(answer).layer(Extension(wire::BodyLimit(wire::LARGE_BODY_MAX))))
 }
 
 #[tokio::test]
