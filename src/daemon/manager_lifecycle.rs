@@ -501,12 +501,15 @@ impl ManagerLifecycle {
         }
     }
 
-    /// The role of a node. A manager by either source, the agent's list or the applied inventory,
-    /// counts as one.
+    /// The role of a node as far as this machine knows. Without a manager service it has only the
+    /// agent's list.
     fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
-        let applied = self.manager_context().and_then(|shared| shared.inventory().node(node).map(|n| n.role));
-        let told = self.ground.own.role_of(node);
-        [applied, told].into_iter().flatten().max_by_key(|role| *role == ClusterRole::Manager)
+        let shared = self.manager_context();
+        if shared.as_ref().is_some_and(|shared| shared.is_manager(node)) {
+            return Some(ClusterRole::Manager);
+        }
+        let entered = shared.is_some_and(|shared| shared.inventory().node(node).is_some());
+        self.ground.own.role_of(node).or(entered.then_some(ClusterRole::Worker))
     }
 
     /// Whether connections are reserved for this caller: a manager, or an operator whose credentials
