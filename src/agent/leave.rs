@@ -38,12 +38,9 @@ impl LeaveService {
 }
 
 async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<LeaveReply>, ApiFailure> {
-    match caller {
-        Caller::Local { uid } if uid == 0 || uid == rustix::process::geteuid().as_raw() => {}
-        _ => {
-            return Err(ApiFailure::new(Code::Forbidden, "only root on this machine may make it leave the cluster")
-                .next("use sudo"));
-        }
+    if caller != (Caller::Local { uid: 0 }) && !caller.runs_this_daemon() {
+        let text = "only root on this machine may make it leave the cluster";
+        return Err(ApiFailure::new(Code::Forbidden, text).next("use sudo"));
     }
     // After the first answer the daemon does not ask the managers again.
     if let Some(parted) = desk.own.departure() {
