@@ -157,7 +157,7 @@ impl Work {
         let limit = Duration::from_millis(inventory.limits().phase_timeout_ms);
         match phase {
             Phase::Fence => {
-                if job.undo.is_none() {
+                if job.spec.undo.is_none() {
                     self.may_begin(&job, &before, &current).await?;
                 }
                 self.fence(phase, &job).await
@@ -230,7 +230,7 @@ impl Work {
         };
         let bytes = rmp_serde::to_vec_named(&compiled).map_err(|e| plan(phase, &e.to_string()))?;
         let half = if phase == Phase::Cleanup { wire::RunPhase::Cleanup } else { wire::RunPhase::Provision };
-        let tags = job.services.iter().map(ToString::to_string).collect();
+        let tags = job.spec.services.iter().map(ToString::to_string).collect();
         let timeout_ms = limit.as_millis() as u64;
         self.secret.sort();
         self.secret.dedup();
@@ -313,10 +313,10 @@ impl Work {
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,
             "remoor_phase": phase.as_str(),
-            "remoor_services": job.services,
+            "remoor_services": job.spec.services,
         });
         extra.extend(own.as_object().cloned().unwrap_or_default());
-        let scope = PlanScope { services: job.services.clone(), extra };
+        let scope = PlanScope { services: job.spec.services.clone(), extra };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.fleets.fleet(&generation).map_err(|e| e.to_string())?;
@@ -336,11 +336,11 @@ impl Work {
         before: &Arc<Generation>,
         current: &Arc<Generation>,
     ) -> Result<(), Box<Failure>> {
-        if !job.decommission {
+        if !job.spec.decommission {
             self.load_record(Phase::Fence).await?;
         }
         let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
-        for (phase, generation) in phases.into_iter().take(if job.decommission { 1 } else { 2 }) {
+        for (phase, generation) in phases.into_iter().take(if job.spec.decommission { 1 } else { 2 }) {
             let made = self.work(phase, job, generation).await;
             let why = |text: String| {
                 plan(Phase::Fence, &format!("nothing was run, because its {phase} is not possible: {text}"))
@@ -427,7 +427,7 @@ impl Work {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let CleanupExpectation { units, files, keep } =
-            taken_down(prepared.manifest.services, &job.services, &before.summary);
+            taken_down(prepared.manifest.services, &job.spec.services, &before.summary);
         let order = ExecutorOrder::Cleaned { fence: self.fence_token(), units, files, keep };
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
@@ -441,7 +441,7 @@ impl Work {
 
     /// Restores the copies that the undone attempt had made. No retry: people decide on a failure.
     async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
-        let attempt = job.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
+        let attempt = job.spec.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
         match self.ask(phase, ExecutorOrder::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
             Reply::Undone { restored } => {
                 let mut log = super::blobs::AttemptLog::open(&self.shared, self.attempt);
@@ -493,7 +493,7 @@ impl Work {
         let known = frozen.as_ref().map_or_else(|| self.shared.render_context(), |(known, _)| known.clone());
         let before = self.load_record(phase).await?;
         // A job for some services gathers only some of the facts; the others come from the record.
-        let part = before.as_ref().filter(|_| !job.services.is_empty());
+        let part = before.as_ref().filter(|_| !job.spec.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
         facts.extend(self.facts.clone());
         let seen = Some((facts.clone(), known));
@@ -503,7 +503,7 @@ impl Work {
         let evidence = examine::evidence(&self.shared, session, self.node, &prepared, Sent::Whole)
             .await
             .map_err(|e| ssh(phase, e))?;
-        let (services, generation) = (job.services.clone(), current.clone());
+        let (services, generation) = (job.spec.services.clone(), current.clone());
         // This compiles expressions and hashes contents, which would block the async threads.
         let compared = tokio::task::spawn_blocking(move || {
             let wanted = prepared.expected_content();

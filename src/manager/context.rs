@@ -173,9 +173,9 @@ pub fn known_of(inventory: &Inventory) -> ClusterContext {
 /// so that its services agree with those that it leaves alone.
 pub fn known_in(phase: Phase, job: &Job, before: ClusterContext, inventory: &Inventory) -> ClusterContext {
     // Some services of a node use the same addresses and variables as its other services.
-    let as_before = phase == Phase::Cleanup || !job.services.is_empty();
+    let as_before = phase == Phase::Cleanup || !job.spec.services.is_empty();
     let mut known = if as_before { before } else { known_of(inventory) };
-    known.vars.extend(job.options.vars.clone());
+    known.vars.extend(job.spec.vars.clone());
     known
 }
 

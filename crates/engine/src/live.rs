@@ -4,8 +4,8 @@
 use super::event::{Action, Purpose};
 use super::manager::{LastExamination, ManagerEngine, ReportSummary, StepContext};
 use remoor_model::{
-    Availability, CheckSummary, Command, Finding, Inventory, Lifecycle, Node, Now, PlannedAction, ResetupRequest,
-    Sha256, Trigger, Verdict, report_stale_ms,
+    Availability, CheckSummary, Command, Finding, Inventory, JobSpec, Lifecycle, Node, Now, PlannedAction, Sha256,
+    Trigger, Verdict, report_stale_ms,
 };
 
 /// Number of changes of the check results after which the next examination is delayed.
@@ -102,7 +102,7 @@ impl ManagerEngine {
         if at.inventory.held_in_rollout(name).next().is_some() {
             return false;
         }
-        let want = ResetupRequest::new(Trigger::Apply, at.wall);
+        let want = JobSpec::new(Trigger::Apply).into_request(at.wall);
         self.propose(at, node.id, Command::RequestResetup { node: node.id, want: Box::new(want) }, out);
         true
     }

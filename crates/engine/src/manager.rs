@@ -329,7 +329,7 @@ impl ManagerEngine {
             self.drive(at, node, job, out);
             return;
         }
-        if node.absence.is_some() && node.pending_resetup.as_ref().is_none_or(|w| !w.now && !w.force) {
+        if node.absence.is_some() && node.pending_resetup.as_ref().is_none_or(|w| !w.spec.now && !w.spec.force) {
             return;
         }
         if let Some(want) = &node.pending_resetup {
@@ -351,27 +351,27 @@ impl ManagerEngine {
         // Conditions that block all nodes are checked first, because a thousand nodes may have a
         // request at every entry.
         let too_early = at.now.ms_since(self.leading_since) < at.inventory.limits().leader_grace_ms;
-        if full.contains("") || want.by.is_none() && (too_early || at.ground.is_shut()) {
+        if full.contains("") || want.spec.by.is_none() && (too_early || at.ground.is_shut()) {
             return;
         }
         let group = at.inventory.group(node).map_or("", |(name, _)| name.as_str());
         if full.contains(group) {
             return;
         }
-        if let Err(wait) = at.ground.may_open(node, want, at.wall) {
+        if let Err(wait) = at.ground.may_open(node, &want.spec, at.wall) {
             if let remoor_model::Wait::Budget(text) = wait {
                 full.insert(if text.contains("of the fleet") { String::new() } else { group.to_owned() });
             }
             return;
         }
-        if want.by.is_none() && (self.awaits_mass_return(at) || self.is_rendering(at.now)) {
+        if want.spec.by.is_none() && (self.awaits_mass_return(at) || self.is_rendering(at.now)) {
             return;
         }
         // The node is examined again if the examination is old, precedes a hold, or was followed by
         // an inconclusive one (invariant I9).
         if needs_new_examination(at, node, want) {
             if self.route(at, node) != Route::NoRoute {
-                self.examine(at, node, Purpose::Live(want.trigger), out);
+                self.examine(at, node, Purpose::Live(want.spec.trigger), out);
             }
         } else if self.is_me(at, node) {
             let others = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.id != node.id);
@@ -414,11 +414,11 @@ pub(super) fn needs_new_examination(at: StepContext, node: &Node, want: &Resetup
     let unknown = node.examination.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     let old =
         |e: Wall| unknown || at.wall.ms_since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
-    want.by.is_none() && want.examined.is_some_and(old)
+    want.spec.by.is_none() && want.examined.is_some_and(old)
 }
 
 fn may_open_now(at: StepContext, node: &Node) -> bool {
-    node.pending_resetup.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
+    node.pending_resetup.as_ref().is_some_and(|want| at.ground.may_open(node, &want.spec, at.wall).is_ok())
 }
 
 /// True while an attempt runs on the node. An agent restart is then expected, and any finding

@@ -245,11 +245,8 @@ mod tests {
         let held = |apply| {
             let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
             let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));
-            let order = ResetupRequest {
-                by: Some("admin".into()),
-                commission: true,
-                ..ResetupRequest::new(Trigger::Apply, Wall(8))
-            };
+            let order = JobSpec { by: Some("admin".into()), ..JobSpec::new(Trigger::Apply) };
+            let order = ResetupRequest { commission: true, ..order.into_request(Wall(8)) };
             let (class, phase, message) = (FailureClass::Step, Phase::Fence, "no".to_owned());
             let outcome = AttemptOutcome::Failed(Failure { class, phase, rc: None, message, tail: Vec::new() });
             vec![

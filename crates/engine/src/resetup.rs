@@ -86,7 +86,7 @@ impl ManagerEngine {
             self.propose(at, node.id, Command::HoldJob { job: job.id, why }, out);
             return;
         }
-        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.options.force && node.agent_down();
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.spec.force && node.agent_down();
         let pause = is_paused_after(at, failure, *closed);
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
         let free = due && alive && !pause && at.ground.may_retry(node, job, at.wall).is_ok();
@@ -170,7 +170,8 @@ fn close(job: JobId, attempt: AttemptId, outcome: AttemptOutcome) -> Command {
 fn check_verification(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
     let generation = inventory.generations.get(&job.generation);
     let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.is_monitor_only(name));
-    let about = |name: &ServiceName| (job.services.is_empty() || job.services.contains(name)) && !watches(name);
+    let about =
+        |name: &ServiceName| (job.spec.services.is_empty() || job.spec.services.contains(name)) && !watches(name);
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
         let message =
@@ -208,8 +209,8 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use remoor_model::{
-        Baseline, CheckResult, ClusterRole, Exam, FleetSummary, GroupSummary, HostSummary, InventoryEntry, NodeSpec,
-        ResetupRequest, ServiceDigest, ServiceSummary, Sha256, Trigger,
+        Baseline, CheckResult, ClusterRole, Exam, FleetSummary, GroupSummary, HostSummary, InventoryEntry, JobSpec,
+        NodeSpec, ResetupRequest, ServiceDigest, ServiceSummary, Sha256, Trigger,
     };
     use std::collections::BTreeMap;
 
@@ -223,11 +224,8 @@ mod tests {
         for (name, watched) in [("app", false), ("clock", true)] {
             summary.services.insert(name.into(), ServiceSummary { monitor_only: watched, ..ServiceSummary::default() });
         }
-        let want = ResetupRequest {
-            by: Some("admin".into()),
-            commission: true,
-            ..ResetupRequest::new(Trigger::Apply, Wall(0))
-        };
+        let want = JobSpec { by: Some("admin".into()), ..JobSpec::new(Trigger::Apply) };
+        let want = ResetupRequest { commission: true, ..want.into_request(Wall(0)) };
         let mut inventory = Inventory::default();
         for (index, command) in (1..).zip([
             Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },

@@ -117,8 +117,8 @@ fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     match (&node.pending_resetup, node.job.and_then(|j| at.inventory.job(j))) {
         (_, Some(job)) => retries(job),
         (Some(want), None) => {
-            let free = want.by.is_some() || !shut && !needs_new_examination(at, node, want);
-            free && at.ground.may_open(node, want, at.wall).is_ok()
+            let free = want.spec.by.is_some() || !shut && !needs_new_examination(at, node, want);
+            free && at.ground.may_open(node, &want.spec, at.wall).is_ok()
         }
         (None, None) => false,
     }

@@ -145,13 +145,13 @@ impl ManagerEngine {
             add("maintenance", format!("announced by {}", m.by));
         }
         if let Some(want) = &node.pending_resetup {
-            let grace = inventory.limits().leader_grace_ms;
-            match ground.may_open(node, want, wall) {
+            let (grace, automatic) = (inventory.limits().leader_grace_ms, want.spec.by.is_none());
+            match ground.may_open(node, &want.spec, wall) {
                 Err(wait) => add("waiting", wait.to_string()),
-                Ok(()) if want.by.is_none() && now.ms_since(self.leading_since) < grace => {
+                Ok(()) if automatic && now.ms_since(self.leading_since) < grace => {
                     add("waiting", format!("a new leader waits {} s", grace / 1000));
                 }
-                Ok(()) => match mass_return::nodes_without_verdict(inventory, wall).filter(|_| want.by.is_none()) {
+                Ok(()) => match mass_return::nodes_without_verdict(inventory, wall).filter(|_| automatic) {
                     Some(others) => {
                         add("waiting", format!("no verdict yet about {} that returned", count_noun(others, "other")))
                     }

@@ -3,8 +3,8 @@
 //! budget together (invariant I7).
 
 use super::{
-    Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, ResetupRequest, Trigger,
-    Wall, Witness, weekday_text,
+    Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobSpec, JobState, Lifecycle, Node, Trigger, Wall,
+    Witness, weekday_text,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -63,8 +63,8 @@ impl fmt::Display for Wait {
 /// host key, the budgets of running work, the quorum and the canary of an ordered rollout. Windows
 /// protect nodes in service. They do not delay an order to commission or decommission a node, nor
 /// the repair of a node that an earlier attempt left half done.
-pub fn may_open(inventory: &Inventory, node: &Node, want: &ResetupRequest, at: Wall) -> Result<(), Wait> {
-    FleetView::new(inventory).may_open(node, want, at)
+pub fn may_open(inventory: &Inventory, node: &Node, spec: &JobSpec, at: Wall) -> Result<(), Wait> {
+    FleetView::new(inventory).may_open(node, spec, at)
 }
 
 /// One state of the fleet for many checks. Values that are the same for all nodes are computed
@@ -82,8 +82,8 @@ impl<'a> FleetView<'a> {
     }
 
     /// Checks whether a requested re-setup may begin, see [`may_open`].
-    pub fn may_open(&self, node: &Node, want: &ResetupRequest, at: Wall) -> Result<(), Wait> {
-        let question = PreconditionInput::new(self, node, want, at);
+    pub fn may_open(&self, node: &Node, spec: &JobSpec, at: Wall) -> Result<(), Wait> {
+        let question = PreconditionInput::new(self, node, spec, at);
         match PRECONDITIONS.iter().find_map(|ask| ask(&question)) {
             Some(wait) => Err(wait),
             None => Ok(()),
@@ -92,12 +92,12 @@ impl<'a> FleetView<'a> {
 
     /// Checks whether the next attempt of an open job may begin.
     pub fn may_retry(&self, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
-        self.may_open(node, &job.to_request(job.opened), at)
+        self.may_open(node, &job.spec, at)
     }
 
     /// All preconditions that are not met, in order.
-    pub fn obstacles(&self, node: &Node, want: &ResetupRequest, at: Wall) -> Vec<Wait> {
-        let question = PreconditionInput::new(self, node, want, at);
+    pub fn obstacles(&self, node: &Node, spec: &JobSpec, at: Wall) -> Vec<Wait> {
+        let question = PreconditionInput::new(self, node, spec, at);
         PRECONDITIONS.iter().filter_map(|ask| ask(&question)).collect()
     }
 
@@ -121,7 +121,7 @@ struct PreconditionInput<'q, 'a> {
     fleet: &'q FleetView<'a>,
     inventory: &'a Inventory,
     node: &'q Node,
-    want: &'q ResetupRequest,
+    spec: &'q JobSpec,
     at: Wall,
     automatic: bool,
     group: Option<(&'a GroupName, &'a GroupSummary)>,
@@ -150,15 +150,15 @@ const PRECONDITIONS: [Precondition; 15] = [
 ];
 
 impl<'q, 'a> PreconditionInput<'q, 'a> {
-    fn new(fleet: &'q FleetView<'a>, node: &'q Node, want: &'q ResetupRequest, at: Wall) -> Self {
+    fn new(fleet: &'q FleetView<'a>, node: &'q Node, spec: &'q JobSpec, at: Wall) -> Self {
         let inventory = fleet.inventory;
-        let (automatic, group) = (want.by.is_none(), inventory.group(node));
-        Self { fleet, inventory, node, want, at, automatic, group }
+        let (automatic, group) = (spec.by.is_none(), inventory.group(node));
+        Self { fleet, inventory, node, spec, at, automatic, group }
     }
 
     /// The operator uses `force`, and the host answers while its agent is silent.
     fn is_forced(&self) -> bool {
-        self.want.force && !self.automatic && self.node.agent_down()
+        self.spec.force && !self.automatic && self.node.agent_down()
     }
 
     /// The other nodes with an open attempt.
@@ -176,7 +176,7 @@ fn node_is_away(q: &PreconditionInput) -> Option<Wait> {
 }
 
 fn absence_unexamined(q: &PreconditionInput) -> Option<Wait> {
-    (q.node.absence.is_some() && !q.node.is_away() && !q.want.now).then_some(Wait::Unexamined)
+    (q.node.absence.is_some() && !q.node.is_away() && !q.spec.now).then_some(Wait::Unexamined)
 }
 
 fn lifecycle(q: &PreconditionInput) -> Option<Wait> {
@@ -185,7 +185,7 @@ fn lifecycle(q: &PreconditionInput) -> Option<Wait> {
     }
     let stands = match q.node.lifecycle {
         Lifecycle::Decommissioned => true,
-        Lifecycle::Decommissioning => !q.want.decommission,
+        Lifecycle::Decommissioning => !q.spec.decommission,
         _ => false,
     };
     stands.then(|| Wait::Lifecycle(q.node.lifecycle.as_str().to_owned()))
@@ -204,26 +204,26 @@ fn node_paused(q: &PreconditionInput) -> Option<Wait> {
 }
 
 fn maintenance(q: &PreconditionInput) -> Option<Wait> {
-    (q.automatic && !q.want.now && q.node.in_maintenance(q.at)).then_some(Wait::Maintenance)
+    (q.automatic && !q.spec.now && q.node.in_maintenance(q.at)).then_some(Wait::Maintenance)
 }
 
 fn node_held(q: &PreconditionInput) -> Option<Wait> {
-    let hold = q.node.active_hold(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
+    let hold = q.node.active_hold(q.at).filter(|_| !q.spec.now && q.spec.undo.is_none());
     hold.map(|hold| Wait::Held(hold.why.clone()))
 }
 
 /// An automatic re-setup for a changed address waits until the address is stable, because the
 /// address may change again.
 fn moved_recently(q: &PreconditionInput) -> Option<Wait> {
-    let own = q.inventory.own_address_change(q.node).filter(|_| q.automatic && !q.want.now && !q.node.half_done())?;
-    let only = q.want.reasons.iter().all(|r| r.by == Witness::Desired);
+    let own = q.inventory.own_address_change(q.node).filter(|_| q.automatic && !q.spec.now && !q.node.half_done())?;
+    let only = q.spec.reasons.iter().all(|r| r.by == Witness::Desired);
     (only && q.at.ms_since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
 /// Windows protect nodes in service. They do not delay the repair of a half-done node.
 fn window(q: &PreconditionInput) -> Option<Wait> {
-    let (_, group) = q.group.filter(|_| !q.want.now && q.want.undo.is_none() && !q.node.half_done())?;
-    let takes_in_or_out = !q.automatic && (q.want.decommission || !q.node.serves());
+    let (_, group) = q.group.filter(|_| !q.spec.now && q.spec.undo.is_none() && !q.node.half_done())?;
+    let takes_in_or_out = !q.automatic && (q.spec.decommission || !q.node.serves());
     (!takes_in_or_out && !group.windows.is_open(q.at)).then(|| Wait::Window(group.windows.next_opening(q.at)))
 }
 
@@ -234,7 +234,7 @@ fn breaker(q: &PreconditionInput) -> Option<Wait> {
 }
 
 fn rollout(q: &PreconditionInput) -> Option<Wait> {
-    let applies = (q.automatic || q.want.rollout) && q.want.trigger == Trigger::Apply;
+    let applies = (q.automatic || q.spec.rollout) && q.spec.trigger == Trigger::Apply;
     let (name, _) = q.group.filter(|_| applies || joins_rollout(q))?;
     canary(q, name).err()
 }
@@ -244,7 +244,7 @@ fn rollout(q: &PreconditionInput) -> Option<Wait> {
 /// half done, is set up without a canary.
 fn joins_rollout(q: &PreconditionInput) -> bool {
     let (inventory, node) = (q.inventory, q.node);
-    let renewed = q.automatic && q.want.undo.is_none() && !q.want.decommission && q.want.services.is_empty();
+    let renewed = q.automatic && q.spec.undo.is_none() && !q.spec.decommission && q.spec.services.is_empty();
     renewed && inventory.is_outdated(node) && !inventory.only_addresses_changed(node) && !node.half_done()
 }
 
@@ -286,7 +286,7 @@ fn quorum(q: &PreconditionInput) -> Option<Wait> {
 /// node goes away, the rollout does not wait for it; another node takes its place.
 fn canary(q: &PreconditionInput, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
-    let absent = |other: &Node, job: &Job| other.is_away() && !(job.options.force && other.agent_down());
+    let absent = |other: &Node, job: &Job| other.is_away() && !(job.spec.force && other.agent_down());
     if let Some(held) = inventory.held_in_rollout(group).find(|n| n.id != node.id) {
         return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
     }
@@ -365,9 +365,9 @@ mod tests {
         }
     }
 
-    fn open(inventory: &mut Inventory, id: u64, want: &ResetupRequest) -> (JobId, AttemptId) {
+    fn open(inventory: &mut Inventory, id: u64, spec: &JobSpec) -> (JobId, AttemptId) {
         let node = NodeId(id);
-        write(inventory, Command::RequestResetup { node, want: Box::new(want.clone()) });
+        write(inventory, Command::RequestResetup { node, want: Box::new(spec.clone().into_request(Wall(1))) });
         match write(inventory, Command::OpenJob { node, runner: "m1".into() }) {
             Applied::Job(job, attempt) => (job, attempt),
             other => panic!("{other:?}"),
@@ -387,8 +387,8 @@ mod tests {
         write(inventory, Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned: false, returned: None });
     }
 
-    fn check_may_open(inventory: &Inventory, id: u64, want: &ResetupRequest) -> Result<(), Wait> {
-        may_open(inventory, inventory.node(NodeId(id)).expect("a node"), want, Wall(HOUR))
+    fn check_may_open(inventory: &Inventory, id: u64, spec: &JobSpec) -> Result<(), Wait> {
+        may_open(inventory, inventory.node(NodeId(id)).expect("a node"), spec, Wall(HOUR))
     }
 
     fn blocked_by_canary(name: &str) -> Result<(), Wait> {
@@ -398,8 +398,8 @@ mod tests {
     #[test]
     fn an_ordered_rollout_waits_for_its_canary_and_stops_if_the_canary_is_held() {
         let mut inventory = outdated_fleet();
-        let order = ResetupRequest { by: Some("admin".to_owned()), ..ResetupRequest::new(Trigger::Apply, Wall(1)) };
-        let rollout = ResetupRequest { rollout: true, ..order.clone() };
+        let order = JobSpec { by: Some("admin".to_owned()), ..JobSpec::new(Trigger::Apply) };
+        let rollout = JobSpec { rollout: true, ..order.clone() };
         assert_eq!(check_may_open(&inventory, 1, &rollout), Ok(()), "any of them may be the first");
         let (job, attempt) = open(&mut inventory, 1, &rollout);
         assert_eq!(check_may_open(&inventory, 2, &rollout), blocked_by_canary("w1"));
@@ -417,19 +417,19 @@ mod tests {
         assert_eq!(check_may_open(&inventory, 2, &rollout), held);
         assert_eq!(check_may_open(&inventory, 2, &order), Ok(()));
         let again = inventory.job(job).expect("on record").to_request(Wall(9));
-        assert!(again.rollout, "resumed, it is part of the roll-out still");
+        assert!(again.spec.rollout, "resumed, it is part of the roll-out still");
     }
 
     #[test]
     fn a_node_that_returns_to_a_newer_generation_joins_its_rollout() {
         let mut inventory = outdated_fleet();
-        let back = ResetupRequest::new(Trigger::Network, Wall(1));
+        let back = JobSpec::new(Trigger::Network);
         assert_eq!(check_may_open(&inventory, 2, &back), Ok(()), "it is the first itself");
-        let (job, attempt) = open(&mut inventory, 1, &ResetupRequest::new(Trigger::Apply, Wall(1)));
+        let (job, attempt) = open(&mut inventory, 1, &JobSpec::new(Trigger::Apply));
         assert_eq!(check_may_open(&inventory, 2, &back), blocked_by_canary("w1"));
-        let part = ResetupRequest { services: vec!["etcd".into()], ..back.clone() };
+        let part = JobSpec { services: vec!["etcd".into()], ..back.clone() };
         assert_eq!(check_may_open(&inventory, 2, &part), Ok(()), "a partial repair uses the node's own generation");
-        let order = ResetupRequest { by: Some("admin".to_owned()), ..back.clone() };
+        let order = JobSpec { by: Some("admin".to_owned()), ..back.clone() };
         assert_eq!(check_may_open(&inventory, 2, &order), Ok(()));
         lose_attempt(&mut inventory, (job, attempt));
         write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_canary_that_goes_away_is_replaced() {
-        let (mut inventory, want) = (outdated_fleet(), ResetupRequest::new(Trigger::Apply, Wall(1)));
+        let (mut inventory, want) = (outdated_fleet(), JobSpec::new(Trigger::Apply));
         let first = open(&mut inventory, 1, &want);
         assert_eq!(check_may_open(&inventory, 2, &want), blocked_by_canary("w1"));
         lose_attempt(&mut inventory, first);
@@ -458,10 +458,8 @@ mod tests {
         write(&mut inventory, Command::Returned { node: NodeId(1), no, after: HostFingerprint::default() });
         let retry = |inventory: &Inventory, id: u64, job: JobId| {
             let (node, job) = (inventory.node(NodeId(id)).expect("a node"), inventory.job(job).expect("a job"));
-            canary(
-                &PreconditionInput::new(&FleetView::new(inventory), node, &job.to_request(job.opened), Wall(HOUR)),
-                &"web".into(),
-            )
+            let fleet = FleetView::new(inventory);
+            canary(&PreconditionInput::new(&fleet, node, &job.spec, Wall(HOUR)), &"web".into())
         };
         assert_eq!(retry(&inventory, 1, first.0), blocked_by_canary("w2"));
         lose_attempt(&mut inventory, second);

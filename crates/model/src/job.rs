@@ -154,22 +154,73 @@ pub enum JobState {
     Cancelled,
 }
 
+/// What a job does, why, and who ordered it. It is the same while the job is only requested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSpec {
+    pub trigger: Trigger,
+    pub reasons: Vec<Reason>,
+    /// Empty: all services of the group.
+    pub services: Vec<ServiceName>,
+    /// The operator; None: remoor itself.
+    pub by: Option<String>,
+    /// If set, the job ignores hold, window and settle time, but not fencing and quorum.
+    pub now: bool,
+    /// If set, the node is only cleaned up and nothing is provisioned.
+    pub decommission: bool,
+    /// If set, the job also runs if the agent is down but the host answers. This overrides nothing
+    /// else.
+    pub force: bool,
+    /// If set, the job is an undo: it only restores what this attempt backed up.
+    pub undo: Option<AttemptId>,
+    /// Variables of this job; they override the fleet's.
+    pub vars: JobVars,
+    /// Part of an order that rolls a generation out to several nodes of a group. One of them goes
+    /// first as the canary, as in an automatic rollout.
+    pub rollout: bool,
+}
+
+impl JobSpec {
+    /// An automatic job for the whole group, without reasons from an examination. Callers set
+    /// further fields.
+    pub fn new(trigger: Trigger) -> Self {
+        Self {
+            trigger,
+            reasons: Vec::new(),
+            services: Vec::new(),
+            by: None,
+            now: false,
+            decommission: false,
+            force: false,
+            undo: None,
+            vars: JobVars::new(),
+            rollout: false,
+        }
+    }
+
+    /// The request for this job. It waits since then, and is based on no examination.
+    pub fn into_request(self, since: Wall) -> ResetupRequest {
+        ResetupRequest { spec: self, since, examined: None, commission: false }
+    }
+
+    /// The purpose of the job.
+    pub fn kind(&self) -> JobKind {
+        match (self.undo, self.decommission) {
+            (Some(_), _) => JobKind::Undo,
+            (None, true) => JobKind::Decommission,
+            (None, false) => JobKind::Resetup,
+        }
+    }
+}
+
 /// One re-setup, decommissioning or undo on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     pub id: JobId,
     pub node: NodeId,
     pub opened: Wall,
-    pub trigger: Trigger,
-    pub reasons: Vec<Reason>,
-    /// Empty: all services of the group.
-    pub services: Vec<ServiceName>,
+    pub spec: JobSpec,
     /// The generation to provision from. Cleanup uses the baseline's generation.
     pub generation: GenerationSeq,
-    pub options: JobOptions,
-    pub decommission: bool,
-    /// If set, the job is an undo: it only restores what this attempt backed up.
-    pub undo: Option<AttemptId>,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
     /// Failures that used up a retry.
@@ -182,21 +233,6 @@ pub struct Job {
     pub attempts_dropped: u32,
     /// Cancelled with `now`: the current task is ended too, and not allowed to finish.
     pub end_task_now: bool,
-}
-
-/// Who ordered a job, and with which options. An automatic job has the defaults.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JobOptions {
-    /// The operator; None: remoor itself.
-    pub by: Option<String>,
-    /// The job was opened in spite of a hold, a window or the settle time.
-    pub now: bool,
-    /// Run also if the agent is down but the host answers.
-    pub force: bool,
-    /// Part of a rollout that an operator ordered.
-    pub rollout: bool,
-    /// Variables of this job; they override the fleet's.
-    pub vars: JobVars,
 }
 
 flat_form! {
@@ -233,13 +269,8 @@ flat_form! {
         id,
         node,
         opened,
-        trigger,
-        reasons,
-        services,
+        spec: JobSpec { trigger, reasons, services, by, now, decommission, force, undo, vars, rollout },
         generation,
-        options: JobOptions { by, now, force, rollout, vars },
-        decommission,
-        undo,
         state,
         attempts,
         failures,
@@ -254,29 +285,14 @@ flat_form! {
 impl Job {
     /// The purpose of the job.
     pub fn kind(&self) -> JobKind {
-        match (self.undo, self.decommission) {
-            (Some(_), _) => JobKind::Undo,
-            (None, true) => JobKind::Decommission,
-            (None, false) => JobKind::Resetup,
-        }
+        self.spec.kind()
     }
 
     /// The same request again, after the job was held. For an automatic job, the node is examined
     /// again first.
     pub fn to_request(&self, since: Wall) -> ResetupRequest {
-        ResetupRequest {
-            reasons: self.reasons.clone(),
-            services: self.services.clone(),
-            examined: self.options.by.is_none().then_some(self.opened),
-            by: self.options.by.clone(),
-            now: self.options.now,
-            decommission: self.decommission,
-            force: self.options.force,
-            undo: self.undo,
-            vars: self.options.vars.clone(),
-            rollout: self.options.rollout,
-            ..ResetupRequest::new(self.trigger, since)
-        }
+        let examined = self.spec.by.is_none().then_some(self.opened);
+        ResetupRequest { examined, ..self.spec.clone().into_request(since) }
     }
 
     /// The attempt that is running, if any.

@@ -29,6 +29,7 @@ mod operators;
 mod pending;
 mod removed;
 mod report;
+mod resetup_request;
 #[cfg(any(test, feature = "testing"))]
 pub mod sample;
 pub mod sanitize;
@@ -66,6 +67,7 @@ pub use operators::*;
 pub use pending::*;
 pub use removed::*;
 pub use report::*;
+pub use resetup_request::*;
 pub use suggestions::*;
 pub use time::*;
 pub use verdict::*;

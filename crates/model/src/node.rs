@@ -1,8 +1,8 @@
 //! One machine in the replicated state.
 
 use super::{
-    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, HostFingerprint, JobId, JobVars, NodeId, NodeName, Phase,
-    RaftId, Reason, ServiceName, Sha256, Trigger, Wall,
+    AbsenceNo, Finding, GenerationSeq, GroupName, HostFingerprint, JobId, NodeId, NodeName, Phase, RaftId,
+    ResetupRequest, ServiceName, Sha256, Wall,
 };
 use crate::flat_form;
 use serde::{Deserialize, Serialize};
@@ -120,66 +120,6 @@ impl Baseline {
     pub(super) fn of_part(&self, services: &[ServiceName], before: Option<&Baseline>) -> Baseline {
         let whole = before.map(|b| b.desired).unwrap_or_default();
         Baseline { desired: if services.is_empty() { self.desired } else { whole }, ..self.clone() }
-    }
-}
-
-/// A re-setup that is requested and has not begun. It is part of the state, so a crash does not
-/// lose it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResetupRequest {
-    #[serde(rename = "occasion")]
-    pub trigger: Trigger,
-    pub reasons: Vec<Reason>,
-    /// Empty: the whole group.
-    pub services: Vec<ServiceName>,
-    pub since: Wall,
-    /// When the underlying examination was made; None: an operator's order needs no examination.
-    pub examined: Option<Wall>,
-    /// The operator; None: remoor itself.
-    pub by: Option<String>,
-    /// If set, the re-setup ignores hold, window and settle time, but not fencing and quorum.
-    pub now: bool,
-    /// If set, the node is only cleaned up and nothing is provisioned.
-    pub decommission: bool,
-    /// If set, the re-setup also runs if the agent is down but the host answers. This overrides
-    /// nothing else.
-    #[serde(default)]
-    pub force: bool,
-    /// Not a re-setup: restore what this attempt backed up. Dropped when the node goes away.
-    #[serde(default)]
-    pub undo: Option<AttemptId>,
-    /// If set, the re-setup takes the node into service, even if it was decommissioned. No other
-    /// request does that.
-    #[serde(default)]
-    pub commission: bool,
-    /// Variables of this re-setup; they override the fleet's.
-    #[serde(default)]
-    pub vars: JobVars,
-    /// An order that rolls a generation out to several nodes of a group. One of them goes first as
-    /// the canary, as in an automatic rollout.
-    #[serde(default)]
-    pub rollout: bool,
-}
-
-impl ResetupRequest {
-    /// An automatic request for the whole group, without reasons from an examination. Callers set
-    /// further fields.
-    pub fn new(trigger: Trigger, since: Wall) -> Self {
-        Self {
-            trigger,
-            reasons: Vec::new(),
-            services: Vec::new(),
-            since,
-            examined: None,
-            by: None,
-            now: false,
-            decommission: false,
-            force: false,
-            undo: None,
-            commission: false,
-            vars: JobVars::new(),
-            rollout: false,
-        }
     }
 }
 

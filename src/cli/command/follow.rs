@@ -164,8 +164,10 @@ async fn poll_jobs(
         match find(&view, one).cloned() {
             Some(job) => {
                 if one.last.is_none() {
-                    let what =
-                        job.undo.map_or_else(|| story::service_list(&job.services), |a| format!("undo of attempt {a}"));
+                    let what = job
+                        .spec
+                        .undo
+                        .map_or_else(|| story::service_list(&job.spec.services), |a| format!("undo of attempt {a}"));
                     screen.print_message(&format!("{}  job {}  {what}", one.node, job.id));
                     read_log(api, job.id.0, logs.clone());
                 }

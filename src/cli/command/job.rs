@@ -59,15 +59,15 @@ pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
                 job.attempts.last().map(|a| a.no.to_string()).unwrap_or_default(),
                 today.show(job.opened),
                 duration::age(job.closed.unwrap_or(today.0).ms_since(job.opened)),
-                if job.undo.is_some() { String::new() } else { story::service_list(&job.services) },
+                if job.spec.undo.is_some() { String::new() } else { story::service_list(&job.spec.services) },
                 reasons_text(job),
             ]);
         }
         for queued in &view.queued {
             let node = view.names.get(&queued.node).cloned().unwrap_or_else(|| format!("node {}", queued.node));
-            let services = match queued.want.undo {
+            let services = match queued.want.spec.undo {
                 Some(_) => String::new(),
-                None => story::service_list(&queued.want.services),
+                None => story::service_list(&queued.want.spec.services),
             };
             table.row([
                 "-".to_owned(),
@@ -102,17 +102,17 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
             ("node", name(view, job)),
             ("state", state_words(job)),
             ("what", job_kind_text(job)),
-            ("services", if job.undo.is_some() { String::new() } else { story::service_list(&job.services) }),
+            ("services", if job.spec.undo.is_some() { String::new() } else { story::service_list(&job.spec.services) }),
             ("generation", job.generation.to_string()),
-            ("by", job.options.by.clone().unwrap_or_else(|| "remoor (automatic)".to_owned())),
+            ("by", job.spec.by.clone().unwrap_or_else(|| "remoor (automatic)".to_owned())),
             ("opened", today.show(job.opened)),
             ("ended", ended.unwrap_or_default()),
         ];
         if let Some(at) = job.retry_at.filter(|_| job.closed.is_none()) {
             facts.push(("next attempt", today.show(at)));
         }
-        facts.extend(job.options.vars.iter().map(|(name, value)| ("variable", format!("{name}: {value}"))));
-        let reasons = reasons::lines(&job.reasons);
+        facts.extend(job.spec.vars.iter().map(|(name, value)| ("variable", format!("{name}: {value}"))));
+        let reasons = reasons::lines(&job.spec.reasons);
         facts.extend(reasons.iter().map(|line| ("because", line.summary())));
         facts.extend(reasons.iter().filter_map(ReasonLine::checksum).map(|checksum| ("checksum", checksum)));
         let mut text = table::fields(&facts);
@@ -158,7 +158,7 @@ fn name(view: &JobsView, job: &Job) -> String {
 }
 
 fn job_kind_text(job: &Job) -> String {
-    match (job.kind(), job.undo) {
+    match (job.kind(), job.spec.undo) {
         (JobKind::Undo, Some(attempt)) => format!("undo of attempt {attempt}"),
         (JobKind::Decommission, _) => "decommissioning".to_owned(),
         _ => "re-setup".to_owned(),
@@ -167,7 +167,8 @@ fn job_kind_text(job: &Job) -> String {
 
 /// The person who ordered the job, and the reasons why it waits.
 fn queued_text(queued: &QueuedView) -> String {
-    let by = queued.want.by.as_ref().map_or_else(|| "remoor (automatic)".to_owned(), |by| format!("ordered by {by}"));
+    let by =
+        queued.want.spec.by.as_ref().map_or_else(|| "remoor (automatic)".to_owned(), |by| format!("ordered by {by}"));
     match queued.waits.as_slice() {
         [] => by,
         waits => format!("{by}; {}", waits.join("; ")),
@@ -175,8 +176,8 @@ fn queued_text(queued: &QueuedView) -> String {
 }
 
 fn reasons_text(job: &Job) -> String {
-    match (&job.options.by, job.reasons.as_slice()) {
-        (Some(by), []) if job.undo.is_some() => format!("{}, ordered by {by}", job_kind_text(job)),
+    match (&job.spec.by, job.spec.reasons.as_slice()) {
+        (Some(by), []) if job.spec.undo.is_some() => format!("{}, ordered by {by}", job_kind_text(job)),
         (Some(by), []) => format!("ordered by {by}"),
         (_, reasons) => story::reason_list(reasons),
     }

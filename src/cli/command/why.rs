@@ -126,12 +126,12 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
 /// The lines about a request for a re-setup. Reasons that the last verdict also has are not
 /// repeated.
 fn want(want: &ResetupRequest, last: Option<&Finding>, today: Today) -> Vec<String> {
-    let by = want.by.as_deref().unwrap_or("remoor (automatic)");
-    let what = if want.decommission { "decommissioning" } else { "re-setup" };
-    let services = story::service_list(&want.services);
+    let by = want.spec.by.as_deref().unwrap_or("remoor (automatic)");
+    let what = if want.spec.decommission { "decommissioning" } else { "re-setup" };
+    let services = story::service_list(&want.spec.services);
     let mut out = vec![format!("{what} of {services}, since {}, by {by}", today.show(want.since))];
     let known = |reason: &Reason| last.is_some_and(|last| last.reasons.iter().any(|r| r.text == reason.text));
-    let new: Vec<Reason> = want.reasons.iter().filter(|reason| !known(reason)).cloned().collect();
+    let new: Vec<Reason> = want.spec.reasons.iter().filter(|reason| !known(reason)).cloned().collect();
     out.extend(reasons::lines(&new).iter().map(|line| format!("reason: {}", line.summary())));
     out
 }
@@ -141,7 +141,7 @@ fn job(job: &Job, today: Today) -> Vec<String> {
         "{}: {} of {}, opened {}",
         job.id,
         super::job::state_words(job),
-        story::service_list(&job.services),
+        story::service_list(&job.spec.services),
         today.show(job.opened)
     )];
     out.extend(job.attempts.iter().map(|a| super::job::attempt_line(a, today)));

@@ -224,13 +224,12 @@ pub fn job(id: u64) -> Job {
         id: JobId(id),
         node: NodeId(4),
         opened: time_of_day("12:01:10"),
-        trigger: Trigger::Network,
-        reasons: vec![reason()],
-        services: vec!["contiv_network".into()],
+        spec: JobSpec {
+            reasons: vec![reason()],
+            services: vec!["contiv_network".into()],
+            ..JobSpec::new(Trigger::Network)
+        },
         generation: GenerationSeq(3),
-        options: JobOptions::default(),
-        decommission: false,
-        undo: None,
         end_task_now: false,
         state: JobState::Open,
         attempts: vec![failed_attempt(), second],
@@ -245,9 +244,7 @@ pub fn job(id: u64) -> Job {
 pub fn jobs() -> JobsView {
     let done = Job {
         node: NodeId(5),
-        options: JobOptions { by: Some("alice".into()), ..JobOptions::default() },
-        reasons: Vec::new(),
-        services: Vec::new(),
+        spec: JobSpec { by: Some("alice".into()), ..JobSpec::new(Trigger::Network) },
         state: JobState::Done,
         attempts: Vec::new(),
         closed: Some(time_of_day("12:02:00")),
@@ -274,12 +271,15 @@ pub fn why_view() -> WhyView {
             after: None,
             planned: false,
         }),
-        want: Some(ResetupRequest {
-            reasons: vec![reason()],
-            services: vec!["contiv_network".into()],
-            by: Some("alice".into()),
-            ..ResetupRequest::new(Trigger::Network, time_of_day("12:04:30"))
-        }),
+        want: Some(
+            JobSpec {
+                reasons: vec![reason()],
+                services: vec!["contiv_network".into()],
+                by: Some("alice".into()),
+                ..JobSpec::new(Trigger::Network)
+            }
+            .into_request(time_of_day("12:04:30")),
+        ),
         job: None,
         history: story(),
         not_done: vec!["not yet: waiting for the node to come back".into()],

@@ -13,8 +13,8 @@ use remoor_cluster::rpc::view::{
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use remoor_engine::{self as engine, Evidence};
 use remoor_model::{
-    Availability, BATCH_MAX, ClusterRole, Command, FleetView, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
-    Reason, ResetupRequest, ServiceName, Trigger, Verdict, Wait,
+    Availability, BATCH_MAX, ClusterRole, Command, FleetView, GroupName, Inventory, JobId, JobSpec, Lifecycle, Node,
+    NodeId, Reason, ResetupRequest, ServiceName, Trigger, Verdict, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
     }
     for command in commands {
         if let Command::RequestResetup { node, want } = command {
-            want.rollout = group(*node).and_then(|name| sizes.get(name)).is_some_and(|many| *many > 1);
+            want.spec.rollout = group(*node).and_then(|name| sizes.get(name)).is_some_and(|many| *many > 1);
         }
     }
 }
@@ -222,12 +222,13 @@ impl Desk<'_> {
             let text = format!("{name} has no open job, and nothing is queued for it");
             return Err(ApiFailure::new(Code::Refused, text).next(format!("remoor job list --node {name}")));
         };
-        let what = match (want.undo, want.decommission) {
+        let what = match (want.spec.undo, want.spec.decommission) {
             (Some(attempt), _) => format!("undo of attempt {attempt}"),
             (None, true) => "decommissioning".to_owned(),
             (None, false) => "re-setup".to_owned(),
         };
-        let held = if want.by.is_none() { format!("; it is held until `remoor resume {name}`") } else { String::new() };
+        let automatic = want.spec.by.is_none();
+        let held = if automatic { format!("; it is held until `remoor resume {name}`") } else { String::new() };
         let command = Command::DropRequest { node: self.node.id, why: format!("cancelled by {by}") };
         Ok((Some(command), ok_view(&format!("{name}: the queued {what} is cancelled{held}"))))
     }
@@ -243,21 +244,12 @@ impl Desk<'_> {
         let OrderRequest { now, force, .. } = *self.request;
         let (by, force) = (Some(self.by.to_owned()), force && !decommission);
         let vars = self.request.vars.clone();
-        ResetupRequest {
-            reasons,
-            services,
-            by,
-            now,
-            decommission,
-            force,
-            vars,
-            ..ResetupRequest::new(occasion, wall())
-        }
+        JobSpec { reasons, services, by, now, decommission, force, vars, ..JobSpec::new(occasion) }.into_request(wall())
     }
 
     fn want(&self, want: ResetupRequest) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
-        let insisted = want.force && self.node.agent_down();
+        let insisted = want.spec.force && self.node.agent_down();
         let away = self.node.absence.as_ref().filter(|a| a.returned.is_none() && !insisted);
         if let Some(absence) = away
             && self.request.no_queue
@@ -276,7 +268,7 @@ impl Desk<'_> {
                 queued: true,
                 ..OrderView::default()
             },
-            None => ok_view(&format!("{name}: ordered{}", self.older_generation_note(&want.services))),
+            None => ok_view(&format!("{name}: ordered{}", self.older_generation_note(&want.spec.services))),
         };
         Ok((Some(Command::RequestResetup { node: self.node.id, want: Box::new(want) }), view))
     }
@@ -426,7 +418,7 @@ impl Desk<'_> {
             return Ok((Some(Command::Drain { node: id, want: Box::new(want) }), nothing_to_do_view(text)));
         }
         self.here_or_forced("drain")?;
-        let obstacles = FleetView::new(&inventory).obstacles(self.node, &want, wall());
+        let obstacles = FleetView::new(&inventory).obstacles(self.node, &want.spec, wall());
         if let Some(Wait::Quorum(why)) = obstacles.into_iter().find(|wait| matches!(wait, Wait::Quorum(_))) {
             return Err(ApiFailure::new(Code::Refused, format!("{name} is needed: {why}")).next("remoor status"));
         }
@@ -442,7 +434,7 @@ impl Desk<'_> {
         let (id, name) = (self.node.id, self.node.name());
         let drained = self.node.availability == Availability::Drain;
         let inventory = self.shared.inventory();
-        let held = self.node.job.and_then(|job| inventory.job(job)).is_some_and(|job| job.decommission);
+        let held = self.node.job.and_then(|job| inventory.job(job)).is_some_and(|job| job.spec.decommission);
         if drained && held {
             let text = format!("the cleanup of {name} is retried; it stays drained");
             return (Some(Command::ResumeNode { node: id }), ok_view(&text));

@@ -64,8 +64,8 @@ pub async fn plan(
     };
     if let Some(services) = judged.services {
         let want = desk.build_request(Trigger::Live, services.clone(), Vec::new(), false);
-        view.against
-            .extend(FleetView::new(&inventory).obstacles(&node, &want, super::wall()).iter().map(ToString::to_string));
+        let obstacles = FleetView::new(&inventory).obstacles(&node, &want.spec, super::wall());
+        view.against.extend(obstacles.iter().map(ToString::to_string));
         if let Some(job) = node.job.and_then(|j| inventory.job(j)).filter(|j| j.state == JobState::Open) {
             view.against.push(format!("job {} is open", job.id));
         }

@@ -329,7 +329,7 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
         next.push(format!("remoor resume {name}"));
     }
     if let Some(want) = &node.pending_resetup {
-        let what = if want.undo.is_some() { "undo" } else { "re-setup" };
+        let what = if want.spec.undo.is_some() { "undo" } else { "re-setup" };
         next.push(format!("remoor job cancel {name} cancels the queued {what}"));
     }
     not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));

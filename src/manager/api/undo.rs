@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use remoor_cluster::rpc::view::{Nothing, OrderView, OrderedView};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict};
 use remoor_exec::wire::{ExecutorOrder, Reply};
-use remoor_model::{AttemptId, Command, Inventory, InventoryEntry, Node, ResetupRequest, Trigger};
+use remoor_model::{AttemptId, Command, Inventory, InventoryEntry, JobSpec, Node, Trigger};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn node_of(inventory: &Inventory, attempt: AttemptId) -> Option<&Node> {
 
 fn undo_command(node: &Node, attempt: AttemptId, by: &str) -> Command {
     let want =
-        ResetupRequest { by: Some(by.to_owned()), undo: Some(attempt), ..ResetupRequest::new(Trigger::Live, wall()) };
+        JobSpec { by: Some(by.to_owned()), undo: Some(attempt), ..JobSpec::new(Trigger::Live) }.into_request(wall());
     Command::RequestResetup { node: node.id, want: Box::new(want) }
 }
 

@@ -79,7 +79,7 @@ pub(super) async fn vars(
     }
     let open = node.job.and_then(|id| inventory.job(id)).filter(|job| job.closed.is_none());
     let (own, origin) = match (open, &node.setup.baseline) {
-        (Some(job), _) => (job.options.vars.clone(), format!("job {}", job.id)),
+        (Some(job), _) => (job.spec.vars.clone(), format!("job {}", job.id)),
         (None, Some(_)) => {
             let record = examine::load_record(&shared, &node).await.ok().flatten();
             (record.and_then(|r| r.known).map(|k| k.vars).unwrap_or_default(), "the job that set it up last".to_owned())

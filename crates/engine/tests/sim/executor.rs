@@ -172,7 +172,7 @@ impl World {
             .iter()
             .copied()
             .filter(|s| !self.hosts[at].is_monitor_only(s))
-            .filter(|s| known.services.is_empty() || known.services.iter().any(|k| k.as_str() == *s))
+            .filter(|s| known.spec.services.is_empty() || known.spec.services.iter().any(|k| k.as_str() == *s))
             .collect();
         let generation = self.state.generations.get(&known.generation);
         let whole = generation.and_then(|g| g.desired_hash(&self.hosts[at].name.into())).unwrap_or_default();
@@ -181,7 +181,7 @@ impl World {
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
         let own = self.state.node(node).and_then(|n| n.setup.baseline.as_ref());
-        let own = own.filter(|b| !known.services.is_empty() && says(b.generation) == says(known.generation));
+        let own = own.filter(|b| !known.spec.services.is_empty() && says(b.generation) == says(known.generation));
         let version = own.map_or(whole, |b| b.desired);
         if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
             let event = EngineEvent::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
@@ -193,7 +193,7 @@ impl World {
             self.fire("phase fails");
         }
         let serial = self.serial();
-        let undo = self.state.job(job).and_then(|j| j.undo);
+        let undo = self.state.job(job).and_then(|j| j.spec.undo);
         let run = Run {
             serial,
             attempt,
@@ -355,7 +355,7 @@ impl World {
         let old = before.and_then(|b| self.blobs.get(&b)).map(record);
         let about = match (self.options.planted, self.state.job(job)) {
             (Some(Planted::RecordsAll), _) | (_, None) => Vec::new(),
-            (_, Some(job)) => job.services.clone(),
+            (_, Some(job)) => job.spec.services.clone(),
         };
         // The baseline is merged as in a real manager.
         let generation = self.state.job(job).and_then(|j| self.state.generations.get(&j.generation)).cloned();

@@ -215,7 +215,7 @@ impl World {
                 self.state.generations.insert(generation.seq, generation.into());
             }
             (Planted::ForgetsDecommission, Command::CloseAttempt { job, outcome: AttemptOutcome::Done, .. }) => {
-                let Some(job) = before.job(*job).filter(|j| j.decommission) else { return };
+                let Some(job) = before.job(*job).filter(|j| j.spec.decommission) else { return };
                 let baseline = before.node(job.node).and_then(|n| n.setup.baseline.clone());
                 edit(job.node, &mut |n| {
                     n.lifecycle = Lifecycle::Commissioned;

@@ -85,7 +85,7 @@ impl World {
         let orders = all.into_iter().map(|at| {
             let mut order = self.request_resetup(at, Trigger::Apply, false);
             if let Command::RequestResetup { want, .. } = &mut order {
-                (want.rollout, want.force, want.commission) = (true, false, false);
+                (want.spec.rollout, want.spec.force, want.commission) = (true, false, false);
             }
             order
         });
@@ -103,21 +103,22 @@ impl World {
         let at = self.host_of(node);
         let mut command = self.request_resetup(at, Trigger::Live, false);
         if let Command::RequestResetup { want, .. } = &mut command {
-            (want.undo, want.now) = (Some(attempt), false);
+            (want.spec.undo, want.spec.now) = (Some(attempt), false);
         }
         Some(command)
     }
 
     pub fn request_resetup(&mut self, at: usize, occasion: Trigger, decommission: bool) -> Command {
         let draw = self.rng.up_to(1_000);
-        let want = ResetupRequest {
+        let spec = JobSpec {
             by: Some("operator".to_owned()),
             now: draw < 200,
             decommission,
             force: (200..400).contains(&draw) && !decommission,
-            commission: occasion == Trigger::Apply && !decommission,
-            ..ResetupRequest::new(occasion, Wall(EPOCH + self.now))
+            ..JobSpec::new(occasion)
         };
+        let commission = occasion == Trigger::Apply && !decommission;
+        let want = ResetupRequest { commission, ..spec.into_request(Wall(EPOCH + self.now)) };
         Command::RequestResetup { node: self.hosts[at].id, want: Box::new(want) }
     }
 
@@ -127,7 +128,7 @@ impl World {
         let mut all = services(self.hosts[at].group).to_vec();
         all.retain(|service| !self.hosts[at].is_monitor_only(service));
         if let Command::RequestResetup { want, .. } = &mut command {
-            want.services = vec![all[self.rng.up_to(all.len())].into()];
+            want.spec.services = vec![all[self.rng.up_to(all.len())].into()];
         }
         command
     }
@@ -136,15 +137,15 @@ impl World {
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
             Command::Batch(orders)
-                if orders.iter().any(|o| matches!(o, Command::RequestResetup { want, .. } if want.rollout)) =>
+                if orders.iter().any(|o| matches!(o, Command::RequestResetup { want, .. } if want.spec.rollout)) =>
             {
                 "operator: roll-out"
             }
             Command::Batch(_) => "operator: batch",
-            Command::RequestResetup { want, .. } if want.undo.is_some() => "operator: undo",
-            Command::RequestResetup { want, .. } if want.decommission => "operator: decommission",
-            Command::RequestResetup { want, .. } if want.trigger == Trigger::Apply => "operator: commission",
-            Command::RequestResetup { want, .. } if !want.services.is_empty() => "operator: some services",
+            Command::RequestResetup { want, .. } if want.spec.undo.is_some() => "operator: undo",
+            Command::RequestResetup { want, .. } if want.spec.decommission => "operator: decommission",
+            Command::RequestResetup { want, .. } if want.spec.trigger == Trigger::Apply => "operator: commission",
+            Command::RequestResetup { want, .. } if !want.spec.services.is_empty() => "operator: some services",
             Command::RequestResetup { .. } => "operator: resetup",
             Command::Adopt { .. } => "operator: adopt",
             Command::Availability { .. } => "operator: pause",

@@ -20,7 +20,7 @@ fn undo(story: &mut Story, attempt: AttemptId) -> Applied {
     let w1 = story.host_index("w1");
     let mut command = story.world.request_resetup(w1, Trigger::Live, false);
     if let Command::RequestResetup { want, .. } = &mut command {
-        (want.undo, want.now, want.force) = (Some(attempt), false, false);
+        (want.spec.undo, want.spec.now, want.spec.force) = (Some(attempt), false, false);
     }
     let applied = story.world.write(command);
     story.secs(1);
@@ -100,7 +100,7 @@ fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     let attempt = repair_w1(&mut story);
     let mut command = story.world.request_resetup(story.host_index("w1"), Trigger::Live, false);
     if let Command::RequestResetup { want, .. } = &mut command {
-        (want.undo, want.now, want.force) = (Some(attempt), false, false);
+        (want.spec.undo, want.spec.now, want.spec.force) = (Some(attempt), false, false);
     }
     assert_eq!(story.world.write(command), Applied::Done);
     let node = story.node("w1").id;
@@ -150,7 +150,7 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     let order = |story: &mut Story, force| {
         let mut command = story.world.request_resetup(at, Trigger::Live, false);
         if let Command::RequestResetup { want, .. } = &mut command {
-            (want.now, want.force) = (false, force);
+            (want.spec.now, want.spec.force) = (false, force);
         }
         story.order(command);
     };
@@ -183,7 +183,7 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
         let orders = workers.iter().map(|at| {
             let mut order = story.world.request_resetup(*at, Trigger::Apply, false);
             if let Command::RequestResetup { want, .. } = &mut order {
-                (want.now, want.force, want.rollout, want.commission) = (false, false, true, false);
+                (want.spec.now, want.spec.force, want.spec.rollout, want.commission) = (false, false, true, false);
             }
             order
         });

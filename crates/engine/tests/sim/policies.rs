@@ -32,7 +32,7 @@ fn an_order_with_now_does_not_wait_for_the_window() {
     let Command::RequestResetup { node, mut want } = story.world.request_resetup(w1, Trigger::Live, false) else {
         unreachable!()
     };
-    want.now = true;
+    want.spec.now = true;
     story.order(Command::RequestResetup { node, want });
     story.wait_until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
     assert!(story.world.now < 80_000);

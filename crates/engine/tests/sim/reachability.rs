@@ -71,8 +71,9 @@ fn work_that_the_leader_can_start_begins_before_a_leadership_transfer() {
     story.wait_until("a manager does not reach w1", 30, |w| has_condition_while_alive(w, "w1", "unreachable-from", ""));
     story.secs(30);
     let wants = [w1, x1].map(|at| match story.world.request_resetup(at, Trigger::Live, false) {
-        Command::RequestResetup { node, want } => {
-            Command::RequestResetup { node, want: Box::new(ResetupRequest { now: false, force: false, ..*want }) }
+        Command::RequestResetup { node, mut want } => {
+            (want.spec.now, want.spec.force) = (false, false);
+            Command::RequestResetup { node, want }
         }
         other => other,
     });

@@ -20,7 +20,7 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     story.world.cut(x1, Cut::Full, 10_000);
     story.edit("x1", "web");
     story.wait_until("a job", 60, |w| w.state.by_name("x1").is_some_and(|n| n.job.is_some()));
-    assert_eq!(story.jobs("x1")[0].services, ["web".into()]);
+    assert_eq!(story.jobs("x1")[0].spec.services, ["web".into()]);
     story.wait_until_at_rest(60);
     assert_eq!(story.world.hosts[x1].parts["web"].edits, 0, "repaired");
     assert_eq!(story.world.hosts[x1].parts["tool"].edits, 7, "and no more than that");

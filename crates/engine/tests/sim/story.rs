@@ -85,7 +85,7 @@ impl Story {
         let at = self.host_index(name);
         let mut command = self.world.request_resetup(at, occasion, decommission);
         if let Command::RequestResetup { want, .. } = &mut command {
-            (want.now, want.force) = (false, false);
+            (want.spec.now, want.spec.force) = (false, false);
         }
         self.order(command);
     }

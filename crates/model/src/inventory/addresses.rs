@@ -304,15 +304,13 @@ mod tests {
         log.write(Command::Rendered { generation, moved, hosts, fault: None });
         assert_eq!(log.0.own_address_change(log.node(1)).map(|m| m.since), Some(since), "the last move counts");
         let reason = |by| Reason::new(by, "".into(), String::new(), false);
-        let want =
-            ResetupRequest { reasons: vec![reason(Witness::Desired)], ..ResetupRequest::new(Trigger::Network, since) };
-        let ask = |want: &ResetupRequest, ms| guard::may_open(&log.0, log.node(1), want, since.plus_ms(ms));
+        let spec = JobSpec { reasons: vec![reason(Witness::Desired)], ..JobSpec::new(Trigger::Network) };
+        let ask = |spec: &JobSpec, ms| guard::may_open(&log.0, log.node(1), spec, since.plus_ms(ms));
         let settle = log.0.limits().settle_ms;
-        assert_eq!(ask(&want, settle - 1), Err(guard::Wait::Moved));
-        assert_eq!(ask(&want, settle), Ok(()));
-        let drifted =
-            ResetupRequest { reasons: vec![reason(Witness::Desired), reason(Witness::Digest)], ..want.clone() };
+        assert_eq!(ask(&spec, settle - 1), Err(guard::Wait::Moved));
+        assert_eq!(ask(&spec, settle), Ok(()));
+        let drifted = JobSpec { reasons: vec![reason(Witness::Desired), reason(Witness::Digest)], ..spec.clone() };
         assert_eq!(ask(&drifted, 0), Ok(()), "not only for the move");
-        assert_eq!(ask(&ResetupRequest { by: Some("admin".to_owned()), ..want }, 0), Ok(()), "an order");
+        assert_eq!(ask(&JobSpec { by: Some("admin".to_owned()), ..spec }, 0), Ok(()), "an order");
     }
 }

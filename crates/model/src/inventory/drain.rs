@@ -16,7 +16,7 @@ impl Inventory {
             let text = format!("job {} is open on {name}", job.id);
             return Err(Refusal::new("job-open", text).next(format!("remoor job cancel {}", job.id)));
         }
-        if !want.decommission || want.undo.is_some() {
+        if !want.spec.decommission || want.spec.undo.is_some() {
             return Err(Refusal::new("drained", "draining accepts only a request that cleans up"));
         }
         if self.may_contain_services(known) {
@@ -48,10 +48,10 @@ impl Node {
     /// dropped. A failed cleanup is retried instead, so its node stays drained.
     pub(super) fn end_drain(&mut self, held: Option<&Job>) {
         if self.availability == Availability::Drain {
-            if held.is_some_and(|job| job.decommission) {
+            if held.is_some_and(|job| job.spec.decommission) {
                 return;
             }
-            if self.pending_resetup.take_if(|want| want.decommission).is_some() {
+            if self.pending_resetup.take_if(|want| want.spec.decommission).is_some() {
                 self.restore_lifecycle("its draining was called off");
             }
         }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn resetup_request(decommission: bool) -> ResetupRequest {
-        ResetupRequest { by: Some("alice".to_owned()), decommission, ..ResetupRequest::new(Trigger::Apply, Wall(9)) }
+        JobSpec { by: Some("alice".to_owned()), decommission, ..JobSpec::new(Trigger::Apply) }.into_request(Wall(9))
     }
 
     #[test]

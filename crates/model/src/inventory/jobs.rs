@@ -12,15 +12,15 @@ impl Inventory {
                 let Some(want) = changed.pending_resetup.take() else {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
                 };
-                if want.decommission && changed.availability == Availability::Drain {
+                if want.spec.decommission && changed.availability == Availability::Drain {
                     changed.availability = Availability::Active;
                 }
-                if want.undo.is_none()
+                if want.spec.undo.is_none()
                     && matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning)
                 {
                     changed.restore_lifecycle(why);
                 }
-                if want.by.is_none() {
+                if want.spec.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();
                     changed.hold = Some(Hold { why, since: moment, until: None });
                 }
@@ -69,25 +69,26 @@ impl Inventory {
 
     /// Records a request for a re-setup. It waits until all preconditions are met.
     pub(super) fn request_resetup(&mut self, at: &ApplyContext, id: NodeId, want: &ResetupRequest) -> Decision {
+        let spec = &want.spec;
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-        if let Some(attempt) = want.undo {
+        if let Some(attempt) = spec.undo {
             self.may_undo(known, attempt)?;
         }
-        self.check_partial(known, want)?;
-        if known.availability == Availability::Drain && !want.decommission {
+        self.check_partial(known, spec)?;
+        if known.availability == Availability::Drain && !spec.decommission {
             let text = format!("{} is drained: nothing is provisioned on it", known.name());
             return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
         }
         let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
-        if out && !want.decommission && !want.commission {
+        if out && !spec.decommission && !want.commission {
             let text = format!("{} is {}, so it is not set up again", known.name(), known.lifecycle.as_str());
             return Err(Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name())));
         }
-        if want.decommission && known.lifecycle == Lifecycle::Decommissioned {
+        if spec.decommission && known.lifecycle == Lifecycle::Decommissioned {
             let text = format!("{} is decommissioned already", known.name());
             return Err(Refusal::new("decommissioned", text));
         }
-        if want.by.is_none() && (known.pending_resetup.is_some() || known.job.is_some()) {
+        if spec.by.is_none() && (known.pending_resetup.is_some() || known.job.is_some()) {
             return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or the node's job is held"));
         }
         if self.group(known).is_none() {
@@ -101,28 +102,28 @@ impl Inventory {
         self.close_held_job(id, at.entry.at)?;
         let node = self.change(id)?;
         node.pending_resetup = Some(want.clone());
-        node.lifecycle = match (want.decommission, node.lifecycle) {
-            (_, lifecycle) if want.undo.is_some() => lifecycle,
+        node.lifecycle = match (spec.decommission, node.lifecycle) {
+            (_, lifecycle) if spec.undo.is_some() => lifecycle,
             (true, _) => Lifecycle::Decommissioning,
             (false, Lifecycle::Commissioned) => Lifecycle::Commissioned,
             (false, _) => Lifecycle::Commissioning,
         };
-        let (services, operator) = (want.services.clone(), want.by.clone());
-        self.note(at, Some(id), JournalEvent::Wanted { services, operator, undo: want.undo });
+        let (services, operator) = (spec.services.clone(), spec.by.clone());
+        self.note(at, Some(id), JournalEvent::Wanted { services, operator, undo: spec.undo });
         Ok(Applied::Done)
     }
 
     /// Refuses a partial request if only the whole node can be set up.
-    fn check_partial(&self, node: &Node, want: &ResetupRequest) -> Result<(), Refusal> {
+    fn check_partial(&self, node: &Node, spec: &JobSpec) -> Result<(), Refusal> {
         let name = node.name();
-        if want.services.is_empty() {
+        if spec.services.is_empty() {
             return Ok(());
         }
         if node.setup.baseline.is_none() {
             let text = format!("{name} was never set up as a whole");
             return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
         }
-        if let Some(own) = self.own_address_change(node).filter(|_| want.by.is_some()) {
+        if let Some(own) = self.own_address_change(node).filter(|_| spec.by.is_some()) {
             let text = format!(
                 "{name} was set up for address {}; it must be set up as a whole for its current address",
                 own.from
@@ -134,9 +135,9 @@ impl Inventory {
 
     /// The services of an automatic job when it begins. A node whose address changed is set up as a
     /// whole.
-    fn scope_of(&self, node: &Node, by: Option<&str>, services: &[ServiceName]) -> Vec<ServiceName> {
-        let whole = by.is_none() && self.own_address_change(node).is_some();
-        if whole { Vec::new() } else { services.to_vec() }
+    fn scope_of(&self, node: &Node, spec: &JobSpec) -> Vec<ServiceName> {
+        let whole = spec.by.is_none() && self.own_address_change(node).is_some();
+        if whole { Vec::new() } else { spec.services.clone() }
     }
 
     fn cancel_job(&mut self, at: &ApplyContext, id: JobId, why: &str, now: bool) -> Decision {
@@ -174,7 +175,7 @@ impl Inventory {
 
     fn open_job(&mut self, at: &ApplyContext, id: NodeId, runner: &NodeName) -> Decision {
         let node = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-        let Some(mut want) = node.pending_resetup.clone() else {
+        let Some(ResetupRequest { spec, .. }) = &node.pending_resetup else {
             return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
         };
         if let Some(job) = node.job.and_then(|j| self.job(j))
@@ -182,9 +183,9 @@ impl Inventory {
         {
             return Err(Refusal::new("job-open", format!("job {} is open", job.id)));
         }
-        guard::may_open(self, node, &want, at.entry.at).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
-        want.services = self.scope_of(node, want.by.as_deref(), &want.services);
-        let generation = self.source_generation(node, &want.services);
+        guard::may_open(self, node, spec, at.entry.at).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
+        let spec = JobSpec { services: self.scope_of(node, spec), ..spec.clone() };
+        let generation = self.source_generation(node, &spec.services);
         let (job_id, attempt_id) = (JobId(at.index), AttemptId(at.index));
         let attempt = Attempt {
             id: attempt_id,
@@ -199,19 +200,8 @@ impl Inventory {
             id: job_id,
             node: id,
             opened: at.entry.at,
-            trigger: want.trigger,
-            reasons: want.reasons.clone(),
-            services: want.services.clone(),
+            spec: spec.clone(),
             generation,
-            options: JobOptions {
-                by: want.by.clone(),
-                now: want.now,
-                force: want.force,
-                rollout: want.rollout,
-                vars: want.vars.clone(),
-            },
-            decommission: want.decommission,
-            undo: want.undo,
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,
@@ -227,7 +217,7 @@ impl Inventory {
         node.pending_resetup = None;
         node.examination.invalidated_at_index = at.index;
         node.job = Some(job_id);
-        if want.now {
+        if spec.now {
             node.hold = None;
         }
         self.note(
@@ -235,10 +225,10 @@ impl Inventory {
             Some(id),
             JournalEvent::JobOpened {
                 job: job_id,
-                services: want.services,
-                reasons: want.reasons,
+                services: spec.services,
+                reasons: spec.reasons,
                 generation,
-                undo: want.undo,
+                undo: spec.undo,
             },
         );
         let opened = JournalEvent::AttemptOpened {
@@ -273,12 +263,12 @@ impl Inventory {
                 .map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         }
         let node = self.node(job.node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {}", job.node)))?;
-        let services = self.scope_of(node, job.options.by.as_deref(), &job.services);
+        let services = self.scope_of(node, &job.spec);
         let generation = self.source_generation(node, &services);
         let job = self.change_job(id)?;
         job.state = JobState::Open;
         job.retry_at = None;
-        (job.generation, job.services) = (generation, services);
+        (job.generation, job.spec.services) = (generation, services);
         let no = job.attempts.last().map_or(1, |a| a.no + 1);
         let mut reached = None;
         if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
@@ -350,8 +340,8 @@ impl Inventory {
             return Err(Refusal::new("no-baseline", "a node that was set up has a baseline"));
         }
         attempt.closed = Some((moment, outcome.clone()));
-        let undo = job.undo.zip(job.options.by.clone());
-        let part = Some(job.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
+        let undo = job.spec.undo.zip(job.spec.by.clone());
+        let part = Some(job.spec.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
         match outcome {
             AttemptOutcome::Done => {
                 job.state = JobState::Done;

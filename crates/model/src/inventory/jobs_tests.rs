@@ -17,7 +17,7 @@ fn inventory_with_request() -> Inventory {
     let host = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };
     summary.hosts.insert("w1".into(), host);
     summary.groups.insert("web".into(), GroupSummary::default());
-    let want = ResetupRequest { by: Some("admin".to_owned()), ..ResetupRequest::new(Trigger::Live, Wall(0)) };
+    let want = JobSpec { by: Some("admin".to_owned()), ..JobSpec::new(Trigger::Live) }.into_request(Wall(0));
     for (index, command) in (1..).zip([
         Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
         Command::Generation { blob: Sha256::digest(b"one"), summary: Box::new(summary) },
@@ -78,7 +78,7 @@ fn inventory_after_job(other: &str, services: &[&str], has: &[&str]) -> Inventor
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
     node.examination.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..sample::finding() });
     node.examination.drifted_since = Some(Wall(1));
-    inventory.jobs.get_mut(&JobId(4)).map(Arc::make_mut).unwrap().services = services;
+    inventory.jobs.get_mut(&JobId(4)).map(Arc::make_mut).unwrap().spec.services = services;
     for (index, phase) in (5..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
         let phase = Command::Phase { job: JobId(4), attempt: AttemptId(4), phase };
         assert_eq!(apply(&mut inventory, index, phase), None);
@@ -135,12 +135,8 @@ fn outdated_inventory(services: &[&str]) -> Inventory {
     (node.setup.baseline, node.lifecycle) = (baseline, Lifecycle::Commissioned);
     let cancelled = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
     let services = services.iter().map(|s| (*s).into()).collect();
-    let want = ResetupRequest {
-        by: Some("admin".to_owned()),
-        now: true,
-        services,
-        ..ResetupRequest::new(Trigger::Live, Wall(0))
-    };
+    let want = JobSpec { by: Some("admin".to_owned()), now: true, services, ..JobSpec::new(Trigger::Live) }
+        .into_request(Wall(0));
     let mut summary = inventory.generation().unwrap().summary.clone();
     summary.hosts.values_mut().for_each(|host| host.desired = Sha256::digest(b"two"));
     for (index, command) in (5..).zip([
@@ -191,9 +187,9 @@ fn a_node_with_a_changed_address_is_set_up_as_a_whole() {
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
     node.setup.address_change = Some(AddressChange { from: "10.0.0.1".to_owned(), since: Wall(1) });
     let part = |by: Option<&str>| {
-        let want = ResetupRequest::new(Trigger::Network, Wall(9));
-        let want = ResetupRequest { by: by.map(str::to_owned), services: vec!["a".into()], ..want };
-        Command::RequestResetup { node: NodeId(1), want: Box::new(want) }
+        let by = by.map(str::to_owned);
+        let spec = JobSpec { by, services: vec!["a".into()], ..JobSpec::new(Trigger::Network) };
+        Command::RequestResetup { node: NodeId(1), want: Box::new(spec.into_request(Wall(9))) }
     };
     let cancelled = Command::CancelJob { job: JobId(8), why: String::new(), now: false };
     assert_eq!(apply(&mut inventory, 9, cancelled), None);
@@ -202,7 +198,7 @@ fn a_node_with_a_changed_address_is_set_up_as_a_whole() {
     inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap().hold = None;
     assert_eq!(apply(&mut inventory, 10_000_000, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
     let job = inventory.job(JobId(10_000_000)).unwrap();
-    assert_eq!((job.generation, job.services.as_slice()), (GenerationSeq(2), [].as_slice()));
+    assert_eq!((job.generation, job.spec.services.as_slice()), (GenerationSeq(2), [].as_slice()));
 }
 
 #[test]
@@ -219,14 +215,15 @@ fn only_commission_revokes_a_decommission() {
     let node = NodeId(1);
     let order = |decommission, commission| {
         let by = Some("admin".to_owned());
-        let want = ResetupRequest { by, decommission, commission, ..ResetupRequest::new(Trigger::Apply, Wall(0)) };
+        let spec = JobSpec { by, decommission, ..JobSpec::new(Trigger::Apply) };
+        let want = ResetupRequest { commission, ..spec.into_request(Wall(0)) };
         Command::RequestResetup { node, want: Box::new(want) }
     };
     let mut inventory = inventory_with_request();
     assert_eq!(apply(&mut inventory, 6, order(true, false)), None);
     let update = order(false, false);
     assert_eq!(apply(&mut inventory, 7, update), Some("decommissioned".to_owned()), "an update that comes too late");
-    assert!(inventory.node(node).unwrap().pending_resetup.as_ref().unwrap().decommission, "the order stands");
+    assert!(inventory.node(node).unwrap().pending_resetup.as_ref().unwrap().spec.decommission, "the order stands");
     assert_eq!(apply(&mut inventory, 8, order(false, true)), None);
     assert_eq!(inventory.node(node).unwrap().lifecycle, Lifecycle::Commissioning);
 }
@@ -250,20 +247,16 @@ fn variables_of_an_order_are_kept_by_its_job_and_by_a_repeated_job() {
     let vars = JobVars::from([("colour".to_owned(), serde_json::json!("red"))]);
     let cancel = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
     assert_eq!(apply(&mut inventory, 5, cancel), None);
-    let want = ResetupRequest {
-        by: Some("admin".to_owned()),
-        now: true,
-        vars: vars.clone(),
-        ..ResetupRequest::new(Trigger::Live, Wall(5))
-    };
+    let want = JobSpec { by: Some("admin".to_owned()), now: true, vars: vars.clone(), ..JobSpec::new(Trigger::Live) }
+        .into_request(Wall(5));
     assert_eq!(apply(&mut inventory, 6, Command::RequestResetup { node: NodeId(1), want: Box::new(want) }), None);
     assert_eq!(apply(&mut inventory, 7, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
     let job = inventory.job(JobId(7)).expect("opened");
-    assert_eq!((&job.options.vars, &job.to_request(Wall(9)).vars), (&vars, &vars));
-    assert!(inventory.job(JobId(4)).is_some_and(|job| job.options.vars.is_empty()), "that one was ordered without");
+    assert_eq!((&job.spec.vars, &job.to_request(Wall(9)).spec.vars), (&vars, &vars));
+    assert!(inventory.job(JobId(4)).is_some_and(|job| job.spec.vars.is_empty()), "that one was ordered without");
 
-    let mut older = serde_json::to_value(ResetupRequest::new(Trigger::Live, Wall(1))).expect("JSON");
+    let mut older = serde_json::to_value(JobSpec::new(Trigger::Live).into_request(Wall(1))).expect("JSON");
     older.as_object_mut().expect("an object").remove("vars");
     let read: ResetupRequest = serde_json::from_value(older).expect("as older managers wrote it");
-    assert!(read.vars.is_empty());
+    assert!(read.spec.vars.is_empty());
 }

@@ -88,7 +88,7 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
         returned: None,
     };
     log.apply_ok(2, absence.clone());
-    let want = ResetupRequest { by: Some("admin".to_owned()), ..ResetupRequest::new(Trigger::Live, Wall(2)) };
+    let want = JobSpec { by: Some("admin".to_owned()), ..JobSpec::new(Trigger::Live) }.into_request(Wall(2));
     log.apply_ok(2, Command::RequestResetup { node, want: Box::new(want.clone()) });
     log.apply_ok(3, Command::Leave { node });
     assert!(log.0.node(node).is_none() && log.0.by_name("w1").is_none() && log.0.is_out(node));
@@ -223,12 +223,8 @@ fn a_node_cannot_have_the_name_of_a_group() {
 fn a_node_with_an_open_job_cannot_leave() {
     let mut log = Log::new();
     let node = log.id("w1");
-    let want = ResetupRequest {
-        by: Some("admin".to_owned()),
-        now: true,
-        force: true,
-        ..ResetupRequest::new(Trigger::Live, Wall(2))
-    };
+    let want = JobSpec { by: Some("admin".to_owned()), now: true, force: true, ..JobSpec::new(Trigger::Live) }
+        .into_request(Wall(2));
     log.apply_ok(2, Command::RequestResetup { node, want: Box::new(want) });
     let applied = log.apply_at(2, Command::OpenJob { node, runner: "m1".into() });
     assert!(matches!(applied, Applied::Job(..)), "{applied:?}");

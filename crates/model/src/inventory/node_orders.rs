@@ -71,7 +71,7 @@ impl Inventory {
         self.may_adopt(known, basis)?;
         self.close_held_job(id, at.entry.at)?;
         let node = self.change(id)?;
-        node.pending_resetup = node.pending_resetup.take().filter(|w| w.by.is_some());
+        node.pending_resetup = node.pending_resetup.take().filter(|w| w.spec.by.is_some());
         node.hold = None;
         node.setup.adopted_only |= node.setup.baseline.is_none();
         node.setup.baseline = Some(baseline.clone());
@@ -127,7 +127,7 @@ impl Inventory {
         node.end_drain(held.as_deref());
         node.hold = None;
         // A failed undo is not repeated automatically; an operator may order it again.
-        if let Some(job) = held.filter(|j| j.undo.is_none()) {
+        if let Some(job) = held.filter(|j| j.spec.undo.is_none()) {
             node.pending_resetup = Some(job.to_request(at.entry.at));
         }
         self.note(at, Some(id), JournalEvent::Resumed);

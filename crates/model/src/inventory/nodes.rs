@@ -92,7 +92,7 @@ impl Inventory {
                     planned,
                 });
                 // An undo that has not begun is dropped, because it runs immediately or not at all.
-                let undo = node.pending_resetup.take_if(|w| w.undo.is_some()).is_some();
+                let undo = node.pending_resetup.take_if(|w| w.spec.undo.is_some()).is_some();
                 let retrospect = returned.is_some();
                 let what = JournalEvent::Away {
                     absence: *no,
@@ -202,17 +202,17 @@ impl Inventory {
         if let Some(services) = services
             && node.job.is_none()
             && node.lifecycle == Lifecycle::Commissioned
-            && node.pending_resetup.as_ref().is_none_or(|w| w.by.is_none())
+            && node.pending_resetup.as_ref().is_none_or(|w| w.spec.by.is_none())
         {
-            let (occasion, reasons, examined) = (finding.trigger, finding.reasons.clone(), Some(finding.at));
-            node.pending_resetup =
-                Some(ResetupRequest { reasons, services, examined, ..ResetupRequest::new(occasion, at.entry.at) });
+            let spec = JobSpec { reasons: finding.reasons.clone(), services, ..JobSpec::new(finding.trigger) };
+            let examined = Some(finding.at);
+            node.pending_resetup = Some(ResetupRequest { examined, ..spec.into_request(at.entry.at) });
         } else if !matches!(finding.verdict, Verdict::Unknown(_))
             && !matches!(finding.planned_action, PlannedAction::Blocked(_))
         {
             // An automatic request that is based on an older examination is dropped. A rollout
             // request stays, because it is based on no examination.
-            node.pending_resetup = node.pending_resetup.take().filter(|w| w.by.is_some() || w.examined.is_none());
+            node.pending_resetup = node.pending_resetup.take().filter(|w| w.spec.by.is_some() || w.examined.is_none());
         }
         if let PlannedAction::Held(why) = &finding.planned_action {
             let until = at.entry.at.plus_ms(self.limits().flap_hold_ms);

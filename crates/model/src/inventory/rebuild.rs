@@ -249,7 +249,7 @@ mod tests {
         let mut inventory = sample::fleet(1, 3);
         let node = NodeId(2);
         let want =
-            ResetupRequest { by: Some("alice".to_owned()), now: true, ..ResetupRequest::new(Trigger::Live, Wall(1)) };
+            JobSpec { by: Some("alice".to_owned()), now: true, ..JobSpec::new(Trigger::Live) }.into_request(Wall(1));
         assert_eq!(write(&mut inventory, Command::RequestResetup { node, want: Box::new(want) }).refusal(), None);
         let opened = write(&mut inventory, Command::OpenJob { node, runner: "w1".into() });
         let Applied::Job(job, attempt) = opened else { panic!("{opened:?}") };

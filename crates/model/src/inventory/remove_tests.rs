@@ -70,12 +70,8 @@ impl Log {
     }
 
     fn want(&mut self, name: &str) -> Command {
-        let want = ResetupRequest {
-            by: Some("admin".to_owned()),
-            now: true,
-            force: true,
-            ..ResetupRequest::new(Trigger::Live, Wall(1))
-        };
+        let want = JobSpec { by: Some("admin".to_owned()), now: true, force: true, ..JobSpec::new(Trigger::Live) }
+            .into_request(Wall(1));
         Command::RequestResetup { node: self.id(name), want: Box::new(want) }
     }
 
@@ -198,10 +194,7 @@ fn an_open_job_must_be_cancelled_and_a_removal_then_ends_its_task() {
 #[test]
 fn nothing_begins_on_a_node_that_is_being_removed() {
     let mut log = Log::new();
-    let (m2, want) = (
-        log.id("m2"),
-        ResetupRequest { by: Some("admin".to_owned()), now: true, ..ResetupRequest::new(Trigger::Live, Wall(1)) },
-    );
+    let (m2, want) = (log.id("m2"), JobSpec { by: Some("admin".to_owned()), now: true, ..JobSpec::new(Trigger::Live) });
     assert_eq!(log.remove(5, "m2", true), None);
     let node = log.0.node(m2).expect("still there");
     let waits = FleetView::new(&log.0).obstacles(node, &want, Wall(9));

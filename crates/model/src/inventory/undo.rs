@@ -13,7 +13,7 @@ impl Inventory {
             let text = format!("no attempt {attempt} of {name} is on record");
             return Err(refuse("unknown-attempt", text).next(format!("remoor job list --node {name}")));
         };
-        if job.undo.is_some() {
+        if job.spec.undo.is_some() {
             return Err(refuse(
                 "nothing-to-undo",
                 format!("attempt {attempt} was an undo itself; it backed up no files"),
@@ -37,7 +37,9 @@ impl Inventory {
         }
         // The undo replaces an automatic request, which is held afterwards, but never an operator's
         // request.
-        if let Some(by) = node.pending_resetup.as_ref().filter(|w| w.undo.is_none()).and_then(|w| w.by.as_ref()) {
+        if let Some(by) =
+            node.pending_resetup.as_ref().filter(|w| w.spec.undo.is_none()).and_then(|w| w.spec.by.as_ref())
+        {
             let text = format!("a re-setup of {name} is queued (by {by}), which would overwrite it");
             return Err(refuse("already-wanted", text).next(format!("remoor job cancel {name}")));
         }

@@ -24,16 +24,12 @@ fn nodes_of_one_group_updated_together_are_a_rollout() {
     }
     write(&mut inventory, Command::Generation { blob: Sha256::digest(b"files"), summary: Box::new(summary) });
     let marked = |ids: &[NodeId]| {
-        let want = |node: &NodeId| Command::RequestResetup {
-            node: *node,
-            want: Box::new(ResetupRequest {
-                by: Some("admin".to_owned()),
-                ..ResetupRequest::new(Trigger::Apply, Wall(1))
-            }),
-        };
+        let spec = JobSpec { by: Some("admin".to_owned()), ..JobSpec::new(Trigger::Apply) };
+        let want =
+            |node: &NodeId| Command::RequestResetup { node: *node, want: Box::new(spec.clone().into_request(Wall(1))) };
         let mut commands: Vec<Command> = ids.iter().map(want).collect();
         roll_out(&inventory, &mut commands);
-        let marks = commands.iter().map(|c| matches!(c, Command::RequestResetup { want, .. } if want.rollout));
+        let marks = commands.iter().map(|c| matches!(c, Command::RequestResetup { want, .. } if want.spec.rollout));
         marks.collect::<Vec<bool>>()
     };
     assert_eq!(marked(&ids), [true, true, false], "one of a group is alone in it");

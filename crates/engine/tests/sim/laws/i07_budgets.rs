@@ -88,7 +88,7 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
 /// Whether the job sets up the whole node with a newer generation, and not because of a changed
 /// address or an unfinished earlier job.
 fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
-    let whole = job.services.is_empty() && !job.decommission && job.undo.is_none();
+    let whole = job.spec.services.is_empty() && !job.spec.decommission && job.spec.undo.is_none();
     whole && before.is_outdated(node) && !before.only_addresses_changed(node) && !node.half_done()
 }
 
@@ -111,9 +111,9 @@ impl Budgets {
         if host.manager && busy.iter().any(|h| world.hosts[*h].manager) {
             return Err(format!("{} begins while another manager is set up", host.name));
         }
-        let automatic = job.options.by.is_none();
+        let automatic = job.spec.by.is_none();
         let joins = automatic && returns_to_another(before, node, job);
-        let rolls_out = (automatic || job.options.rollout) && job.trigger == Trigger::Apply || joins;
+        let rolls_out = (automatic || job.spec.rollout) && job.spec.trigger == Trigger::Apply || joins;
         if joins && before.held_in_rollout(&host.group.into()).any(|n| n.id != job.node) {
             return Err(format!("{} begins with a generation that another of its group is held with", host.name));
         }
@@ -127,13 +127,13 @@ impl Budgets {
         if automatic && node.availability == Availability::Pause {
             return Err(format!("{} begins and is paused", host.name));
         }
-        if !job.options.now
-            && job.undo.is_none()
+        if !job.spec.now
+            && job.spec.undo.is_none()
             && (automatic && node.in_maintenance(entry.at) || node.active_hold(entry.at).is_some())
         {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }
-        let insisted = job.options.force && job.options.by.is_some() && node.agent_down();
+        let insisted = job.spec.force && job.spec.by.is_some() && node.agent_down();
         if node.host_key.changed.is_some() || node.is_away() && !insisted {
             return Err(format!("{} begins and is away or has another host key", host.name));
         }

@@ -13,7 +13,7 @@ pub struct Decommissioned {
 impl Decommissioned {
     fn record_order(&mut self, order: &Command, before: &Inventory) {
         match order {
-            Command::RequestResetup { node, want } if want.decommission => {
+            Command::RequestResetup { node, want } if want.spec.decommission => {
                 self.out.insert(*node);
             }
             Command::RequestResetup { node, want } if want.commission => {
@@ -21,7 +21,7 @@ impl Decommissioned {
             }
             // The request was dropped before anything happened.
             Command::DropRequest { node, .. }
-                if before.node(*node).and_then(|n| n.pending_resetup.as_ref()).is_some_and(|w| w.decommission) =>
+                if before.node(*node).and_then(|n| n.pending_resetup.as_ref()).is_some_and(|w| w.spec.decommission) =>
             {
                 self.out.remove(node);
                 self.drained.remove(node);
@@ -41,7 +41,7 @@ impl Decommissioned {
                 let drained = |n: &Node| n.availability == Availability::Drain;
                 if before
                     .node(*node)
-                    .is_some_and(|n| drained(n) && n.pending_resetup.as_ref().is_some_and(|w| w.decommission))
+                    .is_some_and(|n| drained(n) && n.pending_resetup.as_ref().is_some_and(|w| w.spec.decommission))
                 {
                     self.out.remove(node);
                 }
@@ -64,7 +64,7 @@ impl Law for Decommissioned {
             },
             Fact::Applied { applied: Applied::Job(job, _), .. } => {
                 let job = world.state.job(*job).expect("was just opened");
-                if (self.out.contains(&job.node) || self.drained.contains(&job.node)) && !job.decommission {
+                if (self.out.contains(&job.node) || self.drained.contains(&job.node)) && !job.spec.decommission {
                     return Err(format!(
                         "a job opens on {}, which was ordered out",
                         world.hosts[world.host_of(job.node)].name

@@ -32,7 +32,7 @@ impl Law for Unknown {
                 let job = world.state.job(*job).expect("was just opened");
                 let finding = before.node(job.node).and_then(|n| n.examination.finding.as_ref());
                 let unknown = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-                if unknown && job.options.by.is_none() && job.trigger != Trigger::Apply {
+                if unknown && job.spec.by.is_none() && job.spec.trigger != Trigger::Apply {
                     return Err(format!("job {} opens automatically on a node whose last result is unknown", job.id));
                 }
             }

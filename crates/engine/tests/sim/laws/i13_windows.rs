@@ -18,7 +18,7 @@ impl Law for InWindow {
         let job = world.state.job(*job).expect("was just opened");
         let host = &world.hosts[world.host_of(job.node)];
         let half_done = before.node(job.node).is_some_and(Node::half_done);
-        if job.options.by.is_none() && !half_done && world.options.is_window_closed(host.group, entry.at) {
+        if job.spec.by.is_none() && !half_done && world.options.is_window_closed(host.group, entry.at) {
             return Err(format!("{} begins outside its windows", host.name));
         }
         Ok(())

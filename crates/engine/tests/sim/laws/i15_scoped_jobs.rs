@@ -23,7 +23,7 @@ impl JobServices {
         // A monitor-only service belongs to no generation, because no job provisions it.
         let names = || services(host.group).iter().filter(|name| !host.is_monitor_only(name));
         for name in names() {
-            if job.services.is_empty() || job.services.iter().any(|s| s.as_str() == *name) {
+            if job.spec.services.is_empty() || job.spec.services.iter().any(|s| s.as_str() == *name) {
                 // The service may have been deleted since it was provisioned.
                 self.made.insert((job.node, name), host.parts[name].version.unwrap_or(is.desired));
             } else if was.as_ref().is_some_and(|was| was.services.get(*name) != recorded(&is).services.get(*name)) {

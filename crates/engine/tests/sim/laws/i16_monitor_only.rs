@@ -17,7 +17,7 @@ impl Law for MonitorOnly {
         match (&entry.command, applied) {
             (_, Applied::Job(job, _)) => {
                 let job = world.state.job(*job).expect("was just opened");
-                match job.services.iter().find(|service| host(job).is_monitor_only(service.as_str())) {
+                match job.spec.services.iter().find(|service| host(job).is_monitor_only(service.as_str())) {
                     Some(service) => Err(format!("job {} names {service}, which is monitor-only", job.id)),
                     None => Ok(()),
                 }

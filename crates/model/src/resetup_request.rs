@@ -1,0 +1,48 @@
+//! A request for a re-setup, from the order or the verdict until the job begins.
+
+use super::{AttemptId, JobSpec, JobVars, Reason, ServiceName, Trigger, Wall};
+use crate::flat_form;
+
+/// A re-setup, decommissioning or undo that is requested and has not begun. It is part of the state,
+/// so a crash does not lose it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResetupRequest {
+    /// The job that begins when all preconditions are met. An undo is dropped when the node goes
+    /// away.
+    pub spec: JobSpec,
+    pub since: Wall,
+    /// When the underlying examination was made; None: an operator's order needs no examination.
+    pub examined: Option<Wall>,
+    /// If set, the re-setup takes the node into service, even if it was decommissioned. No other
+    /// request does that.
+    pub commission: bool,
+}
+
+flat_form! {
+    ResetupRequest {
+        #[serde(rename = "occasion")]
+        trigger: Trigger,
+        reasons: Vec<Reason>,
+        services: Vec<ServiceName>,
+        since: Wall,
+        examined: Option<Wall>,
+        by: Option<String>,
+        now: bool,
+        decommission: bool,
+        #[serde(default)]
+        force: bool,
+        #[serde(default)]
+        undo: Option<AttemptId>,
+        #[serde(default)]
+        commission: bool,
+        #[serde(default)]
+        vars: JobVars,
+        #[serde(default)]
+        rollout: bool,
+    } = Self {
+        spec: JobSpec { trigger, reasons, services, by, now, decommission, force, undo, vars, rollout },
+        since,
+        examined,
+        commission,
+    }
+}
