@@ -484,7 +484,7 @@ impl ManagerLifecycle {
         let Caller::Node { id, .. } = caller else {
             return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
         };
-        if self.manager_context().is_some_and(|shared| shared.inventory().is_out(*id)) {
+        if self.manager_context().is_some_and(|shared| shared.inventory().membership(*id).is_out()) {
             return Err(ApiFailure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
         }
         let asked_as = self.role_of(*id);

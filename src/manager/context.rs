@@ -127,7 +127,7 @@ impl ManagerContext {
         let (inventory, leads) = (self.inventory(), self.raft.status().borrow().leads());
         let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
         for item in made.collect::<Vec<_>>().into_iter().rev() {
-            let node = item.node.and_then(|id| inventory.name_of(id)).map(|name| name.to_string());
+            let node = item.node.and_then(|id| inventory.membership(id).name()).map(|name| name.to_string());
             super::metrics::count(&self.published.applied, &item.what);
             let named = node.as_deref().unwrap_or("-");
             // Only the leader logs at info level, so that each item appears there once.

@@ -15,6 +15,7 @@ mod gossip_key;
 mod invites;
 mod jobs;
 mod leave;
+mod membership;
 mod node_orders;
 mod nodes;
 mod operators;
@@ -26,6 +27,7 @@ mod undo;
 
 pub use addresses::ip_of;
 pub use breaker::Breaker;
+pub use membership::NodeMembership;
 pub use rebuild::{ClusterRebuild, EPOCH_GAP, EPOCHS_A_SECOND};
 
 use super::*;
@@ -382,7 +384,7 @@ impl Inventory {
 
     fn change(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
         let Self { nodes, departed, .. } = self;
-        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| departed.no_such_node(id))
+        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| departed.membership(id).no_such_node(id))
     }
 
     fn note(&mut self, at: &ApplyContext, node: Option<NodeId>, what: JournalEvent) {

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use remoor_cluster::rpc::ca;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::wire::{self, ApiFailure, BodyLimit, Code};
-use remoor_model::{ClusterRole, Inventory, Node, NodeId, RaftId};
+use remoor_model::{ClusterRole, Inventory, Node, NodeId, NodeMembership, RaftId};
 use std::sync::Arc;
 
 /// Maximum length of the name for which another manager asks, in characters.
@@ -194,12 +194,16 @@ fn check_node_key(node: &Node, key: &str) -> Result<(), ApiFailure> {
 
 /// Refuses nodes that left or were removed, by name, and says how to join again.
 pub(super) fn check_not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), ApiFailure> {
-    leave::check_not_left(inventory, id, shared.raft.status().borrow().leads())?;
-    let Some(removed) = inventory.departed.removed.get(&id) else { return Ok(()) };
-    let text =
-        format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
-    Err(ApiFailure::new(Code::NodeRemoved, text)
-        .next("to make it a node again, on it: remoor join with an empty data directory"))
+    match inventory.membership(id) {
+        NodeMembership::Member(_) | NodeMembership::Unknown => Ok(()),
+        NodeMembership::Left(left) => Err(leave::left_member_failure(left, shared.raft.status().borrow().leads())),
+        NodeMembership::Removed(removed) => {
+            let (at, by) = (wire::rfc3339(removed.at), &removed.by);
+            let text = format!("{} was removed from the cluster at {at} by {by}", removed.name);
+            Err(ApiFailure::new(Code::NodeRemoved, text)
+                .next("to make it a node again, on it: remoor join with an empty data directory"))
+        }
+    }
 }
 
 impl ManagerContext {
@@ -244,7 +248,7 @@ pub(super) fn check_raft_sender(shared: &ManagerContext, caller: &Caller, sender
             let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
             Err(ApiFailure::new(Code::Forbidden, text))
         }
-        RaftIdStatus::Unknown if inventory.is_out(*id) => check_not_removed(shared, &inventory, *id),
+        RaftIdStatus::Unknown if inventory.membership(*id).is_out() => check_not_removed(shared, &inventory, *id),
         RaftIdStatus::Unknown if shared.is_named_manager(&inventory, *id) => Ok(()),
         RaftIdStatus::Unknown => {
             shared.sponsors.refresh();

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use remoor_cluster::rpc::view::{LeaveReply, LeftView, Nothing};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
-use remoor_model::{Command, Inventory, LeftNode, Node, NodeId};
+use remoor_model::{Command, Inventory, LeftNode, Node, NodeId, NodeMembership};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -44,28 +44,31 @@ pub fn views(inventory: &Inventory) -> Vec<LeftView> {
 }
 
 /// The error for a request about a node that left.
-pub(super) fn left_failure(inventory: &Inventory, name: &str) -> Option<ApiFailure> {
-    let left = inventory.left_by_name(name)?;
+pub(super) fn left_failure(left: &LeftNode) -> ApiFailure {
+    let name = left.node.name();
     let next = format!("remoor join on {name} brings it back as the same node; remoor remove {name} frees its name");
     let details = json!({ "refusal": "node-left" });
-    Some(ApiFailure::new(Code::NotFound, describe_left(left)).details(details).next(next))
+    ApiFailure::new(Code::NotFound, describe_left(left)).details(details).next(next)
 }
 
 /// The node of an order. A node that left can only be removed.
 pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, ApiFailure> {
-    let left = || inventory.left_by_name(name).filter(|_| verb == "remove").map(|left| left.node.clone());
-    find_node(inventory, name).or_else(|unknown| left().ok_or(unknown))
+    if verb == "remove"
+        && let NodeMembership::Left(left) = inventory.membership_by_name(name)
+    {
+        return Ok(left.node.clone());
+    }
+    find_node(inventory, name)
 }
 
-/// Refuses a node that left, and says how to join again. The node may have come back under the same
-/// id, so only the leader's refusal is final.
-pub(super) fn check_not_left(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), ApiFailure> {
-    let Some(left) = inventory.departed.left.get(&id) else { return Ok(()) };
+/// The error for a request from a node that left, which says how to join again. The node may have
+/// come back under the same id, so only the leader's refusal is final.
+pub(super) fn left_member_failure(left: &LeftNode, leads: bool) -> ApiFailure {
     if !leads {
-        return Err(ApiFailure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left))));
+        return ApiFailure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left)));
     }
     let next = "to make it a node again, on it: remoor join, with the data directory as it is";
-    Err(ApiFailure::new(Code::NodeRemoved, describe_left(left)).details(json!({ "left": true })).next(next))
+    ApiFailure::new(Code::NodeRemoved, describe_left(left)).details(json!({ "left": true })).next(next)
 }
 
 fn describe_left(left: &LeftNode) -> String {

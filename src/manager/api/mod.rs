@@ -39,7 +39,7 @@ use authorization::{Actor, check_not_removed};
 use remoor_cluster::raft::ProposeError;
 use remoor_cluster::rpc::view::AsOf;
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code};
-use remoor_model::{Applied, Command, Inventory, InventoryEntry, Node, Refusal};
+use remoor_model::{Applied, Command, Inventory, InventoryEntry, Node, NodeMembership, Refusal};
 use std::sync::Arc;
 
 pub use authorization::Audience;
@@ -84,10 +84,13 @@ fn refusal_failure(refusal: Refusal) -> ApiFailure {
 }
 
 fn find_node(inventory: &Inventory, name: &str) -> Result<Arc<Node>, ApiFailure> {
-    let id = inventory.names.get(name);
-    let unknown = || ApiFailure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes");
-    id.and_then(|id| inventory.nodes.get(id).cloned())
-        .ok_or_else(|| leave::left_failure(inventory, name).unwrap_or_else(unknown))
+    match inventory.membership_by_name(name) {
+        NodeMembership::Member(node) => Ok(node.clone()),
+        NodeMembership::Left(left) => Err(leave::left_failure(left)),
+        NodeMembership::Removed(_) | NodeMembership::Unknown => {
+            Err(ApiFailure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes"))
+        }
+    }
 }
 
 fn as_of(shared: &ManagerContext) -> AsOf {

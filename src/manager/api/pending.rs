@@ -258,8 +258,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
 
 /// Whether the accepted machine has joined and so does not wait any more.
 fn is_node(inventory: &Inventory, pending: &PendingJoin) -> bool {
-    let node = inventory.names.get(&pending.spec.name).and_then(|id| inventory.node(*id));
-    node.is_some_and(|n| n.spec.public_key == pending.spec.public_key)
+    inventory.by_name(pending.spec.name.as_str()).is_some_and(|n| n.spec.public_key == pending.spec.public_key)
 }
 
 #[cfg(test)]

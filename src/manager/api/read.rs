@@ -129,11 +129,7 @@ pub async fn history(
     Query(query): Query<HistoryQuery>,
 ) -> Result<TimedJson<HistoryView>, ApiFailure> {
     let inventory = shared.inventory();
-    let of = |name: String| {
-        let known = find_node(&inventory, &name).map(|n| n.id);
-        let left = || inventory.left_by_name(&name).map(|left| left.node.id);
-        known.or_else(|unknown| left().or_else(|| inventory.removed_by_name(&name)).ok_or(unknown))
-    };
+    let of = |name: String| inventory.id_by_name(&name).map_or_else(|| find_node(&inventory, &name).map(|n| n.id), Ok);
     let node = query.node.map(of).transpose()?;
     let limit = query.limit.unwrap_or(200).min(HISTORY_PAGE);
     let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
@@ -370,9 +366,7 @@ pub fn metrics_text(shared: &ManagerContext) -> String {
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
-    let removed = inventory.departed.removed.iter().map(|(id, removed)| (id.0, removed.name.to_string()));
-    let left = inventory.departed.left.values().map(|left| &left.node);
-    inventory.nodes.values().chain(left).map(|n| (n.id.0, n.name().to_string())).chain(removed).collect()
+    inventory.all_names().map(|(id, name)| (id.0, name.to_string())).collect()
 }
 
 pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) -> NodeView {

@@ -8,14 +8,14 @@ use super::{as_of, roles};
 use axum::extract::State;
 use remoor_cluster::rpc::view::{RemovedNode, RemovedView};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson, rfc3339};
-use remoor_model::{Command, Inventory, Node, NodeId, RemovedRecord};
+use remoor_model::{Command, Inventory, Node, NodeId, NodeMembership, RemovedRecord};
 use std::sync::Arc;
 
 /// Decides on an order to remove. A node that gossips is up, whatever the log says of it by now.
 pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
     let (node, force) = (desk.node, desk.request.force);
     let name = node.name();
-    if desk.shared.inventory().departed.left.contains_key(&node.id) {
+    if let NodeMembership::Left(_) = desk.shared.inventory().membership(node.id) {
         let text = format!("{name}, which had left, is removed; its name is free");
         return Ok((Some(Command::Remove { node: node.id, force }), ok_view(&text)));
     }
@@ -63,7 +63,7 @@ fn describe_removal(node: &Node, up: bool) -> String {
 /// were decided.
 pub(super) fn notify_removed(shared: &ManagerContext, before: &Inventory, ordered: &[NodeId]) {
     let now = shared.inventory();
-    for id in ordered.iter().filter(|id| now.departed.removed.contains_key(id)) {
+    for id in ordered.iter().filter(|id| matches!(now.membership(**id), NodeMembership::Removed(_))) {
         members::tell_removed(shared, before.node(*id));
     }
 }

@@ -12,8 +12,7 @@ impl Inventory {
         key: Option<&str>,
         command: &Command,
     ) -> Decision {
-        if let Some(gone) = via.filter(|id| !self.nodes.contains_key(id)) {
-            let refusal = self.departed.no_such_node(gone);
+        if let Some(Err(refusal)) = via.map(|id| self.member(id)) {
             let message = format!("{}, so it cannot forward orders", refusal.message);
             return Err(Refusal { message, ..refusal });
         }
@@ -166,7 +165,7 @@ mod tests {
                             Command::RotateGossip,
                         ];
                         let (via, key) = (via.map(|at| ids[at]), key.map(|at| keys[at].clone()));
-                        let out = via.is_some_and(|id| i.is_out(id)) || key.as_ref().is_some_and(|k| i.revocation(k).is_some());
+                        let out = via.is_some_and(|id| i.membership(id).is_out()) || key.as_ref().is_some_and(|k| i.revocation(k).is_some());
                         let (before, mut bare) = (i.clone(), i.clone());
                         let refused = apply(&mut i, orders[what].clone().with_issuers(via, key));
                         if out {

@@ -16,7 +16,7 @@ impl Inventory {
             let Some(node) = command.in_batch() else {
                 return Err(Refusal::new("not-in-batch", "an order of this kind is not allowed in a batch"));
             };
-            let name = self.name_of(node).map_or_else(|| format!("node {node}"), ToString::to_string);
+            let name = self.membership(node).name().map_or_else(|| format!("node {node}"), ToString::to_string);
             if !seen.insert(node) {
                 return Err(Refusal::new("named-twice", format!("{name} is named twice")));
             }

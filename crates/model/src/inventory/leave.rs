@@ -8,11 +8,6 @@
 use super::*;
 
 impl Inventory {
-    /// The node of this name that left.
-    pub fn left_by_name(&self, name: &str) -> Option<&LeftNode> {
-        self.departed.left.values().map(Arc::as_ref).find(|l| l.node.name().as_str() == name)
-    }
-
     /// The baselines of all nodes, including those that left.
     pub fn baselines(&self) -> impl Iterator<Item = &Baseline> {
         let all = self.nodes.values().chain(self.departed.left.values().map(|l| &l.node));
@@ -35,10 +30,10 @@ impl Inventory {
     }
 
     pub(super) fn leave(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
-        if let Some(left) = self.departed.left.get(&id) {
+        if let NodeMembership::Left(left) = self.membership(id) {
             return Err(Refusal::new("nothing-new", format!("{} has left already", left.node.name())));
         }
-        let node = self.node(id).ok_or_else(|| self.departed.no_such_node(id))?;
+        let node = self.member(id)?;
         let name = node.name().clone();
         if node.role == ClusterRole::Manager {
             let only = self.managers().all(|n| n.id == id);
@@ -88,34 +83,9 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Finds the node that left whose identity this machine has. Refused if only the name or only
-    /// the key matches, or if the machine is another one.
-    pub(super) fn find_left(&self, spec: &NodeSpec) -> Result<Option<NodeId>, Refusal> {
-        let known = |l: &&Arc<LeftNode>| l.node.spec.public_key == spec.public_key || *l.node.name() == spec.name;
-        let Some(left) = self.departed.left.values().find(known) else { return Ok(None) };
-        let (name, was) = (left.node.name(), &left.node.spec);
-        if was.public_key != spec.public_key {
-            let text = format!("the name {name} belongs to node {}, which left and has another key", left.node.id);
-            return Err(Refusal::new("identity-conflict", text).next(format!(
-                "if that node does not return: remoor remove {name} on a manager; else join under another name"
-            )));
-        }
-        if *name != spec.name {
-            let text = format!("this key belongs to {name}, which left");
-            return Err(Refusal::new("identity-conflict", text).next(format!("join as {name}")));
-        }
-        if !was.machine_id.is_empty() && !spec.machine_id.is_empty() && was.machine_id != spec.machine_id {
-            let text = format!("this data directory belongs to {name}, which left, and comes from another machine");
-            return Err(Refusal::new("identity-conflict", text).next(format!(
-                "move the data directory away; then run remoor remove {name} on a manager, or join under another name"
-            )));
-        }
-        Ok(Some(left.node.id))
-    }
-
     /// The machine becomes the same node again, in the role in which it is accepted now.
     pub(super) fn come_back(&mut self, at: &ApplyContext, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
-        let left = self.departed.left.remove(&id).ok_or_else(|| self.departed.no_such_node(id))?;
+        let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());
         let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
         // `move_to` changes the addresses below, as for any other node, so that the rendering of
@@ -142,18 +112,21 @@ impl Inventory {
     /// Removes a node that left, by an operator's order or because it did not return in time.
     pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         self.may_remember()?;
-        let left = self.departed.left.remove(&id).ok_or_else(|| self.departed.no_such_node(id))?;
+        let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;
         self.remember(at, &left.node, at.entry.by.clone());
         Ok(Applied::Done)
     }
 
     pub(super) fn forget_left(&mut self, at: &ApplyContext, id: NodeId, since: Wall) -> Decision {
         let over = self.limits().remove_left_ms;
-        match self.departed.left.get(&id) {
-            Some(left) if left.at == since && at.entry.at.ms_since(since) >= over => self.remove_left(at, id),
-            Some(_) => Err(Refusal::new("too-early", format!("node {id} may still return")).next("remoor nodes")),
-            None => Err(Refusal::new("nothing-new", format!("node {id} is not a node that left")).next("remoor nodes")),
+        let refuse = |code: &str, text: String| Err(Refusal::new(code, text).next("remoor nodes"));
+        let NodeMembership::Left(left) = self.membership(id) else {
+            return refuse("nothing-new", format!("node {id} is not a node that left"));
+        };
+        if left.at != since || at.entry.at.ms_since(since) < over {
+            return refuse("too-early", format!("node {id} may still return"));
         }
+        self.remove_left(at, id)
     }
 }
 

@@ -91,8 +91,9 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
     let want = JobSpec { by: Some("admin".to_owned()), ..JobSpec::new(Trigger::Live) }.into_request(Wall(2));
     log.apply_ok(2, Command::RequestResetup { node, want: Box::new(want.clone()) });
     log.apply_ok(3, Command::Leave { node });
-    assert!(log.0.node(node).is_none() && log.0.by_name("w1").is_none() && log.0.is_out(node));
-    assert_eq!((log.0.name_of(node), log.0.left_by_name("w1").map(|l| l.at)), (Some(&"w1".into()), Some(Wall(3))));
+    assert!(log.0.node(node).is_none() && log.0.by_name("w1").is_none());
+    assert!(matches!(log.0.membership(node), NodeMembership::Left(left) if left.at == Wall(3)));
+    assert_eq!((log.0.membership(node).name(), log.0.id_by_name("w1")), (Some(&"w1".into()), Some(node)));
     assert_eq!(log.0.removed_names().collect::<Vec<_>>(), [&NodeName::from("w1")], "gossip knows it no more");
     // The open absence gets exactly one verdict, and the waiting request is dropped.
     let verdicts = log.0.history.iter().filter(|i| match &i.what {
@@ -165,7 +166,9 @@ fn a_returning_node_keeps_its_identity_and_other_machines_are_refused() {
         (Some("10.0.0.9"), true, true)
     );
     assert!(after.examination.needs_examination, "the node is examined whatever its agent reports");
-    assert!(log.0.departed.left.is_empty() && !log.0.is_out(node) && log.0.removed_names().next().is_none());
+    assert!(
+        log.0.departed.left.is_empty() && !log.0.membership(node).is_out() && log.0.removed_names().next().is_none()
+    );
     assert_eq!(
         log.apply_at(6, Command::Accept { spec: elsewhere, role: W }),
         Applied::Node(node),

@@ -6,30 +6,11 @@ impl Inventory {
     pub(super) fn accept_node(&mut self, at: &ApplyContext, spec: &NodeSpec, role: ClusterRole) -> Decision {
         self.not_denied(spec)?;
         self.not_a_copy(spec)?;
-        if let Some(id) = self.names.get(&spec.name).copied() {
-            let known = self.change(id)?;
-            if known.spec.public_key != spec.public_key {
-                let text = format!("the name {} belongs to node {id}, which has another key", spec.name);
-                return Err(Refusal::new("identity-conflict", text).next(pending::name_taken(&spec.name)));
-            }
-            let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
-            let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
-            known.spec = NodeSpec { api, gossip, zone, ..spec.clone() };
-            // A joining machine has an empty data directory. Its log must not vote under a Raft id
-            // that voted before.
-            known.raft = None;
-            self.move_to(at, id, &spec.api, &spec.gossip)?;
-            self.expired_certificates.remove(&id);
-            return Ok(Applied::Node(id));
+        match self.identify(spec)? {
+            NodeMembership::Member(node) => return self.join_again(at, node.id, spec),
+            NodeMembership::Left(left) => return self.come_back(at, left.node.id, spec, role),
+            NodeMembership::Removed(_) | NodeMembership::Unknown => self.may_join(spec)?,
         }
-        if let Some(id) = self.find_left(spec)? {
-            return self.come_back(at, id, spec, role);
-        }
-        if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
-            let text = format!("this key belongs to node {}", other.name());
-            return Err(Refusal::new("identity-conflict", text).next("give the copy its own identity"));
-        }
-        self.may_join(spec)?;
         let id = NodeId(at.index);
         let node = Node {
             id,
@@ -56,12 +37,26 @@ impl Inventory {
             job: None,
             awaiting_role_decision: false,
         };
-        if self.departed.removed.values().any(|r| r.name == spec.name) {
+        if let NodeMembership::Removed(_) = self.membership_by_name(spec.name.as_str()) {
             self.moved_at_index = at.index; // configuration rendered with the address of that name is outdated now
         }
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
         self.note(at, Some(id), JournalEvent::Accepted { name: spec.name.clone() });
+        Ok(Applied::Node(id))
+    }
+
+    /// A node of the cluster joins with an empty data directory, or because its answer was lost.
+    fn join_again(&mut self, at: &ApplyContext, id: NodeId, spec: &NodeSpec) -> Decision {
+        let known = self.change(id)?;
+        let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
+        let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
+        known.spec = NodeSpec { api, gossip, zone, ..spec.clone() };
+        // A joining machine has an empty data directory. Its log must not vote under a Raft id
+        // that voted before.
+        known.raft = None;
+        self.move_to(at, id, &spec.api, &spec.gossip)?;
+        self.expired_certificates.remove(&id);
         Ok(Applied::Node(id))
     }
 

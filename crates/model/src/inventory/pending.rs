@@ -3,14 +3,6 @@
 
 use super::*;
 
-/// The hint for a machine that uses the name of a node with another key.
-pub(super) fn name_taken(name: &NodeName) -> String {
-    format!(
-        "if the machine that had it is gone for good, or lost its data directory: remoor remove {name} on a manager, then the same \
-         command; else join under another name"
-    )
-}
-
 impl Inventory {
     /// Refuses a machine whose disk is a copy of a known node's: same machine id, but another key
     /// and another boot id. With the same boot id it is the same machine.
@@ -41,30 +33,18 @@ impl Inventory {
         }
     }
 
-    /// Refuses the name of a node with another key, and the key of a node with another name.
-    fn not_anothers(&self, spec: &NodeSpec) -> Result<(), Refusal> {
-        if let Some(id) = self.names.get(&spec.name)
-            && self.node(*id).is_some_and(|known| known.spec.public_key != spec.public_key)
-        {
-            let text = format!("the name {} belongs to node {id}, which has another key", spec.name);
-            return Err(Refusal::new("identity-conflict", text).next(name_taken(&spec.name)));
-        }
-        self.find_left(spec)?;
-        let holder = self.nodes.values().find(|n| n.spec.public_key == spec.public_key && *n.name() != spec.name);
-        if let Some(other) = holder {
-            let text = format!("this key belongs to node {}", other.name());
-            return Err(Refusal::new("identity-conflict", text).next("give the copy its own identity"));
-        }
-        Ok(())
+    /// Refuses a machine that could not join if it were accepted.
+    fn check_identity(&self, spec: &NodeSpec) -> Result<(), Refusal> {
+        self.identify(spec)?;
+        self.may_join(spec)?;
+        self.not_a_copy(spec)
     }
 
     /// Refuses a machine that may not wait to be accepted. A leader asks before it proposes the
     /// entry, so that a request that is refused does not enter the log.
     pub fn check_pend(&self, spec: &NodeSpec, now: Wall) -> Result<(), Refusal> {
         self.not_denied(spec)?;
-        self.not_anothers(spec)?;
-        self.may_join(spec)?;
-        self.not_a_copy(spec)?;
+        self.check_identity(spec)?;
         let open = |p: &&Arc<PendingJoin>| p.expires >= now;
         let waits = self.admission.pending.get(&spec.name).filter(open);
         match waits {
@@ -143,11 +123,7 @@ impl Inventory {
     pub(super) fn admit(&mut self, at: &ApplyContext, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
         let waits = self.admission.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
         match waits.filter(|p| p.spec.public_key == key) {
-            Some(pending) => {
-                self.not_anothers(&pending.spec)?;
-                self.may_join(&pending.spec)?;
-                self.not_a_copy(&pending.spec)?;
-            }
+            Some(pending) => self.check_identity(&pending.spec)?,
             None => {
                 if let Some(applied) = self.revoke_denial(at, key) {
                     return Ok(applied);

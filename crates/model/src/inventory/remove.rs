@@ -6,40 +6,11 @@
 use super::*;
 
 impl Inventory {
-    /// The name of a node, including nodes that left or were removed.
-    pub fn name_of(&self, id: NodeId) -> Option<&NodeName> {
-        let left = || self.departed.left.get(&id).map(|l| l.node.name());
-        let removed = || self.departed.removed.get(&id).map(|r| &r.name);
-        self.node(id).map(Node::name).or_else(left).or_else(removed)
-    }
-
-    /// The removed node with this key.
-    pub fn removed_key(&self, public_key: &str) -> Option<&RemovedRecord> {
-        self.departed.removed.values().map(Arc::as_ref).find(|r| r.public_key == public_key)
-    }
-
-    /// The most recently removed node with this name.
-    pub fn removed_by_name(&self, name: &str) -> Option<NodeId> {
-        let of_name = self.departed.removed.iter().filter(|(_, r)| r.name.as_str() == name);
-        of_name.max_by_key(|(_, r)| r.at).map(|(id, _)| *id)
-    }
-
-    /// Names of nodes that left or were removed, unless another node has the name now.
-    pub fn removed_names(&self) -> impl Iterator<Item = &NodeName> {
-        let left = self.departed.left.values().map(|l| l.node.name());
-        left.chain(self.departed.removed.values().map(|r| &r.name)).filter(|name| !self.names.contains_key(*name))
-    }
-
-    /// True if this id belonged to a node that left or was removed.
-    pub fn is_out(&self, id: NodeId) -> bool {
-        self.departed.left.contains_key(&id) || self.departed.removed.contains_key(&id)
-    }
-
     pub(super) fn remove(&mut self, at: &ApplyContext, id: NodeId, force: bool) -> Decision {
-        if self.departed.left.contains_key(&id) {
+        if let NodeMembership::Left(_) = self.membership(id) {
             return self.remove_left(at, id); // it is absent and is not a manager
         }
-        let node = self.node(id).ok_or_else(|| self.departed.no_such_node(id))?;
+        let node = self.member(id)?;
         if !force {
             self.may_go(node, at.entry.at)?;
         }
@@ -125,7 +96,7 @@ impl Inventory {
         for job in self.jobs.values_mut().filter(|j| j.node == id && !j.end_task_now && cancelled(j)) {
             Arc::make_mut(job).end_task_now = true; // a task that was allowed to finish is ended now
         }
-        let node = self.nodes.remove(&id).ok_or_else(|| self.departed.no_such_node(id))?;
+        let node = self.nodes.remove(&id).ok_or_else(|| self.departed.membership(id).no_such_node(id))?;
         self.names.remove(node.name());
         self.expired_certificates.remove(&id);
         if let Some(absence) = &node.absence {
@@ -173,18 +144,6 @@ impl Inventory {
         let text = format!("this data directory belongs to {}, which was permanently removed", removed.name);
         Err(Refusal::new("node-removed", text)
             .next("move the data directory away and run remoor join again; the new directory gets a new key"))
-    }
-}
-
-impl DepartedNodes {
-    /// The refusal for an id without a node; names the node if it left or was removed.
-    pub(super) fn no_such_node(&self, id: NodeId) -> Refusal {
-        let refusal = match (self.left.get(&id), self.removed.get(&id)) {
-            (Some(left), _) => Refusal::new("node-left", format!("{} has left", left.node.name())),
-            (None, Some(removed)) => Refusal::new("node-removed", format!("{} was removed", removed.name)),
-            (None, None) => Refusal::new("unknown-node", format!("no node has the id {id}")),
-        };
-        refusal.next("remoor nodes")
     }
 }
 

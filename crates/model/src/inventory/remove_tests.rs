@@ -172,7 +172,7 @@ fn a_removal_concludes_the_absence_and_drops_the_request() {
         assert!(matches!(code.as_deref(), Some("node-removed" | "unknown-node")), "I8: {command:?}: {code:?}");
     }
     assert_eq!(log.verdicts(w1).len(), 1);
-    assert_eq!(log.0.name_of(w1).map(NodeName::as_str), Some("w1"));
+    assert_eq!(log.0.membership(w1).name().map(NodeName::as_str), Some("w1"));
     assert!(log.0.jobs.values().all(|j| j.node != w1));
 }
 
