@@ -441,4 +441,22 @@ mod tests {
         assert_eq!(state.admit(&name, addr, &first), Err(RecordRejection::Outdated));
         assert_eq!(state.admit(&name, addr, &third), Ok(()));
     }
+
+    #[test]
+    fn of_two_daemons_of_one_node_the_one_of_a_newer_epoch_or_with_a_manager_goes_on() {
+        let report = |(epoch, manages)| Report { epoch: Epoch(epoch), manages, ..Report::default() };
+        let rows = [
+            ((7, false), (3, true), true, false),
+            ((7, true), (7, false), true, false),
+            ((7, true), (7, true), false, false),
+            ((7, false), (7, false), false, false),
+            // An earlier program does not report its epoch.
+            ((7, true), (0, false), false, false),
+            ((0, true), (0, false), false, false),
+        ];
+        for (one, other, first_stays, second_stays) in rows {
+            assert_eq!(outranks(&report(one), &report(other)), first_stays, "{one:?} and {other:?}");
+            assert_eq!(outranks(&report(other), &report(one)), second_stays, "{other:?} and {one:?}");
+        }
+    }
 }

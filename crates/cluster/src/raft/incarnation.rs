@@ -492,6 +492,46 @@ mod tests {
         m1.check_claim(M2, Some(begin(&own, mark(5, 90)).claim())).await.expect("all is there");
     }
 
+    fn make_claim(number: u64, nonce: u64, after: u64, born: LogMark, kept: LogMark) -> IncarnationClaim {
+        let incarnation = Incarnation { number, nonce, previous_nonce: after, log_at_start: born };
+        IncarnationClaim { incarnation, durable_log: kept }
+    }
+
+    #[tokio::test]
+    async fn each_claim_is_judged_by_the_last_start_that_is_known() {
+        let (born, kept, more) = (mark(2, 20), mark(3, 30), mark(9, 99));
+        let known = make_claim(5, 50, 40, born, kept);
+        let behind = |number, born| {
+            Some(RejectedIncarnation::RolledBack { number, known: 5, log_at_start: born, told: mark(3, 30) })
+        };
+        let cloned = |number| Some(RejectedIncarnation::Cloned { number });
+        let older = |number| Some(RejectedIncarnation::Older { number, known: 5 });
+        let rows = [
+            ("the same start", make_claim(5, 50, 40, born, more), None),
+            ("the same number of another start", make_claim(5, 51, 40, born, more), cloned(5)),
+            ("the next start", make_claim(6, 60, 50, kept, kept), None),
+            ("the next start of another one", make_claim(6, 60, 51, more, more), cloned(6)),
+            ("the next start with an older term", make_claim(6, 60, 50, mark(2, 30), more), behind(6, mark(2, 30))),
+            ("the next start with fewer entries", make_claim(6, 60, 50, mark(3, 29), more), behind(6, mark(3, 29))),
+            ("a start after one that nobody met", make_claim(7, 70, 60, kept, kept), None),
+            ("the same with fewer entries", make_claim(7, 70, 60, mark(3, 29), more), behind(7, mark(3, 29))),
+            ("the start before, with no more log", make_claim(4, 40, 30, born, born), older(4)),
+            ("the start before, which holds more entries", make_claim(4, 40, 30, born, mark(2, 21)), None),
+            ("the start before, which holds a later vote", make_claim(4, 40, 30, born, mark(3, 0)), None),
+            ("another start of that number", make_claim(4, 41, 30, born, more), older(4)),
+            ("a start before that", make_claim(3, 30, 20, born, more), older(3)),
+        ];
+        for (what, claim, rejected) in rows {
+            let home = tempfile::tempdir().expect("a folder");
+            let m1 = begin(home.path(), mark(0, 0));
+            m1.check_claim(M2, Some(known)).await.expect("new here");
+            assert_eq!(stale(m1.check_claim(M2, Some(claim)).await), rejected, "{what}");
+            // An older start may be a message that was in flight.
+            let shown = rejected.filter(|why| !matches!(why, RejectedIncarnation::Older { .. }));
+            assert_eq!(m1.rejections().get(&M2).map(|rejection| rejection.reason), shown, "{what}");
+        }
+    }
+
     #[test]
     fn a_damaged_life_is_refused_and_left_alone() {
         let top = tempfile::tempdir().expect("a folder");
