@@ -4,7 +4,7 @@
 //!
 //! Only applied entries count, because uncommitted entries may legitimately be truncated. A copy of
 //! the whole data directory contains an older file too: the other managers detect that
-//! (`raft/incarnation.rs`), and their record is also written here.
+//! (`remoor_cluster::incarnation`), and their record is also written here.
 
 use super::layout::Layout;
 use super::run::DaemonError;

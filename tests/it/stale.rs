@@ -123,7 +123,7 @@ fn archived_log(dir: &Path) -> Option<PathBuf> {
 
 /// The other managers reject a message of an earlier start without recording anything for this time
 /// after the first message of a start. They assume that the message was delayed (`LATE_MS` of
-/// `crates/cluster/src/raft/incarnation.rs`).
+/// `crates/cluster/src/incarnation.rs`).
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// docs/design/scenarios.md, E7 and E13: a copy of a stopped machine replaces the directory, then a

@@ -34,12 +34,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_playbook", &["remoor_model", "remoor_host"]),
     ("remoor_exec", &["remoor_model", "remoor_host", "remoor_check", "remoor_playbook"]),
     ("remoor_exec::ssh", &["remoor_model", "remoor_host::disk", "remoor_exec::wire", "remoor_exec::STATE_DIR"]),
+    ("remoor_cluster::incarnation", &["remoor_model"]),
     ("remoor_cluster::keyed_limiter", &[]),
     (
         "remoor_cluster::gossip",
         &["remoor_model", "remoor_host::disk", "remoor_host::wall_clock", "remoor_cluster::keyed_limiter"],
     ),
-    ("remoor_cluster::raft", &["remoor_model", "remoor_host::disk", "remoor_host::wall_clock"]),
+    (
+        "remoor_cluster::raft",
+        &["remoor_model", "remoor_host::disk", "remoor_host::wall_clock", "remoor_cluster::incarnation"],
+    ),
     (
         "remoor_cluster::rpc",
         &[
@@ -126,9 +130,9 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap", &["remoor::cli"]),
 ];
 
-/// Crates that must be pure. They may not use a clock, IO, a runtime, randomness, or maps with an
-/// order that depends on more than their content.
-const PURE: &[&str] = &["remoor_model", "remoor_engine"];
+/// Crates and modules that must be pure. They may not use a clock, IO, a runtime, randomness, or maps
+/// with an order that depends on more than their content.
+const PURE: &[&str] = &["remoor_model", "remoor_engine", "remoor_cluster::incarnation"];
 const IMPURE: &[&str] = &[
     "tokio",
     "tracing",

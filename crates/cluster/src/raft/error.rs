@@ -1,6 +1,6 @@
 //! Errors of Raft. Each says whether anything changed and whether a retry makes sense.
 
-use super::incarnation::IncarnationRejection;
+use crate::incarnation::IncarnationRejection;
 use remoor_host::disk::DiskError;
 use remoor_model::{ClusterId, Epoch, RaftId};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! [`Raft`], the handle for the rest of the program: start, propose, read, answer peers, stop.
 
 use super::error::{ProposeError, RaftError, ReadError};
-use super::incarnation::{IncarnationRejection, IncarnationTable};
+use super::incarnation_table::IncarnationTable;
 use super::log::{self, LogStore, Owner};
 use super::machine::{Machine, News};
 use super::network::{Network, Transport};
@@ -10,6 +10,7 @@ use super::status::{self, RaftStatus};
 use super::types::{self, ProposedEntry, SnapshotMeta, Types, Vote};
 use super::wire::{self, LocalMember, MessageAddress};
 use super::{RaftTiming, StateMachine};
+use crate::incarnation::IncarnationRejection;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError as CoreError};
 use openraft::impls::ProgressResponder;
 use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};

@@ -6,10 +6,11 @@
 use super::StateMachine;
 use super::error::RaftError;
 use super::handle::RaftConfig;
-use super::incarnation::{DurableLogMark, LogMark};
+use super::incarnation_table::DurableLogMark;
 use super::record;
 use super::types::{LogEntry, LogId, Types, Vote};
 use super::writer::{self, Op, PendingCommit, Slot};
+use crate::incarnation::LogMark;
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, RaftLogReader};

@@ -10,7 +10,7 @@
 
 mod error;
 mod handle;
-mod incarnation;
+mod incarnation_table;
 mod inventory;
 mod log;
 mod machine;
@@ -29,7 +29,6 @@ mod tests;
 
 pub use error::{MemberError, ProposeError, RaftError, ReadError};
 pub use handle::{Raft, RaftConfig, begin_log};
-pub use incarnation::{IncarnationRejection, RejectedIncarnation};
 pub use machine::{AppliedEntry, News};
 pub use network::{BoxFuture, Transport, TransportError};
 pub use offline::{LastState, last_index, last_state, seed};

@@ -2,12 +2,13 @@
 //! the state's bytes.
 //!
 //! The address names cluster, epoch, sender and target. A message that reached the wrong log is
-//! rejected before its body is read. The transport authenticates the sender. [`super::life`]
-//! decides whether the sender's data directory is its latest one; the claim for that is in the
+//! rejected before its body is read. The transport authenticates the sender.
+//! [`crate::incarnation`] decides whether the sender's data directory is its latest one; the claim for that is in the
 //! address of a request and after the body of an answer.
 
 use super::error::RaftError;
-use super::incarnation::{IncarnationClaim, IncarnationTable};
+use super::incarnation_table::IncarnationTable;
+use crate::incarnation::IncarnationClaim;
 use remoor_model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;

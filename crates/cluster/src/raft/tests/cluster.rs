@@ -2,8 +2,9 @@
 //! rejected messages.
 
 use super::*;
-use crate::raft::incarnation::{IncarnationTable, LogMark};
-use crate::raft::{MemberError, ReadError, RejectedIncarnation, last_state, seed, sender_of, wire};
+use crate::incarnation::{LogMark, RejectedIncarnation};
+use crate::raft::incarnation_table::IncarnationTable;
+use crate::raft::{MemberError, ReadError, last_state, seed, sender_of, wire};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {

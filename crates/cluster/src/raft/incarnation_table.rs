@@ -1,42 +1,15 @@
-//! Detects members that run from a copied or outdated data directory. Such a directory starts
-//! normally, but its member would vote twice in a term or forget entries that it has acknowledged.
-//!
-//! Each start of a member is an incarnation. It has a number, one more than the previous
-//! incarnation's, and a nonce; both are on disk before the first message. Every message and answer
-//! carries them, together with two log marks: what the log held when it was opened, and what it
-//! holds durably now (the term of its last vote, and its last entry that is committed and synced).
-//! On an intact directory neither mark ever decreases. For each Raft id, the other members keep the
-//! last incarnation that they met and the highest durable mark that it reported. They reject
-//! - the same number with another nonce, or a successor of another nonce: one directory became two,
-//! - a lower number: the directory is an older copy,
-//! - a later incarnation that began with less than the previous one had reported: also an older
-//!   copy, however often it was started meanwhile.
-//!
-//! A peer with outdated knowledge may accept a cloned directory as the successor. If the original
-//! then proves that it holds more log than the clone started with, the peer accepts the original
-//! again and rejects the clone.
-//!
-//! A member asks the others at its start, before it takes part. Answers are checked like requests,
-//! so a leader does not count a rejected follower's acknowledgements.
-//!
-//! Not detected:
-//! - No running member has met the later incarnation, because all managers, or all but absent ones,
-//!   were restored together. Then everything decided since the copy is lost, and no node can
-//!   notice.
-//! - An entry that was acknowledged in the last moments and not yet reported as committed; and what
-//!   the peers themselves recorded last, if they stop at once: marks are written every few seconds,
-//!   incarnations at once.
-//! - A machine whose memory is restored with its disk continues in the same incarnation.
-//! - A copy of a member that has reported nothing new since holds as much as the original. Of the
-//!   two, the one started last continues and the other is rejected. Gossip stops both if their
-//!   addresses differ.
+//! This member's own start, and the last starts of the other members, as stored. It decides nothing:
+//! [`crate::incarnation`] judges the starts.
 
 use super::error::RaftError;
 use super::record;
+use crate::incarnation::{
+    Incarnation, IncarnationClaim, IncarnationRejection, KnownIncarnation, LogMark, judge_incarnation,
+};
 use remoor_host::disk::{DiskError, atomic_write};
 use remoor_host::wall_clock::now;
-use remoor_model::{RaftId, Wall};
-use serde::{Deserialize, Serialize};
+use remoor_model::RaftId;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,94 +19,6 @@ use tokio::sync::Mutex;
 /// Maximum members remembered, which is more than a cluster has. Beyond it, those with the lowest
 /// ids are forgotten first.
 const PEERS_MAX: usize = 64;
-/// A message of the previous incarnation within this time after the first message of the next one
-/// was probably in flight.
-const LATE_MS: u64 = 1_000;
-
-/// A position in a log that a disk holds durably: the term of the last vote, and a committed entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LogMark {
-    pub term: u64,
-    pub index: u64,
-}
-
-impl LogMark {
-    fn is_behind(self, other: Self) -> bool {
-        self.term < other.term || self.index < other.index
-    }
-
-    fn max_with(self, other: Self) -> Self {
-        Self { term: self.term.max(other.term), index: self.index.max(other.index) }
-    }
-}
-
-/// One start of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incarnation {
-    /// Starts at 1.
-    pub number: u64,
-    pub nonce: u64,
-    /// Nonce of the previous incarnation; 0 if there was none.
-    #[serde(rename = "after")]
-    pub previous_nonce: u64,
-    /// The term of the last vote and the last entry, committed or not, when the log was opened.
-    #[serde(rename = "born")]
-    pub log_at_start: LogMark,
-}
-
-/// What a member sends about itself with each message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IncarnationClaim {
-    #[serde(rename = "life")]
-    pub incarnation: Incarnation,
-    #[serde(rename = "kept")]
-    pub durable_log: LogMark,
-}
-
-/// Why a member is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RejectedIncarnation {
-    /// The number or the predecessor of this incarnation is that of another known incarnation.
-    Cloned { number: u64 },
-    /// A later incarnation is known.
-    Older { number: u64, known: u64 },
-    /// It began with less log than the previous incarnation had reported.
-    RolledBack {
-        number: u64,
-        known: u64,
-        /// The log at the start of incarnation `number`.
-        log_at_start: LogMark,
-        /// The log that incarnation `known` had reported.
-        told: LogMark,
-    },
-}
-
-impl std::fmt::Display for RejectedIncarnation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Cloned { number } => {
-                write!(f, "its start {number} differs from the known one: there are two copies of its data directory")
-            }
-            Self::Older { number, known } => {
-                write!(f, "it reports start {number}, but start {known} is known: its data directory is an older copy")
-            }
-            Self::RolledBack { number, known, log_at_start: born, told } => write!(
-                f,
-                "start {number} began with entry {} and term {}, but start {known} had reported entry {} and term {}: \
-                 its data directory is an older copy",
-                born.index, born.term, told.index, told.term
-            ),
-        }
-    }
-}
-
-/// The rejection of a member, as known to the other members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IncarnationRejection {
-    pub reason: RejectedIncarnation,
-    /// When the accepted incarnation was first met.
-    pub since: Wall,
-}
 
 /// The log mark that the log itself knows to be durable. It never decreases.
 #[derive(Debug, Default)]
@@ -158,56 +43,13 @@ impl DurableLogMark {
     }
 }
 
-/// The last accepted incarnation of another member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct KnownIncarnation {
-    number: u64,
-    nonce: u64,
-    since: Wall,
-    #[serde(rename = "told")]
-    reported_log: LogMark,
-    /// The log at its start. None if an earlier program recorded it, which did not store this.
-    #[serde(default, rename = "born")]
-    log_at_start: Option<LogMark>,
-    /// Nonce of the incarnation before it; None for the same reason.
-    #[serde(default, rename = "after")]
-    previous_nonce: Option<u64>,
-}
-
-impl KnownIncarnation {
-    fn judge(&self, claim: &IncarnationClaim) -> Result<(), RejectedIncarnation> {
-        let Incarnation { number, nonce, previous_nonce: after, log_at_start: born } = claim.incarnation;
-        let known = self.number;
-        if number < known {
-            return Err(RejectedIncarnation::Older { number, known });
-        }
-        if (number == known && nonce != self.nonce) || (number == known.saturating_add(1) && after != self.nonce) {
-            return Err(RejectedIncarnation::Cloned { number });
-        }
-        if number > known && born.is_behind(self.reported_log) {
-            return Err(RejectedIncarnation::RolledBack { number, known, log_at_start: born, told: self.reported_log });
-        }
-        Ok(())
-    }
-
-    /// Whether a claim of the direct predecessor refutes this incarnation: it began with less than
-    /// the predecessor holds durably, although it would have started from the predecessor's disk.
-    /// Claims of other earlier incarnations prove nothing: a restored directory receives new terms
-    /// and entries from a leader before any member has judged it.
-    fn is_refuted_by(&self, claim: &IncarnationClaim) -> bool {
-        let parent = self.number == claim.incarnation.number.saturating_add(1)
-            && self.previous_nonce == Some(claim.incarnation.nonce);
-        parent && self.log_at_start.is_some_and(|born| born.is_behind(claim.durable_log))
-    }
-}
-
 /// This member's own incarnation, and those of the other members.
 pub struct IncarnationTable {
     path: PathBuf,
     incarnation: Incarnation,
     durable_log: Arc<DurableLogMark>,
     known: Mutex<BTreeMap<RaftId, KnownIncarnation>>,
-    /// The part of `seen` that is on disk.
+    /// The part of `known` that is on disk.
     saved: Mutex<BTreeMap<RaftId, KnownIncarnation>>,
     rejected: std::sync::Mutex<BTreeMap<RaftId, IncarnationRejection>>,
 }
@@ -250,48 +92,31 @@ impl IncarnationTable {
     /// sends no claim and is accepted.
     pub async fn check_claim(&self, from: RaftId, claim: Option<IncarnationClaim>) -> Result<(), RaftError> {
         let Some(claim) = claim else { return Ok(()) };
-        let mut seen = self.known.lock().await;
-        let known = seen.get(&from).copied();
-        let belied = known.is_some_and(|known| known.is_refuted_by(&claim));
-        if let Some(known) = known.filter(|_| !belied)
-            && let Err(stale) = known.judge(&claim)
-        {
-            let refused = IncarnationRejection { reason: stale, since: known.since };
-            // The last messages of the previous incarnation may arrive after the first one of the
-            // next.
-            let late = matches!(stale, RejectedIncarnation::Older { .. }) && now().ms_since(known.since) < LATE_MS;
-            if !late && self.rejections_mut().insert(from, refused).map(|before| before.reason) != Some(stale) {
-                tracing::error!(raft = %from, %stale, "manager rejected");
-            }
-            return Err(RaftError::StaleIncarnation { id: from, refused });
-        }
-        self.rejections_mut().remove(&from);
-        let Incarnation { number, nonce, log_at_start: born, previous_nonce: after } = claim.incarnation;
-        match seen.get_mut(&from).filter(|known| known.number == number) {
-            Some(known) => known.reported_log = known.reported_log.max_with(claim.durable_log),
-            None => {
-                // A refuted copy's reports do not apply to the original.
-                let before = known.filter(|_| !belied).map_or(LogMark::default(), |k| k.reported_log);
-                let told = before.max_with(initial_mark(born, claim.durable_log));
-                seen.insert(
-                    from,
-                    KnownIncarnation {
-                        number,
-                        nonce,
-                        since: now(),
-                        reported_log: told,
-                        log_at_start: Some(born),
-                        previous_nonce: Some(after),
-                    },
-                );
-                while seen.len() > PEERS_MAX {
-                    seen.pop_first();
+        let (mut seen, now) = (self.known.lock().await, now());
+        let before = seen.get(&from).copied();
+        match judge_incarnation(before, &claim, now) {
+            Err(refused) => {
+                let stale = refused.reason;
+                if !refused.may_be_late(now)
+                    && self.rejections_mut().insert(from, refused).map(|before| before.reason) != Some(stale)
+                {
+                    tracing::error!(raft = %from, %stale, "manager rejected");
                 }
-                drop(seen);
-                self.save().await;
+                Err(RaftError::StaleIncarnation { id: from, refused })
+            }
+            Ok(known) => {
+                self.rejections_mut().remove(&from);
+                seen.insert(from, known);
+                if before.is_none_or(|before| before.number != known.number) {
+                    while seen.len() > PEERS_MAX {
+                        seen.pop_first();
+                    }
+                    drop(seen);
+                    self.save().await;
+                }
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Saves the reported log marks of the other members if they changed; occasional calls suffice.
@@ -321,12 +146,6 @@ impl IncarnationTable {
     }
 }
 
-/// The mark of a new incarnation. Entries that were not committed when the log was opened may still
-/// be truncated, so they do not count.
-fn initial_mark(born: LogMark, kept: LogMark) -> LogMark {
-    LogMark { term: born.term.max(kept.term), index: kept.index }
-}
-
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RaftError> {
     match std::fs::read(path) {
         Ok(bytes) => record::decode(&bytes).map(Some).map_err(|why| record::record_error(path, why)),
@@ -343,6 +162,7 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::incarnation::RejectedIncarnation;
 
     const M2: RaftId = RaftId(2);
 
@@ -490,46 +310,6 @@ mod tests {
             );
         }
         m1.check_claim(M2, Some(begin(&own, mark(5, 90)).claim())).await.expect("all is there");
-    }
-
-    fn make_claim(number: u64, nonce: u64, after: u64, born: LogMark, kept: LogMark) -> IncarnationClaim {
-        let incarnation = Incarnation { number, nonce, previous_nonce: after, log_at_start: born };
-        IncarnationClaim { incarnation, durable_log: kept }
-    }
-
-    #[tokio::test]
-    async fn each_claim_is_judged_by_the_last_start_that_is_known() {
-        let (born, kept, more) = (mark(2, 20), mark(3, 30), mark(9, 99));
-        let known = make_claim(5, 50, 40, born, kept);
-        let behind = |number, born| {
-            Some(RejectedIncarnation::RolledBack { number, known: 5, log_at_start: born, told: mark(3, 30) })
-        };
-        let cloned = |number| Some(RejectedIncarnation::Cloned { number });
-        let older = |number| Some(RejectedIncarnation::Older { number, known: 5 });
-        let rows = [
-            ("the same start", make_claim(5, 50, 40, born, more), None),
-            ("the same number of another start", make_claim(5, 51, 40, born, more), cloned(5)),
-            ("the next start", make_claim(6, 60, 50, kept, kept), None),
-            ("the next start of another one", make_claim(6, 60, 51, more, more), cloned(6)),
-            ("the next start with an older term", make_claim(6, 60, 50, mark(2, 30), more), behind(6, mark(2, 30))),
-            ("the next start with fewer entries", make_claim(6, 60, 50, mark(3, 29), more), behind(6, mark(3, 29))),
-            ("a start after one that nobody met", make_claim(7, 70, 60, kept, kept), None),
-            ("the same with fewer entries", make_claim(7, 70, 60, mark(3, 29), more), behind(7, mark(3, 29))),
-            ("the start before, with no more log", make_claim(4, 40, 30, born, born), older(4)),
-            ("the start before, which holds more entries", make_claim(4, 40, 30, born, mark(2, 21)), None),
-            ("the start before, which holds a later vote", make_claim(4, 40, 30, born, mark(3, 0)), None),
-            ("another start of that number", make_claim(4, 41, 30, born, more), older(4)),
-            ("a start before that", make_claim(3, 30, 20, born, more), older(3)),
-        ];
-        for (what, claim, rejected) in rows {
-            let home = tempfile::tempdir().expect("a folder");
-            let m1 = begin(home.path(), mark(0, 0));
-            m1.check_claim(M2, Some(known)).await.expect("new here");
-            assert_eq!(stale(m1.check_claim(M2, Some(claim)).await), rejected, "{what}");
-            // An older start may be a message that was in flight.
-            let shown = rejected.filter(|why| !matches!(why, RejectedIncarnation::Older { .. }));
-            assert_eq!(m1.rejections().get(&M2).map(|rejection| rejection.reason), shown, "{what}");
-        }
     }
 
     #[test]

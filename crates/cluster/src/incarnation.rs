@@ -1,0 +1,257 @@
+//! Whether a process may speak as a node of this cluster, in this epoch and with this data directory.
+//! A function takes what the process claims and what is known here, and returns a verdict with its
+//! reason. Gossip, Raft, the API and the agent ask these functions and act on the answer. Nothing is
+//! read, stored or sent here. `docs/design/manager-lifecycle.md` lists all the questions.
+//!
+//! # Starts of a manager
+//!
+//! A copied or outdated data directory starts normally, but its member would vote twice in a term or
+//! forget entries that it has acknowledged.
+//!
+//! Each start of a member is an incarnation. It has a number, one more than the previous
+//! incarnation's, and a nonce; both are on disk before the first message. Every message and answer
+//! carries them, together with two log marks: what the log held when it was opened, and what it
+//! holds durably now (the term of its last vote, and its last entry that is committed and synced).
+//! On an intact directory neither mark ever decreases. For each Raft id, the other members keep the
+//! last incarnation that they met and the highest durable mark that it reported. They reject
+//! - the same number with another nonce, or a successor of another nonce: one directory became two,
+//! - a lower number: the directory is an older copy,
+//! - a later incarnation that began with less than the previous one had reported: also an older
+//!   copy, however often it was started meanwhile.
+//!
+//! A peer with outdated knowledge may accept a cloned directory as the successor. If the original
+//! then proves that it holds more log than the clone started with, the peer accepts the original
+//! again and rejects the clone.
+//!
+//! A member asks the others at its start, before it takes part. Answers are checked like requests,
+//! so a leader does not count a rejected follower's acknowledgements.
+//!
+//! Not detected:
+//! - No running member has met the later incarnation, because all managers, or all but absent ones,
+//!   were restored together. Then everything decided since the copy is lost, and no node can
+//!   notice.
+//! - An entry that was acknowledged in the last moments and not yet reported as committed; and what
+//!   the peers themselves recorded last, if they stop at once: marks are written every few seconds,
+//!   incarnations at once.
+//! - A machine whose memory is restored with its disk continues in the same incarnation.
+//! - A copy of a member that has reported nothing new since holds as much as the original. Of the
+//!   two, the one started last continues and the other is rejected. Gossip stops both if their
+//!   addresses differ.
+
+use remoor_model::Wall;
+use serde::{Deserialize, Serialize};
+
+/// A message of the previous incarnation within this time after the first message of the next one
+/// was probably in flight.
+const LATE_MS: u64 = 1_000;
+
+/// A position in a log that a disk holds durably: the term of the last vote, and a committed entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogMark {
+    pub term: u64,
+    pub index: u64,
+}
+
+impl LogMark {
+    fn is_behind(self, other: Self) -> bool {
+        self.term < other.term || self.index < other.index
+    }
+
+    fn max_with(self, other: Self) -> Self {
+        Self { term: self.term.max(other.term), index: self.index.max(other.index) }
+    }
+}
+
+/// One start of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// Starts at 1.
+    pub number: u64,
+    pub nonce: u64,
+    /// Nonce of the previous incarnation; 0 if there was none.
+    #[serde(rename = "after")]
+    pub previous_nonce: u64,
+    /// The term of the last vote and the last entry, committed or not, when the log was opened.
+    #[serde(rename = "born")]
+    pub log_at_start: LogMark,
+}
+
+/// What a member sends about itself with each message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IncarnationClaim {
+    #[serde(rename = "life")]
+    pub incarnation: Incarnation,
+    #[serde(rename = "kept")]
+    pub durable_log: LogMark,
+}
+
+/// Why a member is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RejectedIncarnation {
+    /// The number or the predecessor of this incarnation is that of another known incarnation.
+    Cloned { number: u64 },
+    /// A later incarnation is known.
+    Older { number: u64, known: u64 },
+    /// It began with less log than the previous incarnation had reported.
+    RolledBack {
+        number: u64,
+        known: u64,
+        /// The log at the start of incarnation `number`.
+        log_at_start: LogMark,
+        /// The log that incarnation `known` had reported.
+        told: LogMark,
+    },
+}
+
+impl std::fmt::Display for RejectedIncarnation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cloned { number } => {
+                write!(f, "its start {number} differs from the known one: there are two copies of its data directory")
+            }
+            Self::Older { number, known } => {
+                write!(f, "it reports start {number}, but start {known} is known: its data directory is an older copy")
+            }
+            Self::RolledBack { number, known, log_at_start: born, told } => write!(
+                f,
+                "start {number} began with entry {} and term {}, but start {known} had reported entry {} and term {}: \
+                 its data directory is an older copy",
+                born.index, born.term, told.index, told.term
+            ),
+        }
+    }
+}
+
+/// The rejection of a member, as known to the other members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IncarnationRejection {
+    pub reason: RejectedIncarnation,
+    /// When the accepted incarnation was first met.
+    pub since: Wall,
+}
+
+impl IncarnationRejection {
+    /// Whether the claim may be one of the last messages of the previous incarnation, which arrived
+    /// after the first one of the next.
+    pub fn may_be_late(&self, now: Wall) -> bool {
+        matches!(self.reason, RejectedIncarnation::Older { .. }) && now.ms_since(self.since) < LATE_MS
+    }
+}
+
+/// The last accepted incarnation of another member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownIncarnation {
+    pub number: u64,
+    nonce: u64,
+    since: Wall,
+    #[serde(rename = "told")]
+    reported_log: LogMark,
+    /// The log at its start. None if an earlier program recorded it, which did not store this.
+    #[serde(default, rename = "born")]
+    log_at_start: Option<LogMark>,
+    /// Nonce of the incarnation before it; None for the same reason.
+    #[serde(default, rename = "after")]
+    previous_nonce: Option<u64>,
+}
+
+impl KnownIncarnation {
+    fn check(&self, claim: &IncarnationClaim) -> Result<(), RejectedIncarnation> {
+        let Incarnation { number, nonce, previous_nonce: after, log_at_start: born } = claim.incarnation;
+        let known = self.number;
+        if number < known {
+            return Err(RejectedIncarnation::Older { number, known });
+        }
+        if (number == known && nonce != self.nonce) || (number == known.saturating_add(1) && after != self.nonce) {
+            return Err(RejectedIncarnation::Cloned { number });
+        }
+        if number > known && born.is_behind(self.reported_log) {
+            return Err(RejectedIncarnation::RolledBack { number, known, log_at_start: born, told: self.reported_log });
+        }
+        Ok(())
+    }
+
+    /// Whether a claim of the direct predecessor refutes this incarnation: it began with less than
+    /// the predecessor holds durably, although it would have started from the predecessor's disk.
+    /// Claims of other earlier incarnations prove nothing: a restored directory receives new terms
+    /// and entries from a leader before any member has judged it.
+    fn is_refuted_by(&self, claim: &IncarnationClaim) -> bool {
+        let parent = self.number == claim.incarnation.number.saturating_add(1)
+            && self.previous_nonce == Some(claim.incarnation.nonce);
+        parent && self.log_at_start.is_some_and(|born| born.is_behind(claim.durable_log))
+    }
+}
+
+/// Judges a claim by the last accepted incarnation of the same member. Returns what is known of the
+/// member from then on.
+pub fn judge_incarnation(
+    known: Option<KnownIncarnation>,
+    claim: &IncarnationClaim,
+    now: Wall,
+) -> Result<KnownIncarnation, IncarnationRejection> {
+    let Incarnation { number, nonce, previous_nonce, log_at_start } = claim.incarnation;
+    let mut reported_log = LogMark::default();
+    // A refuted copy's reports do not apply to the original.
+    if let Some(known) = known.filter(|known| !known.is_refuted_by(claim)) {
+        known.check(claim).map_err(|reason| IncarnationRejection { reason, since: known.since })?;
+        reported_log = known.reported_log;
+        if number == known.number {
+            return Ok(KnownIncarnation { reported_log: reported_log.max_with(claim.durable_log), ..known });
+        }
+    }
+    // Entries that were not committed when the log was opened may still be truncated, so they do
+    // not count.
+    let first = LogMark { term: log_at_start.term.max(claim.durable_log.term), index: claim.durable_log.index };
+    Ok(KnownIncarnation {
+        number,
+        nonce,
+        since: now,
+        reported_log: reported_log.max_with(first),
+        log_at_start: Some(log_at_start),
+        previous_nonce: Some(previous_nonce),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(term: u64, index: u64) -> LogMark {
+        LogMark { term, index }
+    }
+
+    fn make_claim(number: u64, nonce: u64, after: u64, born: LogMark, kept: LogMark) -> IncarnationClaim {
+        let incarnation = Incarnation { number, nonce, previous_nonce: after, log_at_start: born };
+        IncarnationClaim { incarnation, durable_log: kept }
+    }
+
+    #[test]
+    fn each_claim_is_judged_by_the_last_start_that_is_known() {
+        let (born, kept, more) = (mark(2, 20), mark(3, 30), mark(9, 99));
+        let known = make_claim(5, 50, 40, born, kept);
+        let behind = |number, born| {
+            Some(RejectedIncarnation::RolledBack { number, known: 5, log_at_start: born, told: mark(3, 30) })
+        };
+        let cloned = |number| Some(RejectedIncarnation::Cloned { number });
+        let older = |number| Some(RejectedIncarnation::Older { number, known: 5 });
+        let rows = [
+            ("the same start", make_claim(5, 50, 40, born, more), None),
+            ("the same number of another start", make_claim(5, 51, 40, born, more), cloned(5)),
+            ("the next start", make_claim(6, 60, 50, kept, kept), None),
+            ("the next start of another one", make_claim(6, 60, 51, more, more), cloned(6)),
+            ("the next start with an older term", make_claim(6, 60, 50, mark(2, 30), more), behind(6, mark(2, 30))),
+            ("the next start with fewer entries", make_claim(6, 60, 50, mark(3, 29), more), behind(6, mark(3, 29))),
+            ("a start after one that nobody met", make_claim(7, 70, 60, kept, kept), None),
+            ("the same with fewer entries", make_claim(7, 70, 60, mark(3, 29), more), behind(7, mark(3, 29))),
+            ("the start before, with no more log", make_claim(4, 40, 30, born, born), older(4)),
+            ("the start before, which holds more entries", make_claim(4, 40, 30, born, mark(2, 21)), None),
+            ("the start before, which holds a later vote", make_claim(4, 40, 30, born, mark(3, 0)), None),
+            ("another start of that number", make_claim(4, 41, 30, born, more), older(4)),
+            ("a start before that", make_claim(3, 30, 20, born, more), older(3)),
+        ];
+        for (what, claim, rejected) in rows {
+            let known = judge_incarnation(None, &known, Wall(1_000)).expect("new here");
+            let judged = judge_incarnation(Some(known), &claim, Wall(2_000));
+            assert_eq!(judged.err().map(|rejection| rejection.reason), rejected, "{what}");
+        }
+    }
+}
