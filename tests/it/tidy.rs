@@ -38,7 +38,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_cluster::keyed_limiter", &[]),
     (
         "remoor_cluster::gossip",
-        &["remoor_model", "remoor_host::disk", "remoor_host::wall_clock", "remoor_cluster::keyed_limiter"],
+        &[
+            "remoor_model",
+            "remoor_host::disk",
+            "remoor_host::wall_clock",
+            "remoor_cluster::incarnation",
+            "remoor_cluster::keyed_limiter",
+        ],
     ),
     (
         "remoor_cluster::raft",

@@ -38,7 +38,7 @@
 //!   two, the one started last continues and the other is rejected. Gossip stops both if their
 //!   addresses differ.
 
-use remoor_model::Wall;
+use remoor_model::{Epoch, Report, Wall};
 use serde::{Deserialize, Serialize};
 
 /// A message of the previous incarnation within this time after the first message of the next one
@@ -211,6 +211,29 @@ pub fn judge_incarnation(
     })
 }
 
+/// The verdict on a record with this node's name and signature at another address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnRecordVerdict {
+    /// This daemon signed it, at an earlier address.
+    Echo,
+    /// Another daemon of this node signed it, and that one has to stop.
+    OtherStops,
+    /// Another daemon of this node signed it. If it still runs, this one has to stop.
+    ThisStops,
+}
+
+/// Judges the report `other` in a record of this node's own by the present report `own`. If a worker
+/// was copied, both daemons stop. Of a manager and a worker, the worker stops. If the node was set
+/// up again in a rebuilt cluster, the daemon of the older epoch stops.
+pub fn judge_own_record(own: &Report, other: &Report) -> OwnRecordVerdict {
+    let reported = own.epoch != Epoch(0) && other.epoch != Epoch(0);
+    match () {
+        () if own.instance == other.instance => OwnRecordVerdict::Echo,
+        () if reported && (own.epoch, own.manages) > (other.epoch, other.manages) => OwnRecordVerdict::OtherStops,
+        () => OwnRecordVerdict::ThisStops,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,6 +275,35 @@ mod tests {
             let known = judge_incarnation(None, &known, Wall(1_000)).expect("new here");
             let judged = judge_incarnation(Some(known), &claim, Wall(2_000));
             assert_eq!(judged.err().map(|rejection| rejection.reason), rejected, "{what}");
+        }
+    }
+
+    #[test]
+    fn of_two_daemons_of_one_node_the_one_of_a_newer_epoch_or_with_a_manager_goes_on() {
+        let report = |(epoch, manages), instance: &str| Report {
+            epoch: Epoch(epoch),
+            manages,
+            instance: instance.into(),
+            ..Report::default()
+        };
+        assert_eq!(judge_own_record(&report((3, true), "a"), &report((7, true), "a")), OwnRecordVerdict::Echo);
+        let rows = [
+            ((7, false), (3, true), true, false),
+            ((7, true), (7, false), true, false),
+            ((7, true), (7, true), false, false),
+            ((7, false), (7, false), false, false),
+            // An earlier program does not report its epoch.
+            ((7, true), (0, false), false, false),
+            ((0, true), (0, false), false, false),
+        ];
+        for (one, other, first_stays, second_stays) in rows {
+            let stays = |own, other| match judge_own_record(&report(own, "a"), &report(other, "b")) {
+                OwnRecordVerdict::OtherStops => true,
+                OwnRecordVerdict::ThisStops => false,
+                OwnRecordVerdict::Echo => panic!("two instances"),
+            };
+            assert_eq!(stays(one, other), first_stays, "{one:?} and {other:?}");
+            assert_eq!(stays(other, one), second_stays, "{other:?} and {one:?}");
         }
     }
 }

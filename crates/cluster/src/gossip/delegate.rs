@@ -7,12 +7,13 @@ use super::event::{EpochClaim, MemberEvent};
 use super::judge::{Judge, Judgement};
 use super::meta;
 use super::view::{MemberEntry, MembershipView};
+use crate::incarnation::{OwnRecordVerdict, judge_own_record};
 use bytes::Bytes;
 use memberlist::delegate::{
     AliveDelegate, ConflictDelegate, Delegate, EventDelegate, MergeDelegate, NodeDelegate, PingDelegate,
 };
 use memberlist::proto::{Meta, NodeState};
-use remoor_model::{Epoch, Instance, NodeName, Report};
+use remoor_model::{Instance, NodeName, Report};
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -245,10 +246,10 @@ impl GossipState {
             Judgement::OwnElsewhere { report } => {
                 self.claim(name, addr, &report, true);
                 let own = self.own_report().clone();
-                let event = match () {
-                    () if report.instance == own.instance => None,
-                    () if outranks(&own, &report) => view.note_outranked(addr, report.instance, now),
-                    () => view.note_elsewhere(addr, &report, now),
+                let event = match judge_own_record(&own, &report) {
+                    OwnRecordVerdict::Echo => None,
+                    OwnRecordVerdict::OtherStops => view.note_outranked(addr, report.instance, now),
+                    OwnRecordVerdict::ThisStops => view.note_elsewhere(addr, &report, now),
                 };
                 (event, Err(RecordRejection::OwnElsewhere))
             }
@@ -271,14 +272,6 @@ impl GossipState {
         };
         view.get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
     }
-}
-
-/// Of two daemons of one node, whether the first keeps running while the second stops. If a worker
-/// was copied, both stop. Of a manager and a worker, the worker stops. If the node was set up again
-/// in a rebuilt cluster, the daemon of the older epoch stops.
-fn outranks(own: &Report, other: &Report) -> bool {
-    let told = own.epoch != Epoch(0) && other.epoch != Epoch(0);
-    told && (own.epoch, own.manages) > (other.epoch, other.manages)
 }
 
 /// The delegate that memberlist calls.
@@ -440,23 +433,5 @@ mod tests {
         let _gone = state.view().remove(&name);
         assert_eq!(state.admit(&name, addr, &first), Err(RecordRejection::Outdated));
         assert_eq!(state.admit(&name, addr, &third), Ok(()));
-    }
-
-    #[test]
-    fn of_two_daemons_of_one_node_the_one_of_a_newer_epoch_or_with_a_manager_goes_on() {
-        let report = |(epoch, manages)| Report { epoch: Epoch(epoch), manages, ..Report::default() };
-        let rows = [
-            ((7, false), (3, true), true, false),
-            ((7, true), (7, false), true, false),
-            ((7, true), (7, true), false, false),
-            ((7, false), (7, false), false, false),
-            // An earlier program does not report its epoch.
-            ((7, true), (0, false), false, false),
-            ((0, true), (0, false), false, false),
-        ];
-        for (one, other, first_stays, second_stays) in rows {
-            assert_eq!(outranks(&report(one), &report(other)), first_stays, "{one:?} and {other:?}");
-            assert_eq!(outranks(&report(other), &report(one)), second_stays, "{other:?} and {one:?}");
-        }
     }
 }
