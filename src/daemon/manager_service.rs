@@ -10,12 +10,13 @@ use crate::agent::AgentState;
 use crate::manager::api::{self, JoinConfig, JoinService};
 use crate::manager::backup::Keeper;
 use crate::manager::{
-    Authorities, CaPair, ManagerContext, ManagerIdentity, ManagerTask, ManagerTiming, Peers, RaftIdStatus, Sponsors,
-    Startup, authority, gossip_key, wall,
+    Authorities, CaPair, ManagerContext, ManagerIdentity, ManagerTask, ManagerTiming, Peers, Sponsors, Startup,
+    authority, gossip_key, wall,
 };
 use crate::telemetry::Registry;
 use axum::Router;
 use remoor_cluster::gossip::MemberEvent;
+use remoor_cluster::incarnation::{NamedManager, SenderVerdict, judge_sender};
 use remoor_cluster::raft::{CLAIM, News, Raft, RaftConfig};
 use remoor_cluster::rpc::ca::ClusterCa;
 use remoor_cluster::rpc::client::{ApiError, Client};
@@ -345,8 +346,9 @@ fn is_small(difference_ms: i64) -> bool {
 /// informed of its removal, or whose directory was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
-    let over =
-        |inventory: &Arc<Inventory>| matches!(RaftIdStatus::for_node(inventory, node, id), RaftIdStatus::Retired);
+    let over = |inventory: &Arc<Inventory>| {
+        judge_sender(inventory, node, id, NamedManager::default()) == SenderVerdict::Retired
+    };
     if state.wait_for(over).await.is_ok() {
         retired.report_end(PermanentEnd::Retired, "the own log");
     }

@@ -30,7 +30,6 @@ mod observations;
 mod peers;
 mod perform;
 mod publications;
-mod raft_id_status;
 mod reach;
 mod recorder;
 mod remote_examination;
@@ -43,7 +42,6 @@ pub use authorities::{Authorities, CaPair};
 pub use context::{ManagerContext, ManagerIdentity, ManagerTiming, Startup};
 pub use notify::Notices;
 pub use peers::{ManagerAddresses, Peers};
-pub use raft_id_status::RaftIdStatus;
 pub use remoor_host::wall_clock::now as wall;
 pub use trusted_peers::Sponsors;
 

@@ -2,7 +2,7 @@
 //! agent, and managers named in the order that started the manager service.
 
 use remoor_cluster::rpc::join::PeerInfo;
-use remoor_model::{Node, NodeId};
+use remoor_model::NodeId;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -33,13 +33,15 @@ impl Sponsors {
         peers
     }
 
-    /// Whether the agent names `node` as a manager, or the order does, which is as old as the
-    /// service. `applied` is what the own log says of the node. While the log is `behind` the order,
-    /// its contents are older: a node that was demoted and promoted again may lead now. After that,
-    /// a node that is no longer a manager does not count because of an old order.
-    pub fn is_named_manager(&self, node: NodeId, applied: Option<&Node>, behind: bool) -> bool {
-        let contains = |peers: &[PeerInfo]| peers.iter().any(|p| p.id == node);
-        contains(&self.known.borrow()) || contains(&self.order) && (behind || applied.is_none_or(Node::manages))
+    /// Whether the agent names `node` as a manager.
+    pub fn is_known_manager(&self, node: NodeId) -> bool {
+        self.known.borrow().iter().any(|p| p.id == node)
+    }
+
+    /// Whether the order that started the manager service names `node`. The order is as old as the
+    /// service.
+    pub fn is_initial_manager(&self, node: NodeId) -> bool {
+        self.order.iter().any(|p| p.id == node)
     }
 
     /// Makes the agent ask again, because an unknown node may be a new manager.
@@ -63,16 +65,14 @@ mod tests {
         };
         let (told, known) = watch::channel(Vec::new());
         let sponsors = Sponsors::new(vec![peer(1, "old"), peer(2, "b")], known, || {});
-        let names = |id| sponsors.is_named_manager(NodeId(id), None, false);
-        assert!(names(2) && !names(3));
+        assert!(sponsors.is_initial_manager(NodeId(2)) && !sponsors.is_known_manager(NodeId(2)));
+        assert!(!sponsors.is_known_manager(NodeId(3)));
         told.send_replace(vec![peer(1, "new"), peer(3, "c")]);
-        assert!(names(2) && names(3));
-        let log = remoor_model::sample::fleet(0, 2);
-        let worker = log.nodes.values().find(|n| !n.manages()).expect("a worker");
-        let sponsors_of = Sponsors::new(vec![peer(worker.id.0, "a")], watch::channel(Vec::new()).1, || {});
-        assert!(sponsors_of.is_named_manager(worker.id, None, false), "the log does not contain it");
-        assert!(sponsors_of.is_named_manager(worker.id, Some(worker), true), "the log is older than the order");
-        assert!(!sponsors_of.is_named_manager(worker.id, Some(worker), false), "it is no longer a manager");
+        assert!(
+            sponsors.is_initial_manager(NodeId(2))
+                && sponsors.is_known_manager(NodeId(3))
+                && !sponsors.is_initial_manager(NodeId(3))
+        );
         let at: Vec<String> = sponsors.peers().into_iter().map(|p| p.api_addr).collect();
         assert_eq!(at, ["new", "c", "b"]);
     }

@@ -38,7 +38,7 @@
 //!   two, the one started last continues and the other is rejected. Gossip stops both if their
 //!   addresses differ.
 
-use remoor_model::{Epoch, Report, Wall};
+use remoor_model::{Epoch, Inventory, Node, NodeId, RaftId, Report, Wall};
 use serde::{Deserialize, Serialize};
 
 /// A message of the previous incarnation within this time after the first message of the next one
@@ -234,9 +234,62 @@ pub fn judge_own_record(own: &Report, other: &Report) -> OwnRecordVerdict {
     }
 }
 
+/// Who names the node of a sender as a manager, besides the own log.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NamedManager {
+    /// The agent of this node.
+    pub by_agent: bool,
+    /// The order that started this manager service, which is as old as the service.
+    pub by_order: bool,
+    /// The own log is older than the order. A node that it calls a worker may have been promoted again.
+    pub log_is_behind: bool,
+}
+
+impl NamedManager {
+    /// Whether a node that is so named may speak as a manager before its Raft id is known here.
+    /// `applied` is the node in the own log. A node that is no longer a manager must not speak
+    /// because of an old order.
+    pub fn speaks(self, applied: Option<&Node>) -> bool {
+        self.by_agent || self.by_order && (self.log_is_behind || applied.is_none_or(Node::manages))
+    }
+}
+
+/// The verdict on a node that sends Raft messages under a Raft id.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SenderVerdict<'a> {
+    /// The id belongs to the node, whatever its desired role: a manager that leaves may speak until
+    /// it is removed from Raft. Or the grant of the id is not applied here yet, and the node is
+    /// named as a manager: its messages bring the missing entries.
+    Accept,
+    /// The id belongs to no node and will never be used again.
+    Retired,
+    /// The id belongs to another node.
+    HeldByOther(&'a Node),
+    /// The node left or was removed.
+    Out,
+    /// This state does not contain the entry that grants the id yet.
+    Unknown,
+}
+
+/// Judges a node that uses `raft`, by the applied state and by who names it.
+pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: NamedManager) -> SenderVerdict<'_> {
+    // The founder's id is not a log index. The first grant of all grants it, and it may be used
+    // before that.
+    let is_ungranted_founder = || raft == RaftId(1) && inventory.nodes.values().all(|n| n.raft.is_none());
+    match inventory.raft_id_holder(raft) {
+        Some(holder) if holder.id == node => SenderVerdict::Accept,
+        Some(other) => SenderVerdict::HeldByOther(other),
+        None if inventory.is_retired(raft) && !is_ungranted_founder() => SenderVerdict::Retired,
+        None if inventory.membership(node).is_out() => SenderVerdict::Out,
+        None if named.speaks(inventory.node(node)) => SenderVerdict::Accept,
+        None => SenderVerdict::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use remoor_model::{Applied, ClusterRole, Command, InventoryEntry, NodeSpec};
 
     fn mark(term: u64, index: u64) -> LogMark {
         LogMark { term, index }
@@ -304,6 +357,68 @@ mod tests {
             };
             assert_eq!(stays(one, other), first_stays, "{one:?} and {other:?}");
             assert_eq!(stays(other, one), second_stays, "{other:?} and {one:?}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_retired_only_once_its_grant_is_applied() {
+        fn status(state: &Inventory, node: NodeId, raft: RaftId) -> SenderVerdict<'_> {
+            judge_sender(state, node, raft, NamedManager::default())
+        }
+        let mut state = Inventory::default();
+        let mut write = |command: Command| {
+            let index = state.applied + 1;
+            let applied = state.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+            (state.clone(), applied)
+        };
+        let accept = |name: &str| {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            Command::Accept { spec, role: ClusterRole::Manager }
+        };
+        assert_eq!(status(&Inventory::default(), NodeId(1), RaftId(1)), SenderVerdict::Unknown);
+        let (seen, Applied::Node(m1)) = write(accept("m1")) else { panic!("not let in") };
+        assert_eq!(status(&seen, m1, RaftId(1)), SenderVerdict::Unknown, "the founder speaks before its grant");
+        let (seen, _) = write(Command::Grant { node: m1, founder: true });
+        assert_eq!(status(&seen, m1, RaftId(1)), SenderVerdict::Accept);
+        let (seen, Applied::Node(m2)) = write(accept("m2")) else { panic!("not let in") };
+        assert_eq!(status(&seen, m2, RaftId(4)), SenderVerdict::Unknown, "not granted here yet");
+        let (seen, Applied::Raft(second)) = write(Command::Grant { node: m2, founder: false }) else { panic!("no id") };
+        assert_eq!(status(&seen, m2, second), SenderVerdict::Accept);
+        assert!(matches!(status(&seen, m1, second), SenderVerdict::HeldByOther(n) if n.id == m2));
+        let (seen, _) = write(Command::Role { node: m2, role: ClusterRole::Worker });
+        assert_eq!(status(&seen, m2, second), SenderVerdict::Accept, "it leaves, but is still a member");
+        let (seen, _) = write(Command::Retire { node: m2, raft: second });
+        assert_eq!(status(&seen, m2, second), SenderVerdict::Retired);
+        write(Command::Role { node: m2, role: ClusterRole::Manager });
+        write(Command::Grant { node: m2, founder: false });
+        write(Command::Role { node: m1, role: ClusterRole::Worker });
+        let (seen, _) = write(Command::Retire { node: m1, raft: RaftId(1) });
+        assert_eq!(status(&seen, m1, RaftId(1)), SenderVerdict::Retired, "the founder's id too");
+        assert_eq!(status(&seen, NodeId(99), second), SenderVerdict::Retired, "of a node that was removed");
+    }
+
+    #[test]
+    fn an_unknown_raft_id_speaks_if_its_node_is_named_and_the_log_does_not_say_otherwise() {
+        let mut log = remoor_model::sample::fleet(0, 2);
+        let (manager, worker, stranger) = (NodeId(1), NodeId(2), NodeId(99));
+        let command = Command::Role { node: manager, role: ClusterRole::Manager };
+        let index = log.applied + 1;
+        let applied = log.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command });
+        assert_eq!(applied.refusal(), None);
+        let named = |by_agent, by_order, log_is_behind| NamedManager { by_agent, by_order, log_is_behind };
+        let rows = [
+            (named(false, false, true), [false, false, false]),
+            (named(true, false, false), [true, true, true]),
+            (named(false, true, true), [true, true, true]),
+            (named(false, true, false), [true, false, true]),
+        ];
+        for (named, speaks) in rows {
+            for (node, speaks) in [manager, worker, stranger].into_iter().zip(speaks) {
+                let verdict = judge_sender(&log, node, RaftId(log.applied + 1), named);
+                let expected = if speaks { SenderVerdict::Accept } else { SenderVerdict::Unknown };
+                assert_eq!(verdict, expected, "node {node}, {named:?}");
+            }
         }
     }
 }

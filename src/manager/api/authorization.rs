@@ -2,12 +2,13 @@
 //! once for each request who calls, before anything of the body is read, and hands that to the
 //! handler as an extension. Checks of what a message contains are functions at the end.
 
-use super::super::{ManagerContext, RaftIdStatus};
+use super::super::ManagerContext;
 use super::{leave, operators};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use remoor_cluster::incarnation::{NamedManager, SenderVerdict, judge_sender};
 use remoor_cluster::rpc::ca;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::wire::{self, ApiFailure, BodyLimit, Code};
@@ -213,20 +214,21 @@ impl ManagerContext {
     /// manager service. The routes above ask the applied state alone.
     pub fn is_manager(&self, id: NodeId) -> bool {
         let inventory = self.inventory();
-        inventory.node(id).is_some_and(Node::manages) || self.is_named_manager(&inventory, id)
+        let node = inventory.node(id);
+        node.is_some_and(Node::manages) || self.named_manager(&inventory, id).speaks(node)
     }
 
-    fn is_named_manager(&self, inventory: &Inventory, id: NodeId) -> bool {
-        // Our own Raft id is the index of the log entry that made us a manager. While we have not
-        // applied that entry, our inventory is older than the order that we were started with.
-        let behind = inventory.applied < self.raft.status().borrow().id.0;
-        self.sponsors.is_named_manager(id, inventory.node(id), behind)
+    fn named_manager(&self, inventory: &Inventory, id: NodeId) -> NamedManager {
+        NamedManager {
+            by_agent: self.sponsors.is_known_manager(id),
+            by_order: self.sponsors.is_initial_manager(id),
+            // Our own Raft id is the index of the log entry that made us a manager.
+            log_is_behind: inventory.applied < self.raft.status().borrow().id.0,
+        }
     }
 }
 
-/// Allows a node that holds the Raft id it uses, also while it leaves. If this log does not contain
-/// the grant of that id yet, allows a manager named by the agent or by the order that started this
-/// service: its messages bring the missing entries.
+/// Allows a node that may use the Raft id of its message, see [`judge_sender`].
 pub(super) fn check_raft_sender(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), ApiFailure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else { return Err(unauthenticated_failure("managers")) };
     let inventory = shared.inventory();
@@ -236,21 +238,20 @@ pub(super) fn check_raft_sender(shared: &ManagerContext, caller: &Caller, sender
         shared.observed.certificates.record_expiry(*id, *cert_not_after);
     }
     let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
-    match RaftIdStatus::for_node(&inventory, *id, sender) {
-        RaftIdStatus::HeldByNode => Ok(()),
-        RaftIdStatus::Retired => {
+    match judge_sender(&inventory, *id, sender, shared.named_manager(&inventory, *id)) {
+        SenderVerdict::Accept => Ok(()),
+        SenderVerdict::Retired => {
             let text = format!(
                 "Raft id {sender} of {name} is retired: that id was removed from the managers and is never used again"
             );
             Err(ApiFailure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
         }
-        RaftIdStatus::HeldByOther(holder) => {
+        SenderVerdict::HeldByOther(holder) => {
             let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
             Err(ApiFailure::new(Code::Forbidden, text))
         }
-        RaftIdStatus::Unknown if inventory.membership(*id).is_out() => check_not_removed(shared, &inventory, *id),
-        RaftIdStatus::Unknown if shared.is_named_manager(&inventory, *id) => Ok(()),
-        RaftIdStatus::Unknown => {
+        SenderVerdict::Out => check_not_removed(shared, &inventory, *id),
+        SenderVerdict::Unknown => {
             shared.sponsors.refresh();
             let text = format!("this manager does not know Raft id {sender} of {name} yet");
             Err(ApiFailure::new(Code::Retry, text))
