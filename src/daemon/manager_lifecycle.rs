@@ -24,6 +24,7 @@ use crate::telemetry::Registry;
 use axum::Router;
 use axum::extract::{FromRequest, Request, State};
 use axum::routing::post;
+use remoor_cluster::incarnation::{OrderedRaftId, judge_order};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
@@ -421,35 +422,34 @@ impl ManagerLifecycle {
         if now.closed {
             return Err(ApiFailure::new(Code::Unavailable, "the daemon of this node is stopping"));
         }
-        let before = now.identity.raft;
-        if id <= RaftId(1) && before != Some(id) {
-            return Err(ApiFailure::new(Code::BadRequest, format!("Raft id {id} can't be assigned")));
-        }
-        if now.identity.retired.is_some_and(|last| id <= last) {
-            return Err(ApiFailure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")));
-        }
-        if before.is_some_and(|before| id < before) {
-            return Err(ApiFailure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
-        }
         let failed = |error: &dyn std::error::Error| {
             let why = error_with_causes(error);
             tracing::warn!(raft = %id, error = why, "the manager service does not run");
             ApiFailure::new(Code::Unavailable, format!("the manager service does not run: {why}"))
         };
-        if before != Some(id) {
-            if before.is_some() {
-                self.retire(now, PermanentEnd::Retired).await;
+        let archived = || ApiFailure::new(Code::Retired, format!("this node has archived its log of Raft id {id}"));
+        match judge_order(id, now.identity.raft, now.identity.retired) {
+            OrderedRaftId::Reserved => {
+                return Err(ApiFailure::new(Code::BadRequest, format!("Raft id {id} can't be assigned")));
             }
-            // Nothing is moved while the stored identity still contains an id. A missing log would
-            // then look like a lost one and fail the next start.
-            self.store(now).await.map_err(|e| failed(&e))?;
-            // Also archives files that an earlier start could not archive, because an old CA would
-            // look like evidence of a lost log.
-            self.archive_raft_dir(now.identity.retired).await.map_err(|e| failed(&e))?;
-            now.identity.raft = Some(id);
-            if let Err(error) = self.store(now).await {
-                now.identity.raft = None;
-                return Err(failed(&error));
+            OrderedRaftId::Retired => return Err(archived()),
+            OrderedRaftId::Older => {
+                return Err(ApiFailure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
+            }
+            OrderedRaftId::Held => {}
+            OrderedRaftId::New => {
+                self.retire(now, PermanentEnd::Retired).await;
+                // Nothing is moved while the stored identity still contains an id. A missing log
+                // would then look like a lost one and fail the next start.
+                self.store(now).await.map_err(|e| failed(&e))?;
+                // Also archives files that an earlier start could not archive, because an old CA
+                // would look like evidence of a lost log.
+                self.archive_raft_dir(now.identity.retired).await.map_err(|e| failed(&e))?;
+                now.identity.raft = Some(id);
+                if let Err(error) = self.store(now).await {
+                    now.identity.raft = None;
+                    return Err(failed(&error));
+                }
             }
         }
         self.log(now).await.map_err(|e| failed(&e))?;
@@ -458,7 +458,7 @@ impl ManagerLifecycle {
             Err(error) => match end_of(&error) {
                 Some(end) => {
                     self.retire(now, end).await;
-                    Err(ApiFailure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")))
+                    Err(archived())
                 }
                 None => {
                     self.try_again(now, id, order.managers);

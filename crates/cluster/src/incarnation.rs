@@ -286,6 +286,33 @@ pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: Na
     }
 }
 
+/// The verdict on the Raft id in an order to run a manager service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderedRaftId {
+    /// The node has this id.
+    Held,
+    /// The node takes this id. The log of an id that it has is archived.
+    New,
+    /// The id is never given by an order: 0 is no id, and 1 is the founder's.
+    Reserved,
+    /// The node has archived its log of this id, or the id is older than that.
+    Retired,
+    /// The node has a newer id.
+    Older,
+}
+
+/// Judges the ordered `raft` by the id that the node has, and by the last one that it lost in this
+/// epoch. Ids are log indices, so a lower one is older.
+pub fn judge_order(raft: RaftId, held: Option<RaftId>, retired: Option<RaftId>) -> OrderedRaftId {
+    match held {
+        _ if raft <= RaftId(1) && held != Some(raft) => OrderedRaftId::Reserved,
+        _ if retired.is_some_and(|last| raft <= last) => OrderedRaftId::Retired,
+        Some(held) if raft < held => OrderedRaftId::Older,
+        Some(held) if raft == held => OrderedRaftId::Held,
+        _ => OrderedRaftId::New,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,6 +446,29 @@ mod tests {
                 let expected = if speaks { SenderVerdict::Accept } else { SenderVerdict::Unknown };
                 assert_eq!(verdict, expected, "node {node}, {named:?}");
             }
+        }
+    }
+
+    #[test]
+    fn an_order_gives_the_held_raft_id_or_a_newer_one() {
+        let rows = [
+            (0, None, None, OrderedRaftId::Reserved),
+            (1, None, None, OrderedRaftId::Reserved),
+            (1, Some(1), None, OrderedRaftId::Held),
+            (1, Some(7), None, OrderedRaftId::Reserved),
+            (7, None, None, OrderedRaftId::New),
+            (7, Some(7), None, OrderedRaftId::Held),
+            (7, Some(5), None, OrderedRaftId::New),
+            (5, Some(7), None, OrderedRaftId::Older),
+            (7, None, Some(7), OrderedRaftId::Retired),
+            (5, None, Some(7), OrderedRaftId::Retired),
+            (5, Some(9), Some(7), OrderedRaftId::Retired),
+            (8, None, Some(7), OrderedRaftId::New),
+            (8, Some(9), Some(7), OrderedRaftId::Older),
+        ];
+        for (raft, held, retired, verdict) in rows {
+            let judged = judge_order(RaftId(raft), held.map(RaftId), retired.map(RaftId));
+            assert_eq!(judged, verdict, "{raft} while {held:?} is held and {retired:?} is retired");
         }
     }
 }
