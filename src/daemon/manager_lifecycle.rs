@@ -113,14 +113,11 @@ impl ManagerLifecycle {
                 self.try_again(&mut now, id, Vec::new());
                 Ok(())
             }
-            Err(error) => match end_of(&error) {
-                Some(end) => {
-                    self.retire(&mut now, end).await;
-                    Ok(())
-                }
-                None => Err(error),
-            },
-            Ok(()) => Ok(()),
+            Err(DaemonError::PermanentEnd(end)) => {
+                self.retire(&mut now, end).await;
+                Ok(())
+            }
+            started => started,
         }
     }
 
@@ -258,16 +255,14 @@ impl ManagerLifecycle {
                 }
                 match manage.start(&mut now, id, order.clone()).await {
                     Ok(()) => break,
-                    Err(error) => match end_of(&error) {
-                        Some(end) => {
-                            manage.retire(&mut now, end).await;
-                            break;
-                        }
-                        None => tracing::warn!(
-                            error = error_with_causes(&error),
-                            "the manager service does not run; will retry"
-                        ),
-                    },
+                    Err(DaemonError::PermanentEnd(end)) => {
+                        manage.retire(&mut now, end).await;
+                        break;
+                    }
+                    Err(error) => tracing::warn!(
+                        error = error_with_causes(&error),
+                        "the manager service does not run; will retry"
+                    ),
                 }
             }
             let mut now = manage.state.lock().await;
@@ -455,16 +450,14 @@ impl ManagerLifecycle {
         self.log(now).await.map_err(|e| failed(&e))?;
         match self.start(now, id, order.managers.clone()).await {
             Ok(()) => Ok(reply),
-            Err(error) => match end_of(&error) {
-                Some(end) => {
-                    self.retire(now, end).await;
-                    Err(archived())
-                }
-                None => {
-                    self.try_again(now, id, order.managers);
-                    Err(failed(&error))
-                }
-            },
+            Err(DaemonError::PermanentEnd(end)) => {
+                self.retire(now, end).await;
+                Err(archived())
+            }
+            Err(error) => {
+                self.try_again(now, id, order.managers);
+                Err(failed(&error))
+            }
         }
     }
 
@@ -541,15 +534,6 @@ impl ManagerLifecycle {
             return Ok(());
         };
         Err(ApiFailure::new(code, text))
-    }
-}
-
-/// The permanent reason why the service can't start; None: a retry may succeed.
-fn end_of(error: &DaemonError) -> Option<PermanentEnd> {
-    match error {
-        DaemonError::Retired(_) => Some(PermanentEnd::Retired),
-        DaemonError::Stale(why) => Some(PermanentEnd::Stale(why.clone())),
-        _ => None,
     }
 }
 

@@ -125,10 +125,9 @@ impl Parts {
         let mut retired = self.retired.follow();
         let cas = tokio::select! {
             cas = tokio::time::timeout(CA_MAX, self.cas()) => cas.map_err(|_| DaemonError::NoCa)??,
-            Ok(end) = retired.wait_for(Option::is_some) => return Err(match end.clone() {
-                Some(PermanentEnd::Stale(why)) => DaemonError::Stale(why),
-                _ => DaemonError::Retired(self.raft),
-            }),
+            Ok(end) = retired.wait_for(Option::is_some) => {
+                return Err(end.clone().unwrap_or(PermanentEnd::Retired).into());
+            }
         };
         std::fs::create_dir_all(self.layout.runs())
             .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
@@ -268,7 +267,7 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     });
     let said = futures_util::future::join_all(asked).await;
     match said.iter().flatten().find_map(end_of) {
-        Some(PermanentEnd::Stale(why)) => Err(DaemonError::Stale(why)),
+        Some(end @ PermanentEnd::Stale(_)) => Err(end.into()),
         // A retired id is reported again later, and the whole service is then archived.
         _ => Ok(()),
     }

@@ -12,6 +12,7 @@ use super::layout::{Layout, NodeConfig};
 use super::manager_lifecycle::{ManagerLifecycle, ManagerResources};
 use super::manager_service::{MemberEventSender, begin_log};
 use super::rebuild::RebuildError;
+use super::transport::PermanentEnd;
 use super::trim_memory::{self, TrimSchedule};
 use super::{renewal, scrape};
 use crate::agent::{self, AgentConfig, AgentState, AgentTask, KeyBook, Metrics, NodeIdentity, PeerBook, RecordKeeper};
@@ -68,10 +69,8 @@ pub enum DaemonError {
     Socket(#[from] unix::SocketError),
     #[error("no manager has sent the cluster's CA yet")]
     NoCa,
-    #[error("Raft id {0} of this node is retired")]
-    Retired(RaftId),
-    #[error("the data directory is stale: {0}")]
-    Stale(String),
+    #[error("the manager service can't start again")]
+    PermanentEnd(#[from] PermanentEnd),
     #[error("the threads of the manager service can't be started")]
     Threads(#[source] std::io::Error),
     #[error("Raft stopped unexpectedly; the daemon exits so that it is restarted")]

@@ -15,11 +15,12 @@ use tokio::sync::watch;
 const WITHIN: Duration = Duration::from_secs(15);
 
 /// Why a manager service stops permanently.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PermanentEnd {
-    /// The manager's Raft id is retired.
+    #[error("the Raft id of this node is retired")]
     Retired,
     /// The data directory is a copy or an older one, according to another manager.
+    #[error("the data directory is stale: {0}")]
     Stale(String),
 }
 
