@@ -183,8 +183,8 @@ impl ManagerLifecycle {
         let ground = &self.ground;
         let threads = Threads::start().map_err(DaemonError::Threads)?;
         let (stop, stopped) = watch::channel(false);
-        let retired = Retirement::new();
-        let ask = ground.own.clone();
+        let (ask, own) = (ground.own.clone(), ground.own.clone());
+        let retired = Retirement::new(move |epoch| own.learn_epoch(epoch));
         let parts = Parts {
             layout: ground.layout.clone(),
             identity: now.identity.clone(),
@@ -218,12 +218,6 @@ impl ManagerLifecycle {
         ground.own.set_manages(true);
         now.running = Some(Running { id, part, threads, stop });
         tokio::spawn(self.clone().park_once(id, retired.follow()));
-        let (own, mut epochs) = (ground.own.clone(), retired.follow_epoch());
-        tokio::spawn(async move {
-            while epochs.changed().await.is_ok() {
-                own.learn_epoch(*epochs.borrow_and_update());
-            }
-        });
         tracing::info!(raft = %id, "the manager service runs");
         Ok(())
     }

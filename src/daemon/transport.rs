@@ -24,17 +24,18 @@ pub enum PermanentEnd {
     Stale(String),
 }
 
-/// Whether a manager service has heard of its end, or of a newer epoch of the cluster. All clones
-/// share one state.
+/// Whether a manager service has heard of its end. Passes on newer epochs of the cluster that it
+/// hears of. All clones share one state.
 #[derive(Clone)]
 pub struct Retirement {
     end: Arc<watch::Sender<Option<PermanentEnd>>>,
-    epoch: Arc<watch::Sender<Epoch>>,
+    learn_epoch: Arc<dyn Fn(Epoch) + Send + Sync>,
 }
 
 impl Retirement {
-    pub fn new() -> Self {
-        Self { end: Arc::new(watch::channel(None).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
+    /// `learn_epoch` receives each epoch that another manager reports.
+    pub fn new(learn_epoch: impl Fn(Epoch) + Send + Sync + 'static) -> Self {
+        Self { end: Arc::new(watch::channel(None).0), learn_epoch: Arc::new(learn_epoch) }
     }
 
     /// Records the reason; only the first one counts.
@@ -58,21 +59,12 @@ impl Retirement {
             && code == Code::WrongEpoch.as_str()
             && let Some(epoch) = details["epoch"].as_u64()
         {
-            self.epoch.send_if_modified(|known| {
-                let newer = epoch > known.0;
-                known.0 = epoch.max(known.0);
-                newer
-            });
+            (self.learn_epoch)(Epoch(epoch));
         }
     }
 
     pub fn follow(&self) -> watch::Receiver<Option<PermanentEnd>> {
         self.end.subscribe()
-    }
-
-    /// The newest epoch that another manager has reported.
-    pub fn follow_epoch(&self) -> watch::Receiver<Epoch> {
-        self.epoch.subscribe()
     }
 }
 
@@ -161,7 +153,7 @@ mod tests {
         let server = tokio::spawn(serve_tls(listener, tls, router, ServerLimits::default(), std::future::pending()));
         let peers =
             Arc::new(Peers::new(ClientTls::member(&node_identity(&ca, 8, Validity::days_from_now(1))).expect("TLS")));
-        let retired = Retirement::new();
+        let retired = Retirement::new(|_| {});
         let transport = TlsTransport { peers: peers.clone(), retired: retired.clone() };
         let send = |kind| transport.send(RaftId(3), addr.clone(), kind, Vec::new());
 
