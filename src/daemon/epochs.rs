@@ -14,6 +14,7 @@ use super::run::DaemonError;
 use crate::agent::AgentState;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use remoor_cluster::gossip::{EpochClaim, Gossip};
+use remoor_cluster::incarnation::{EpochClaimant, OwnEpochs};
 use remoor_cluster::rpc::connect::{VerifiedNode, verify_node};
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::tls::ClientTls;
@@ -75,22 +76,22 @@ impl Epochs {
         let mut said: Option<Instant> = None;
         loop {
             let noted = claims.borrow_and_update().clone();
-            let (known, certified) = (self.own.epoch(), self.own.certificate_epoch());
+            let epochs = OwnEpochs { known: self.own.epoch(), certified: self.own.certificate_epoch() };
             let me = &self.own.id().name;
-            let news = |claim: &EpochClaim| claim.epoch > known || claim.manages && claim.epoch > certified;
-            let here: Vec<_> = noted.get(me).filter(|claim| claim.epoch > certified).into_iter().collect();
-            let others = noted.iter().filter(|(name, claim)| *name != me && news(claim));
+            let by = |claim: &EpochClaim| if claim.manages { EpochClaimant::Manager } else { EpochClaimant::Worker };
+            let here = noted.get(me).filter(|claim| epochs.needs_proof(claim.epoch, EpochClaimant::ThisNode));
+            let others = noted.iter().filter(|(name, claim)| *name != me && epochs.needs_proof(claim.epoch, by(claim)));
             let (signed, strange): (Vec<_>, Vec<_>) = others.partition(|(_, claim)| claim.signed);
             let places = |of: Vec<(&NodeName, &EpochClaim)>| of.into_iter().map(|(n, c)| self.place(n, c)).collect();
-            let open = !here.is_empty() || !signed.is_empty() || !strange.is_empty();
+            let open = here.is_some() || !signed.is_empty() || !strange.is_empty();
             if open {
                 round += 1;
                 let own = here.iter().map(|claim| self.place(me, claim)).collect();
                 let mut asked = select_batch(places(signed), round, ASKED_MAX);
                 asked.extend(select_batch(places(strange), round, STRANGERS_MAX));
                 let (own, others) = tokio::join!(
-                    ask(own, &self.tls, certified, MORE_WITHIN),
-                    ask(asked, &self.tls, certified, MORE_WITHIN)
+                    ask(own, &self.tls, epochs.certified, MORE_WITHIN),
+                    ask(asked, &self.tls, epochs.certified, MORE_WITHIN)
                 );
                 let mut learnt = false;
                 for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
@@ -101,14 +102,14 @@ impl Epochs {
                     if proved.epoch > self.own.epoch() {
                         let (by, addr, epoch) = (&place.name, place.api, proved.epoch);
                         tracing::warn!(
-                            %by, %addr, %epoch, before = %known,
+                            %by, %addr, %epoch, before = %epochs.known,
                             "a node proved that the cluster was rebuilt (newer epoch)"
                         );
                         self.own.learn_epoch(epoch);
                         learnt = true;
                     }
                 }
-                if let (Some(proof), Some(claim)) = (own.proofs.first(), here.first()) {
+                if let (Some(proof), Some(claim)) = (own.proofs.first(), here) {
                     return self.end(claim.addr, proof.proved.epoch).await;
                 }
                 if learnt {

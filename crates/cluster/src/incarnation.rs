@@ -211,6 +211,36 @@ pub fn judge_incarnation(
     })
 }
 
+/// The epochs of this node.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnEpochs {
+    /// The newest epoch that was proved here, or reported by a manager.
+    pub known: Epoch,
+    /// The epoch of the node's certificate.
+    pub certified: Epoch,
+}
+
+/// The node that claims by gossip to be of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpochClaimant {
+    Worker,
+    /// It can also renew this node's certificate.
+    Manager,
+    /// Another daemon of this node. The one with the older certificate stops.
+    ThisNode,
+}
+
+impl OwnEpochs {
+    /// Whether a claim of an epoch needs to be proved by a certificate.
+    pub fn needs_proof(self, claimed: Epoch, by: EpochClaimant) -> bool {
+        match by {
+            EpochClaimant::Worker => claimed > self.known,
+            EpochClaimant::Manager => claimed > self.known.min(self.certified),
+            EpochClaimant::ThisNode => claimed > self.certified,
+        }
+    }
+}
+
 /// The verdict on a record with this node's name and signature at another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnRecordVerdict {
@@ -469,6 +499,30 @@ mod tests {
         for (raft, held, retired, verdict) in rows {
             let judged = judge_order(RaftId(raft), held.map(RaftId), retired.map(RaftId));
             assert_eq!(judged, verdict, "{raft} while {held:?} is held and {retired:?} is retired");
+        }
+    }
+
+    #[test]
+    fn a_claimed_epoch_needs_proof_if_it_would_change_something_here() {
+        let rows = [
+            // The certificate is up to date.
+            (7, 7, 7, [false, false, false]),
+            (7, 7, 8, [true, true, true]),
+            // The node has moved to an epoch and waits for its certificate.
+            (7, 3, 3, [false, false, false]),
+            (7, 3, 5, [false, true, true]),
+            (7, 3, 7, [false, true, true]),
+            (7, 3, 8, [true, true, true]),
+            // The certificate came first.
+            (3, 7, 5, [true, true, false]),
+            (3, 7, 8, [true, true, true]),
+            // An earlier program does not report its epoch.
+            (1, 1, 0, [false, false, false]),
+        ];
+        for (known, certified, claimed, expected) in rows {
+            let own = OwnEpochs { known: Epoch(known), certified: Epoch(certified) };
+            let by = [EpochClaimant::Worker, EpochClaimant::Manager, EpochClaimant::ThisNode];
+            assert_eq!(by.map(|by| own.needs_proof(Epoch(claimed), by)), expected, "{claimed} to {own:?}");
         }
     }
 }
