@@ -87,9 +87,9 @@ impl IncarnationTable {
         IncarnationClaim { incarnation: self.incarnation, durable_log: self.durable_log.mark() }
     }
 
-    /// Checks the claim of `from`. If it is rejected, the error is `Stale`. When this returns for
-    /// the first message of a new incarnation, that is on disk. A member with an earlier program
-    /// sends no claim and is accepted.
+    /// Checks the claim of `from`. If it is rejected, the error is `StaleIncarnation`. When this
+    /// returns for the first message of a new incarnation, that is on disk. A member with an earlier
+    /// program sends no claim and is accepted.
     pub async fn check_claim(&self, from: RaftId, claim: Option<IncarnationClaim>) -> Result<(), RaftError> {
         let Some(claim) = claim else { return Ok(()) };
         let (mut seen, now) = (self.known.lock().await, now());

@@ -136,7 +136,6 @@ type Answers<'s, S> =
 /// No request is answered here in the peer's place. openraft treats the answer to a later request
 /// as the answer to all earlier ones, and counts the leader's lease from when the last request was
 /// made.
-/// leader's lease from when the last one was made.
 pub fn coalesce_commits<S: StateMachine>(
     input: impl Stream<Item = AppendEntriesRequest<Types<S>>> + Unpin,
 ) -> impl Stream<Item = AppendEntriesRequest<Types<S>>> {
