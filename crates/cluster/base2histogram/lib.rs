@@ -1,8 +1,8 @@
-//! Replacement for the crate of the same name, of which openraft keeps a dozen histograms. They can
-//! be read only with its feature `runtime-stats`, which is off here. The real crate fills tables for
-//! every supported width, which costs 26 MB in each manager, more than all its other memory. This
-//! one counts samples and keeps no values. It is not for any other use: to turn that feature on,
-//! remove the line under `[patch]` from `Cargo.toml`.
+//! Replacement for the crate of the same name, which openraft uses for a dozen histograms. Those
+//! histograms can be read only with openraft's feature `runtime-stats`, which is off here. The real
+//! crate fills tables for every supported width. The tables use 26 MB in each manager, more than
+//! all its other memory. This replacement counts samples and keeps no values. It has no other use.
+//! Before you turn `runtime-stats` on, remove the line under `[patch]` from `Cargo.toml`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,7 +42,7 @@ impl<T> Histogram<T> {
     }
 }
 
-/// The samples; every percentile is 0, since no values are kept.
+/// The number of samples. Every percentile is 0, because no values are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PercentileStats {
     pub samples: u64,
@@ -62,7 +62,7 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// Prints nothing.
+/// A chart that prints nothing.
 #[derive(Debug, Clone, Default)]
 pub struct AsciiChart;
 

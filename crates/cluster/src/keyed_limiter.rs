@@ -1,35 +1,35 @@
-//! A rate limit for each of many keys that others choose, such as addresses and names. It remembers
-//! a bounded number of keys. Pure; the time is passed in.
+//! A rate limit for each of many keys that other machines choose, such as addresses and names. It
+//! remembers a bounded number of keys. Pure; the time is passed in.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// What happens to a new key while the maximum number of keys is remembered.
+/// The treatment of a new key while the maximum number of keys is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overflow {
-    /// Keys with a full bucket are forgotten. If that frees no place, new keys share one bucket, so
-    /// that nobody gains attempts by choosing new keys.
+    /// Keys with a full bucket are forgotten. If the number of keys is still at its maximum, all
+    /// new keys share one bucket, so that nobody gains attempts by choosing new keys.
     ShareBucket,
-    /// The key whose bucket will be full first is forgotten, so that a new key is always allowed.
+    /// The key whose bucket will be full first is forgotten. So a new key is always allowed.
     ForgetOldest,
 }
 
-/// Allows each key `burst` events at once, and one more per `refill` after that: a token bucket per
-/// key.
+/// A token bucket for each key. It allows `burst` events at once, and after that one event in each
+/// `refill`.
 #[derive(Debug)]
 pub(crate) struct KeyedLimiter<K> {
     burst: u32,
     refill: Duration,
     keys_max: usize,
     overflow: Overflow,
-    /// When each key's bucket will be full again. Keys with a full bucket need no entry. None: the
-    /// shared bucket.
+    /// The time at which each key's bucket will be full again. A key with a full bucket needs no
+    /// entry. The key None stands for the shared bucket.
     full_at: BTreeMap<Option<K>, Instant>,
 }
 
-/// The address, or the /64 network of an IPv6 address, from which one machine may choose any
-/// address.
+/// The address itself, or the /64 network of an IPv6 address, because one machine may use every
+/// address of its /64 network.
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
@@ -57,7 +57,8 @@ impl<K: Ord + Clone> KeyedLimiter<K> {
         Ok(())
     }
 
-    /// The bucket of `key`, or the shared one. Frees a place for a new key if all are taken.
+    /// The bucket of `key`, or None for the shared bucket. If the maximum number of keys is
+    /// remembered, forgets keys as `overflow` says.
     fn bucket_of(&mut self, key: K, now: Instant) -> Option<K> {
         let key = Some(key);
         if self.full_at.len() >= self.keys_max && !self.full_at.contains_key(&key) {

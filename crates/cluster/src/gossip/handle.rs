@@ -1,5 +1,5 @@
 //! The handle of the running gossip member: start, publish, query, leave. It works around known
-//! faults of memberlist: it never reaps members, always shuts a member down before dropping it, and
+//! faults of memberlist. It never reaps members, always shuts a member down before dropping it, and
 //! publishes one update at a time.
 
 use super::config::{Config, GossipTiming, KeyLookup};
@@ -23,16 +23,17 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 type List = Memberlist<GossipTransport, NodeEventDelegate>;
 
-/// Reaping dead members corrupts memberlist's index and causes a later panic, so it is postponed
-/// indefinitely.
+/// memberlist must never reap dead members, because reaping corrupts its index and causes a later
+/// panic.
 const NEVER_REAP: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Shutting down joins memberlist's tasks; a hanging task must not hang the daemon.
+/// Maximum time of a shutdown. The shutdown waits for memberlist's tasks, and a hanging task must
+/// not hang the daemon.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
-/// Attempts to find a free port, since a port can be taken between the search and the bind.
+/// Maximum attempts to find a free port. A port can be taken between the search and the bind.
 const PORT_TRIES: usize = 10;
 
-/// A handle to the running member. Clones refer to the same member. Dropping it does not stop the
-/// member.
+/// A handle to the running member. Clones refer to the same member. Dropping a handle does not stop
+/// the member.
 #[derive(Clone)]
 pub struct Gossip {
     name: NodeName,
@@ -40,18 +41,18 @@ pub struct Gossip {
     keyring: Arc<GossipKeyring>,
 }
 
-/// The member at one address. A move replaces it.
+/// The member at one address. A change of the address replaces it.
 struct Inner {
     list: List,
     shared: Arc<GossipState>,
     cfg: Config,
-    /// The report in force. Locked for a whole update, since two concurrent updates could
-    /// leave the older one in force.
+    /// The report in force. It is locked during a whole update, because two concurrent updates
+    /// could leave the older report in force.
     report: Mutex<Report>,
 }
 
-/// Binds and starts a member. It is alone until [`Gossip::join`] succeeds or another node joins
-/// through this address.
+/// Binds and starts a member. The member has no peers until [`Gossip::join`] succeeds or another
+/// node joins through this address.
 ///
 /// The first event is the node's own `Alive`. The receiver must be read, because the channel is
 /// unbounded and unread events stay in memory.
@@ -85,7 +86,7 @@ async fn start_once(
     share: impl FnOnce(Judge, Bytes) -> GossipState,
 ) -> Result<Inner, GossipError> {
     let failed = |source: MemberlistError| GossipError::Start { bind: cfg.bind, source };
-    // The port must be known before binding, because the address is signed.
+    // The port must be known before the bind, because the signed report contains the address.
     let (mut bind, mut advertise) = (cfg.bind, cfg.advertise);
     if bind.port() == 0 {
         bind.set_port(free_port(bind).map_err(|e| failed(e.into()))?);
@@ -122,7 +123,7 @@ async fn start_once(
 }
 
 fn options(t: &GossipTiming) -> Options {
-    // Neither a label nor a key: the transport encrypts.
+    // memberlist gets neither a label nor a key, because the transport encrypts.
     Options::lan()
         .with_probe_interval(t.probe_interval)
         .with_probe_timeout(t.probe_timeout)
@@ -155,7 +156,7 @@ impl Gossip {
         &self.name
     }
 
-    /// The advertised address, with the bound port if none was configured.
+    /// The advertised address. If its configured port is 0, it has the port that was bound.
     pub fn addr(&self) -> SocketAddr {
         self.current().shared.judge.addr
     }
@@ -164,17 +165,17 @@ impl Gossip {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Moves the same member, with its instance, to another address. The old address is given up
-    /// without a leave message, because peers could not receive one from there. All peers are
-    /// reported `Gone` and come back as they are dialled.
+    /// Moves the running member to another address; its instance stays the same. The member leaves
+    /// the old address without a leave message, because peers could not receive one from there. All
+    /// peers are reported `Gone`, and each is reported `Alive` again after it is dialled.
     ///
-    /// After an error the member is stopped, and this may be called again.
+    /// After an error the member is stopped, and the move may be tried again.
     pub async fn move_to(&self, bind: SocketAddr, advertise: SocketAddr) -> Result<(), GossipError> {
         if advertise.ip().is_unspecified() {
             return Err(GossipError::Advertise(advertise));
         }
         let old = self.current();
-        // Hold the lock, so that no report is published meanwhile on the old address only.
+        // Hold the lock, so that no report is meanwhile published at the old address only.
         let report = old.report.lock().await;
         stop(&old.list).await;
         let cfg = Config { bind, advertise, ..old.cfg.clone() };
@@ -185,10 +186,10 @@ impl Gossip {
         Ok(())
     }
 
-    /// Signs and announces a report that replaces the current one. Its sequence follows that of the
-    /// current one.
+    /// Signs and announces a report that replaces the current one. The new report gets the next
+    /// sequence number.
     ///
-    /// Returns once it was sent to a first peer, or at once without peers. After
+    /// Returns once the report was sent to a first peer, or at once if there are no peers. After
     /// [`GossipError::Announce`] the new report is in force anyway and is sent with the next state
     /// exchange. After any other error the old report stays in force.
     pub async fn publish(&self, report: Report) -> Result<(), GossipError> {
@@ -204,7 +205,7 @@ impl Gossip {
                 break (&*inner, current);
             }
             drop(current);
-            inner = now; // the member moved while this waited
+            inner = now; // the member moved while this call waited for the lock
         };
         let mut report = next(&current);
         report.sequence = current.sequence;
@@ -226,8 +227,8 @@ impl Gossip {
         self.current().shared.view().members()
     }
 
-    /// The address of each live member, and whether its signature verifies. Cheaper than
-    /// [`Self::members`], which copies the reports.
+    /// The address of each live member, and whether its signature verifies. Unlike
+    /// [`Self::members`], it copies no reports.
     pub fn addresses(&self) -> Vec<(NodeName, SocketAddr, bool)> {
         self.current().shared.view().addresses()
     }
@@ -237,19 +238,20 @@ impl Gossip {
         self.current().shared.view().get(name).is_some()
     }
 
-    /// A live map of the nodes that claim a newer epoch than that of our report. It includes nodes
-    /// whose record is rejected, such as a second daemon of this node.
+    /// A map of the nodes that claim a newer epoch than that of this node's report. The map is
+    /// updated as claims arrive. It includes nodes whose record is rejected, such as a second
+    /// daemon of this node.
     pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, EpochClaim>> {
         self.current().shared.claims()
     }
 
-    /// How many live members there are besides this node; 0 is isolation.
+    /// The number of live members besides this node; 0 is isolation.
     pub fn peers_alive(&self) -> usize {
         self.current().shared.view().len_without(self.name())
     }
 
-    /// Exchanges state with the member at `addr`. Members found arrive as events, sometimes after
-    /// this returns.
+    /// Exchanges state with the member at `addr`. The members that it knows arrive as events, some
+    /// of them after this method returns.
     ///
     /// Takes at most three stream timeouts. Dropping the future does not cancel the exchange.
     pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
@@ -265,17 +267,17 @@ impl Gossip {
         }
     }
 
-    /// Judges all members again whose key changed. Call it when the keys behind `Config::verify`
-    /// changed.
+    /// Judges the members whose key changed again. Call this method after the keys behind
+    /// `Config::verify` changed.
     ///
-    /// Emits the resulting events: `Update` where a signature started or stopped being valid,
-    /// `Gone` for removed nodes, `Forged` and `Gone` for impostors, `Alive` for live nodes that
-    /// were rejected so far.
+    /// Emits an `Update` if a signature started or stopped being valid, `Gone` for a removed node,
+    /// `Forged` and `Gone` for an impostor, and `Alive` for a live node whose record was rejected
+    /// before.
     pub async fn recheck(&self) {
         let inner = self.current();
         let shared = &inner.shared;
-        // Members may come or go between asking memberlist and judging. Then the list is read
-        // again.
+        // Members may come or go between the request to memberlist and the judgement. In that case
+        // the list is read again.
         for _ in 0..5 {
             let version = shared.view().version;
             let online = inner.list.online_members().await;
@@ -313,17 +315,17 @@ impl Gossip {
         }
     }
 
-    /// From now on encrypts with `first`, and accepts `first` and `others` but no other key. The
-    /// keys are kept by a move.
+    /// Replaces the keys. From now on the member encrypts with `first`, and accepts `first` and
+    /// `others` but no other key. A change of the address keeps the keys.
     pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) {
         self.keyring.set(first, others);
     }
 
-    /// Announces that this node leaves, then stops. Takes at most the update and leave timeouts
-    /// plus 5 s. Failures are logged only.
+    /// Announces that this node leaves, and stops. Takes at most the update timeout and the leave
+    /// timeout plus 5 s. Failures are only logged.
     pub async fn leave(self) {
-        // memberlist alone does not let peers distinguish leaving from failing, so the report says
-        // it first.
+        // With memberlist alone, peers cannot distinguish a leaving node from a failed one. So the
+        // report announces it first.
         if let Err(error) = self.announce(|current| Report { leaving: true, ..current.clone() }).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -337,12 +339,12 @@ impl Gossip {
         self.shutdown().await;
     }
 
-    /// Stops without announcing it, as a crash would. Peers notice by probing.
+    /// Stops without an announcement, as a crash would. Peers notice it by probing.
     pub async fn shutdown(self) {
         stop(&self.current().list).await;
     }
 
-    /// Changes whenever a member came or went.
+    /// A counter that changes whenever a member came or went.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.current().shared.changes()
     }

@@ -1,4 +1,5 @@
-//! Decides whether a gossip record is accepted. Pure: a record in, a judgement out.
+//! Decides whether a gossip record is accepted. Pure: the input is a record, the result a
+//! judgement.
 
 use super::config::KeyLookup;
 use super::meta::{self, SignatureScope};
@@ -18,21 +19,25 @@ pub fn is_valid_name(name: &str) -> bool {
 /// The result of judging a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
-    /// Accepted. `key` is set if the signature was verified with it.
+    /// Accepted. `key` is None for a node that the inventory does not know. `signed` is false if
+    /// the report could not be read.
     Member { report: Report, signed: bool, key: Option<[u8; 32]> },
-    /// This node's own record, signed by it, at its own address, from this start or an earlier one.
+    /// This node's own record at its own address with a valid signature, from this start or an
+    /// earlier one.
     Own { report: Report },
-    /// This node's name at this node's address, not signed by it: an earlier identity, or a forgery.
+    /// A record with this node's name and address without its signature: an earlier identity, or a
+    /// forgery.
     OwnUnsigned,
-    /// This node's name at another address, not signed by it.
+    /// A record with this node's name at another address without its signature.
     OwnForged,
-    /// This node's name and signature at another address: an echo from before a move, or a copy.
+    /// A record with this node's name and signature at another address: an echo from before a
+    /// change of the address, or a copy.
     OwnElsewhere { report: Report },
     /// A record with a known node's name but without its signature.
     Forged,
     /// The node was removed from the cluster.
     Removed,
-    /// Not a valid node name.
+    /// The record's name is not a valid node name.
     BadName,
 }
 
@@ -65,7 +70,7 @@ impl Judge {
                     return Judgement::Forged;
                 }
                 let report = meta::decode(bytes);
-                // The report has a newer version: the node signed it, but it cannot be read here.
+                // A report of a newer version cannot be read here, although its signature is valid.
                 Judgement::Member {
                     signed: report.is_some(),
                     report: report.unwrap_or_default(),
@@ -76,8 +81,8 @@ impl Judge {
     }
 
     fn judge_own(&self, addr: SocketAddr, bytes: &[u8]) -> Judgement {
-        // Verify with the local key, not the inventory's: a node that was just removed must still
-        // recognise its own record.
+        // Verify with the local key instead of the inventory's, because a node that was just
+        // removed must still recognise its own record.
         let signed = meta::verify(bytes, self.scope(&self.me, addr), &self.own_key);
         let report = meta::decode(bytes).unwrap_or_default();
         match (addr == self.addr, signed) {

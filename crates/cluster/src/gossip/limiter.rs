@@ -1,10 +1,10 @@
-//! Rate limit for alarms, by kind and subject. Holds a bounded number of subjects and has no clock
-//! of its own.
+//! A rate limit for alarms, by kind and subject. It remembers a bounded number of subjects. The
+//! time is passed in.
 
 use crate::keyed_limiter::{KeyedLimiter, Overflow};
 use std::time::{Duration, Instant};
 
-/// Maximum subjects remembered; beyond it, the subject whose alarm is oldest is forgotten.
+/// Maximum remembered subjects. Beyond it, the subject with the oldest alarm is forgotten.
 const SUBJECTS_MAX: usize = 1024;
 
 /// Remembers when each kind of alarm about each subject was last raised.
@@ -17,8 +17,8 @@ impl Limiter {
         Self(KeyedLimiter::new(1, interval, SUBJECTS_MAX, Overflow::ForgetOldest))
     }
 
-    /// Whether an alarm of this kind about `subject` may be raised at `now`. If so, it counts as
-    /// raised.
+    /// Whether an alarm of this kind about `subject` may be raised at `now`. If the answer is true,
+    /// the alarm counts as raised.
     pub fn allow(&mut self, kind: &'static str, subject: &str, now: Instant) -> bool {
         self.0.take((kind, subject.to_owned()), now).is_ok()
     }

@@ -1,23 +1,24 @@
-//! The report on the wire: a version byte, a fixed layout, a signature. Bytes in, values out; no network.
+//! The report on the wire: a version byte, a fixed layout, a signature. Nothing here uses the
+//! network.
 //!
 //! ```text
 //!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24
 //!     [ zero 1 | amiss 8 [ epoch 8 | api port 2 [ sequence 8 | signed at 8 ] ] ] | signature 64
 //! ```
-//! At most 193 bytes. `program` is the version of the agent's program as text. The parts in
-//! brackets are sent only when they are not zero; an older program reads everything except the
-//! program version of such a report. Unknown trailing bytes are ignored. Numbers are big endian.
+//! At most 193 bytes. `program` is the version of the agent's program as text. The fields in
+//! brackets are sent only if they are not zero. A program that does not know these fields reads all
+//! others except the program version. Unknown trailing bytes are ignored. Numbers are big endian.
 //!
-//! In every version, also in future ones, the first byte is the version and the last 64 bytes are
-//! an ed25519 signature over (cluster, name, advertised address, everything before the signature).
-//! So a record cannot be replayed for another cluster, node or address, and an older node can still
-//! check a newer node's signature.
+//! In every version, also in future ones, the first byte is the version. The last 64 bytes are an
+//! ed25519 signature over (cluster, name, advertised address, everything before the signature). So
+//! a record cannot be replayed for another cluster, node or address, and an older node can check a
+//! newer node's signature.
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use remoor_model::{BootId, CheckSummary, ClusterId, Epoch, GenerationSeq, Instance, NodeName, Report, Sha256, Wall};
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum size that is sent; memberlist would accept 512.
+/// Maximum size of an encoded report, in bytes. memberlist would accept 512.
 pub const META_MAX: usize = 256;
 
 const VERSION: u8 = 1;
@@ -25,7 +26,7 @@ const PAYLOAD: usize = 1 + 1 + 16 + 8 + 4 + 32 + 8;
 const SIGNATURE: usize = 64;
 /// Maximum length of a program version that is sent, in bytes; a longer one is cut.
 const PROGRAM_MAX: usize = 24;
-/// Separates the program version from further fields; the version text never contains it.
+/// The byte after the program version if further fields follow. The version text never contains it.
 const PROGRAM_END: u8 = 0;
 const AMISS: usize = 8;
 const EPOCH: usize = 8;
@@ -39,15 +40,15 @@ const MANAGES: u8 = 8;
 /// Why a report cannot be encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MetaError {
-    /// A bug or a strange kernel.
+    /// A boot id that is not a UUID, because of a bug or an unusual kernel.
     #[error("boot id {0:?} is not a UUID")]
     Boot(String),
-    /// A bug of the caller.
+    /// An instance that is not 16 hex digits, because of a bug of the caller.
     #[error("instance {0:?} is not 16 hex digits")]
     Instance(String),
 }
 
-/// What a signature covers in addition to the payload.
+/// The data that a signature covers in addition to the payload.
 #[derive(Debug, Clone, Copy)]
 pub struct SignatureScope<'a> {
     pub cluster: &'a ClusterId,
@@ -90,7 +91,7 @@ pub fn encode(report: &Report, scope: SignatureScope<'_>, signer: &SigningKey) -
     Ok(sign_as(out, scope, signer))
 }
 
-/// Appends the signature over `payload`, of any version.
+/// Appends the signature over a `payload` of any version.
 pub(super) fn sign_as(mut payload: Vec<u8>, scope: SignatureScope<'_>, signer: &SigningKey) -> Vec<u8> {
     let signature = signer.sign(&signed_text(scope, &payload));
     payload.extend(signature.to_bytes());
@@ -104,7 +105,7 @@ pub fn verify(meta: &[u8], scope: SignatureScope<'_>, key: &VerifyingKey) -> boo
     key.verify_strict(&signed_text(scope, payload), &Signature::from_bytes(signature)).is_ok()
 }
 
-/// Reads the report without checking the signature. None: another version, or not a report.
+/// Reads the report without checking the signature. None if it has another version or is no report.
 pub fn decode(meta: &[u8]) -> Option<Report> {
     let (payload, _) = split(meta)?;
     let (payload, rest) = payload.split_first_chunk::<PAYLOAD>()?;
@@ -124,7 +125,8 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         more.split_first_chunk::<EPOCH>().and_then(|(epoch, more)| Some((epoch, more.split_first_chunk::<API>()?)));
     let (place, more) = place.map_or((None, &[][..]), |(epoch, (api, more))| (Some((epoch, api)), more));
     let stamp = more.split_first_chunk::<SEQUENCE>().and_then(|(n, more)| Some((n, more.first_chunk::<SIGNED_AT>()?)));
-    // A time without a number orders nothing.
+    // A time of signing without a sequence number is ignored, because reports are ordered by the
+    // number.
     let stamp = stamp.filter(|(sequence, _)| **sequence != [0; SEQUENCE]);
     Some(Report {
         leaving: flags & LEAVING != 0,
@@ -144,12 +146,12 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
     })
 }
 
-/// The version byte of a signed report; None if the bytes are not a report.
+/// The version byte of a signed report. None if the bytes are not a report.
 pub fn version_of(meta: &[u8]) -> Option<u8> {
     split(meta).and_then(|(payload, _)| payload.first().copied())
 }
 
-/// Bytes that are not a version text give an empty version.
+/// The program version. Bytes that are no version text give an empty version.
 fn program_to_text(bytes: &[u8]) -> String {
     let good = bytes.len() <= PROGRAM_MAX && bytes.iter().all(u8::is_ascii_graphic);
     if good { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
@@ -196,8 +198,8 @@ fn checks_from_bits(bits: u8) -> CheckSummary {
     }
 }
 
-/// Accepts only the usual form with four hyphens and lowercase letters, so that decoding returns
-/// what was encoded.
+/// Parses a UUID. Accepts only the usual form with four hyphens and lowercase letters, so that
+/// decoding returns the encoded text.
 fn uuid_to_bytes(text: &str) -> Option<[u8; 16]> {
     let mut out = [0; 16];
     if text.is_empty() {
@@ -321,13 +323,14 @@ mod tests {
     fn what_is_amiss_is_sent_only_where_something_is_and_an_older_report_says_nothing_of_it() {
         let f = Fixture::new();
         let sent = |report: &Report| encode(report, f.scope(), &key(1)).expect("encode");
-        // As an older program sends it.
+        // A report as an older program sends it.
         let unstamped = |report: Report| Report { sequence: 0, signed_at: Wall(0), ..report };
         let fine = unstamped(Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..report() });
         let meta = sent(&fine);
         assert_eq!(meta.len(), PAYLOAD + fine.version.len() + SIGNATURE);
         assert_eq!(decode(&meta), Some(fine));
-        // Without a version, with the longest version, with trailing bytes, and truncated.
+        // The reports have no program version, a short one or the longest one; each is also read
+        // with trailing bytes and truncated.
         for version in ["", "0.1.0", "999999999999999999999999"] {
             let full = Report { failure_hash: u64::MAX, version: version.to_owned(), ..report() };
             let meta = sent(&full);
@@ -344,8 +347,8 @@ mod tests {
             assert_eq!(decode(&shorter), Some(Report { epoch: Epoch(0), api: 0, ..full.clone() }));
             let shorter = sign_as(payload[..payload.len() - EPOCH - API - 1].to_vec(), f.scope(), &key(1));
             assert_eq!(decode(&shorter), Some(Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..full.clone() }));
-            // As sent by programs that do not know the fields after `amiss` or after `api`, and by
-            // one that has no failure to report.
+            // Reports as sent by programs without the fields after `amiss` or after `api`, and by a
+            // program that has no failure to report.
             let earlier =
                 [Report { epoch: Epoch(0), api: 0, ..full.clone() }, full.clone(), Report { failure_hash: 0, ..full }];
             for part in earlier {

@@ -1,10 +1,9 @@
 //! Membership by gossip: which nodes are alive, their addresses, and the signed report of each
 //! node.
 //!
-//! This is the only folder that uses memberlist, because memberlist's next version speaks another
-//! wire format. It publishes signed reports and emits what it observed. It does not decide about
-//! absences, and it knows neither the inventory nor Raft. Known keys are looked up through a
-//! function; observations leave as [`MemberEvent`]s.
+//! Only this folder uses memberlist, because memberlist's next version has another wire format. The
+//! folder publishes signed reports and emits observations as [`MemberEvent`]s. It does not decide
+//! about absences, and it knows neither the inventory nor Raft. A function looks up the known keys.
 //!
 //! ```text
 //!   Config::verify ──> judge ──> delegate ──> view ──> MemberEvent, members()

@@ -1,6 +1,6 @@
-//! Rejoins the cluster after a network partition, which memberlist does not do by itself. [`plan`]
-//! decides which nodes to dial; this file has the clock, the random numbers, the cache file and the
-//! dials.
+//! Rejoins the cluster after a network partition, because memberlist does not do so by itself.
+//! [`plan`] decides which nodes to dial. This file has the clock, the random numbers, the cache
+//! file and the dials.
 
 pub mod cache;
 pub mod netlink;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What the loop needs of the member of gossip.
+/// The functions of the gossip member that the rejoin loop needs.
 pub trait DialledNetwork: Clone + Send + Sync + 'static {
     /// This node's own address.
     fn own_address(&self) -> SocketAddr;
@@ -28,7 +28,7 @@ pub trait DialledNetwork: Clone + Send + Sync + 'static {
     fn live_addresses(&self) -> Vec<(NodeName, SocketAddr, bool)>;
     /// Whether the node is a live member.
     fn is_live(&self, name: &NodeName) -> bool;
-    /// Changes whenever a member came or went.
+    /// A counter that changes whenever a member came or went.
     fn follow_changes(&self) -> watch::Receiver<u64>;
     /// Exchanges state with the member at `addr`.
     fn dial(&self, addr: SocketAddr) -> impl Future<Output = Result<(), GossipError>> + Send;
@@ -56,8 +56,8 @@ impl DialledNetwork for Gossip {
     }
 }
 
-/// The running loop. It stops when dropped; drop it before the member leaves. Dials under way end
-/// by their own timeout.
+/// The running loop. Dropping this handle stops the loop. Drop it before the member leaves. Dials
+/// under way end by their own timeout.
 pub struct RejoinLoop {
     known: watch::Sender<Option<Addresses>>,
     wake: Arc<Notify>,
@@ -73,10 +73,11 @@ impl Drop for RejoinLoop {
 }
 
 impl RejoinLoop {
-    /// Starts dialling the addresses in the cache file, before the inventory's nodes are known.
+    /// Starts the loop. It dials the addresses in the cache file until the inventory's nodes are
+    /// known.
     ///
-    /// A cache that cannot be read is logged and counts as empty. Must be called within a Tokio
-    /// runtime.
+    /// A cache that cannot be read is logged and counts as empty. The function must be called
+    /// within a Tokio runtime.
     pub fn new(gossip: impl DialledNetwork, cache_path: PathBuf, me: NodeName, timing: GossipTiming) -> Self {
         let (known, changes) = watch::channel(None);
         let wake = Arc::new(Notify::new());
@@ -100,14 +101,14 @@ impl RejoinLoop {
         Self { known, wake, tasks }
     }
 
-    /// Sets the nodes of the cluster and their possible addresses. Other nodes are not dialled any
-    /// more.
+    /// Sets the nodes of the cluster and their possible addresses. From now on no other node is
+    /// dialled.
     pub fn set_known(&self, known: Addresses) {
         self.known.send_replace(Some(known));
     }
 
-    /// Requests an early dial after an event that makes one worthwhile, such as a wake-up or an SSH
-    /// probe that succeeds again.
+    /// Requests an early dial. Call it after an event that makes a dial worthwhile, such as the end
+    /// of a suspend or an SSH probe that succeeds again.
     pub fn nudge(&self) {
         self.wake.notify_one();
     }
@@ -116,7 +117,7 @@ impl RejoinLoop {
 struct Task<M> {
     gossip: M,
     cache_path: PathBuf,
-    /// The content of the file.
+    /// The content of the cache file.
     stored: Addresses,
     state: DialState,
     wake: Arc<Notify>,
@@ -124,7 +125,7 @@ struct Task<M> {
     started: Instant,
 }
 
-/// A reason to look at all nodes.
+/// A change after which the loop considers all nodes.
 enum Change {
     Members,
     Known,
@@ -151,7 +152,7 @@ impl<M: DialledNetwork> Task<M> {
             }
         }
         let mut members = self.gossip.follow_changes();
-        // Ticks at once, which applies the loaded addresses.
+        // The interval ticks at once, and the first tick applies the loaded addresses.
         let mut refresh = tokio::time::interval(self.state.timing().cache_interval);
         refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut dials: JoinSet<NodeName> = JoinSet::new();
@@ -161,7 +162,8 @@ impl<M: DialledNetwork> Task<M> {
             self.state.set_address(self.gossip.own_address());
             self.dial(&mut dials);
             let wait = plan::next_ms(&self.state).map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
-            // A burst of changes is handled as one, because each costs a look at all nodes.
+            // A burst of changes is handled as one change, because each handling considers all
+            // nodes.
             let change = async {
                 tokio::time::sleep_until(rested).await;
                 tokio::select! {
@@ -223,7 +225,7 @@ impl<M: DialledNetwork> Task<M> {
         for (name, addr) in plan::plan(now, &self.state) {
             let first = self.state.tries(&name).is_none_or(|tries| !tries.dialled);
             self.state.begin(now, &name);
-            // It may have come since the last look at all members.
+            // The node may have become a member since the members were last read.
             if self.gossip.is_live(&name) {
                 self.state.end(&name);
                 continue;
@@ -241,8 +243,8 @@ impl<M: DialledNetwork> Task<M> {
         }
     }
 
-    /// Merges the addresses in use with the known ones. Writes the cache file if that changed
-    /// anything.
+    /// Merges the addresses in use with the known ones. Writes the cache file if the merge changed
+    /// the addresses.
     fn refresh_cache(&mut self) {
         let known = self.known.borrow_and_update().clone().unwrap_or_else(|| self.stored.clone());
         let signed = self.gossip.live_addresses().into_iter().filter(|(_, _, signed)| *signed);

@@ -1,5 +1,5 @@
-//! Real members on loopback. Each test waits for what it asserts, with a timeout that only a
-//! failure reaches.
+//! Tests with real members on loopback. Each test waits for its condition, with a timeout that only
+//! a failure reaches.
 
 use super::*;
 use ed25519_dalek::SigningKey;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The inventory of a test: the known key of each name.
+/// The inventory of a test: the key lookup of each name.
 #[derive(Clone, Default)]
 struct Keys(Arc<Mutex<BTreeMap<NodeName, KeyLookup>>>);
 
@@ -23,7 +23,7 @@ impl Keys {
     fn set(&self, name: &str, lookup: KeyLookup) {
         self.0.lock().expect("keys").insert(name.into(), lookup);
     }
-    /// Knows key 1 of `a`, key 2 of `b`, key 3 of `c`.
+    /// Keys that know key 1 of `a`, key 2 of `b` and key 3 of `c`.
     fn abc() -> Self {
         let keys = Self::default();
         for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -69,7 +69,7 @@ fn config(name: &str, seed: u8, keys: &Keys) -> Config {
     }
 }
 
-/// The report without the number and the time of its signature.
+/// The report without its sequence number and its time of signing.
 fn without_stamp(report: &Report) -> Report {
     Report { sequence: 0, signed_at: Wall(0), ..report.clone() }
 }
@@ -91,7 +91,7 @@ async fn peer(config: Config) -> Peer {
     peer_as(config, FIRST).await
 }
 
-/// Retries while an earlier member may still hold the port.
+/// Starts a member. Retries while an earlier member may still hold the port.
 async fn peer_as(config: Config, instance: &str) -> Peer {
     let started = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -106,7 +106,7 @@ async fn peer_as(config: Config, instance: &str) -> Peer {
 }
 
 impl Peer {
-    /// Reads events until one matches; the others are dropped.
+    /// Reads events until one matches. The other events are dropped.
     async fn wait_for_event(&mut self, what: &str, fits: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
         let mut seen = vec![];
         let found = tokio::time::timeout(PATIENCE, async {
@@ -197,7 +197,8 @@ async fn a_crash_is_seen_and_is_no_goodbye() {
     stop([a]).await;
 }
 
-/// Telemetry counts suspicions by this log line, because memberlist reports them in no other way.
+/// A test for telemetry, which counts suspicions by this log line because memberlist reports them
+/// in no other way.
 #[tokio::test]
 async fn a_suspicion_is_told_by_a_known_log_line() {
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -212,8 +213,8 @@ async fn a_suspicion_is_told_by_a_known_log_line() {
         }
     }
     let lines = Lines::default();
-    // Run in a separate process, because tracing may cache the log line as disabled if another
-    // test's thread reached it first.
+    // The test runs in a separate process, because tracing may cache the log line as disabled if
+    // the thread of another test reached it first.
     const ASK: &str = "REMOOR_TEST_SUSPICION";
     if std::env::var_os(ASK).is_none() {
         let this = std::env::current_exe().expect("this test binary");
@@ -278,7 +279,7 @@ async fn a_wrong_signature_is_kept_out_and_alarmed() {
     assert_eq!(event, MemberEvent::Forged { name: "b".into(), addr: forger.gossip.addr() });
     assert_eq!(a.gossip.peers_alive(), 0);
 
-    // The real node is admitted in addition, and the forger is never listed.
+    // The real node is admitted, and the forger is still not listed.
     let b = peer(config("b", 2, &keys)).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
     a.saw_alive("b").await;
@@ -340,7 +341,7 @@ async fn a_wrong_gossip_key_or_cluster_never_joins() {
     let c = peer(Config { cluster: "other".into(), ..config("c", 3, &keys) }).await;
     assert!(b.gossip.join(a.gossip.addr()).await.is_err());
     assert!(c.gossip.join(a.gossip.addr()).await.is_err());
-    // A permitted node joins, which shows that `a` was listening all the time.
+    // A permitted node joins. This shows that `a` was listening all the time.
     let d = peer(config("d", 4, &keys)).await;
     d.gossip.join(a.gossip.addr()).await.expect("join");
     a.saw_alive("d").await;
@@ -362,7 +363,7 @@ async fn the_gossip_key_is_rotated_without_a_break() {
             peer.gossip.set_keys(first, others);
         }
     }
-    // The same member with the same keys at another port.
+    // The member moves to another port and keeps its keys.
     let moved = SocketAddr::from(([127, 0, 0, 1], 0));
     b.gossip.move_to(moved, moved).await.expect("moved");
     b.gossip.join(a.gossip.addr()).await.expect("found again by the new key");
@@ -403,14 +404,16 @@ async fn a_reinstalled_node_gets_in_with_a_new_key_at_the_same_address() {
     let keys = Keys::abc();
     let (a, b) = (peer(config("a", 1, &keys)).await, peer(config("b", 2, &keys)).await);
     b.gossip.join(a.gossip.addr()).await.expect("join");
-    // Its record has been superseded often, so a fresh start alone would count as older.
+    // The record of `b` has been superseded often. So memberlist would treat the record of a fresh
+    // start as older.
     for isolation in 1..5 {
         b.gossip.publish(Report { isolation, ..report(FIRST) }).await.expect("publish");
     }
     a.wait_until_listed("b", |m| m.report.isolation == 4).await;
     let at = b.gossip.addr();
     b.gossip.shutdown().await;
-    // Faster than failure detection: the others still hold the record of the earlier key as alive.
+    // The restart is faster than failure detection, so `a` still has the record of the earlier key
+    // as alive.
     keys.know("b", 5);
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 5, &keys) }, SECOND).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
@@ -446,8 +449,8 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     let _ = newer.gossip.join(a.gossip.addr()).await;
     let told = newer.wait_for_event("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr(), lasting: false });
-    // `b` receives the newer record directly, because members do not pass on what contradicts a
-    // live record.
+    // `b` gets the newer record directly, because members do not pass on a record that contradicts
+    // a live one.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();
     let claim = EpochClaim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
@@ -455,7 +458,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
         tokio::time::timeout(PATIENCE, claims.wait_for(|claims| claims.get(&NodeName::from("b")) == Some(&claim)))
             .await;
     drop(heard.expect("it is heard").expect("the member runs"));
-    // A daemon that itself reached that epoch, and is no manager, is the one to stop.
+    // `b` reaches that epoch and is no manager, so now `b` is the daemon that has to stop.
     b.gossip.publish(of(7, false, FIRST)).await.expect("published");
     assert!(b.gossip.claims().borrow().is_empty(), "what was claimed is known");
     let (mut b, addr) = (b, newer.gossip.addr());
@@ -485,11 +488,11 @@ async fn a_node_that_was_cut_off_is_found_again_from_the_cache() {
 
     b.gossip.shutdown().await;
     a.saw_gone("b").await;
-    // It comes back and dials no node: the remaining member has to find it.
+    // `b` comes back and dials no node, so `a` has to find it.
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 2, &keys) }, SECOND).await;
     a.saw_alive("b").await;
 
-    // Then the remaining member is restarted with only its cache.
+    // Then `a` is restarted with only its cache.
     drop(rejoin);
     a.gossip.shutdown().await;
     let mut a = peer_as(config("a", 1, &keys), SECOND).await;
@@ -538,7 +541,7 @@ async fn what_can_not_work_is_refused_at_the_start() {
 async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     let keys = Keys::abc();
     let mut patient = config("a", 1, &keys);
-    // the old address is found dead within the grace, however slow this machine is
+    // The grace period is so long that even a slow machine finds the old address dead within it.
     patient.timing.copy_grace = PATIENCE;
     let mut a = peer(patient).await;
     let mut b = peer(config("b", 2, &keys)).await;
@@ -559,7 +562,7 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     let target = a.gossip.addr();
     let dialling = tokio::spawn(async move {
         loop {
-            let _ = again.join(target).await; // refused until then
+            let _ = again.join(target).await; // refused until the old address is found dead
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });

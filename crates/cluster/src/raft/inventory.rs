@@ -1,4 +1,4 @@
-//! The state machine of remoor's log is the inventory.
+//! The inventory is the state machine of remoor's log.
 
 use super::StateMachine;
 use remoor_model::{Applied, Inventory, InventoryEntry};

@@ -1,4 +1,4 @@
-//! The state machine for openraft: applies entries in memory, publishes the state, and builds
+//! The state machine for openraft. It applies entries in memory, publishes the state, and builds
 //! snapshots from a published state.
 
 use super::StateMachine;
@@ -14,25 +14,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// An item of the feed, in log order.
+/// An item of the feed. The items are in log order.
 pub enum News<S: StateMachine> {
     Applied(AppliedEntry<S>),
-    /// A snapshot replaced the entries up to `index`. They are not in the feed, but their effects
-    /// are in the state.
+    /// A snapshot replaced the entries up to `index`. The feed does not contain these entries, but
+    /// the published state contains their effects.
     Resync {
         index: u64,
     },
 }
 
-/// An applied entry, in log order. The state that is published when it arrives includes it.
+/// An applied entry. When the entry arrives in the feed, the published state already includes it.
 pub struct AppliedEntry<S: StateMachine> {
-    /// Log index. Indexes of membership changes and leader changes do not occur in the feed.
+    /// Log index. The feed has no items for changes of the membership and of the leader, so it
+    /// skips their indexes.
     pub index: u64,
     pub entry: Arc<S::Entry>,
     pub applied: S::Applied,
 }
 
-/// The applied state and where it is published.
+/// The applied state, and the channels that publish it.
 pub struct Machine<S: StateMachine> {
     file: SnapshotFile,
     state: Arc<S>,
@@ -44,17 +45,17 @@ pub struct Machine<S: StateMachine> {
     announce: Arc<AtomicBool>,
 }
 
-/// Publishes the latest state. Readers see it immediately. Waiters are notified at most every 5 ms,
-/// so that a burst of entries does not wake a dozen of them per entry.
+/// Publishes the latest state. Readers get it immediately. Waiters are notified at most every 5 ms,
+/// because one notification for each entry of a burst would wake a dozen of them each time.
 struct Published<S> {
     state: watch::Sender<Arc<S>>,
-    /// The time of the last notification, or of the scheduled one.
+    /// The time of the last notification. If a notification is scheduled, its time.
     last_notified: Option<Instant>,
     /// Whether a task will notify the waiters soon.
     notify_scheduled: Arc<AtomicBool>,
 }
 
-/// Minimum time between two notifications of waiting readers.
+/// Minimum time between two notifications of the waiters.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl<S: StateMachine> Published<S> {
@@ -132,8 +133,8 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
     where
         E: Stream<Item = io::Result<EntryResponder<Types<S>>>> + Unpin + Send,
     {
-        // One clone per batch, since the watch holds the previous state. Answers wait until the new
-        // state is published, so that a proposer finds its own entry in it.
+        // Clone the state once for each batch, because the watch holds the previous state. Answers
+        // wait until the new state is published, so that a proposer finds its own entry in it.
         let mut announced = Vec::new();
         let mut answers = Vec::new();
         let mut failed = Ok(());
@@ -164,7 +165,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         self.publish.set(self.state.clone());
         if self.announce.load(Ordering::Acquire) {
             for entry in announced {
-                // The receiver is gone once the owner is shutting down.
+                // An error means that the receiver is gone, because its owner is shutting down.
                 let _ = self.feed.send(News::Applied(entry));
             }
         }
@@ -187,7 +188,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         run_blocking(move || file.store::<S>(&stored, &bytes)).await?;
         self.replace(meta, image.state);
         if self.announce.load(Ordering::Acquire) {
-            // As above, the receiver may be gone.
+            // An error means that the receiver is gone, because its owner is shutting down.
             let _ = self.feed.send(News::Resync { index: meta.last_log_id.map_or(0, |id| id.index) });
         }
         Ok(())
@@ -199,7 +200,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
     }
 }
 
-/// Encodes and stores one published state, while the machine continues.
+/// Encodes and stores one published state. Meanwhile the machine continues to apply entries.
 pub struct Builder<S: StateMachine> {
     file: SnapshotFile,
     meta: SnapshotMeta<S>,

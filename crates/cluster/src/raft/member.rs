@@ -1,5 +1,5 @@
-//! Changes of the members: learners, voters and the leader. One change at a time, each checked
-//! against the list it was made for.
+//! Changes of the members: learners, voters and the leader. Only one change runs at a time, and it
+//! is checked against the list of members for which it was made.
 
 use super::StateMachine;
 use super::error::MemberError;
@@ -13,27 +13,27 @@ use remoor_model::RaftId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Maximum wait for one step; after it the outcome is unknown.
+/// Maximum wait for one step. After this time the outcome is unknown.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum time that proposals wait for a new leader, applied three times: until no proposal is
-/// under way, until the new leader has all entries, and until it leads. Each normally takes some
-/// milliseconds.
+/// Maximum time of each of three waits during a transfer of leadership: until no proposal is under
+/// way, until the new leader has all entries, and until it leads. Proposals wait meanwhile. Each
+/// wait normally takes some milliseconds.
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
 type Change = ChangeMembers<u64, BasicNode>;
 
 impl<S: StateMachine> Raft<S> {
     /// Adds a learner, or changes the address of a known member. Returns when the change is
-    /// committed; the status shows when the member has caught up.
+    /// committed. The status shows when the learner has caught up.
     pub async fn add_learner(&self, id: RaftId, addr: String) -> Result<(), MemberError> {
         let status = self.inner.status.borrow().clone();
         let known = status.voters.get(&id).or_else(|| status.learners.get(&id));
         let node = BTreeMap::from([(id.0, BasicNode { addr: addr.clone() })]);
         match known {
             Some(same) if *same == addr && status.is_leader => Ok(()),
-            // A wrong address is harmless: every message names its target, so no other member
-            // answers it.
+            // A wrong address is harmless, because every message names its target and no other
+            // member answers it.
             Some(_) => self.change(Change::SetNodes(node)).await,
             None => self.change(Change::AddNodes(node)).await,
         }
@@ -44,9 +44,9 @@ impl<S: StateMachine> Raft<S> {
         self.change(Change::RemoveNodes(BTreeSet::from([id.0]))).await
     }
 
-    /// Makes exactly `ids` the voters. Added ones must be learners; removed ones are no longer
-    /// members. This takes two entries: a crash between them leaves the status `joint`, and calling
-    /// this again completes the change.
+    /// Makes exactly `ids` the voters. An added voter must be a learner. A removed voter is no
+    /// longer a member. The change takes two entries. After a crash between them the status is
+    /// `joint`, and another call completes the change.
     pub async fn set_voters(&self, ids: BTreeSet<RaftId>) -> Result<(), MemberError> {
         if ids.is_empty() {
             return Err(MemberError::Refused { why: "there must be a voter".to_owned() });
@@ -54,7 +54,8 @@ impl<S: StateMachine> Raft<S> {
         self.change(Change::ReplaceAllVoters(ids.into_iter().map(|id| id.0).collect())).await
     }
 
-    /// Transfers leadership to the voter `to`. Returns once it leads, within 5 s.
+    /// Transfers leadership to the voter `to`. Returns once `to` leads. Each wait has a limit of at
+    /// most 5 s.
     pub async fn transfer_leader(&self, to: RaftId) -> Result<(), MemberError> {
         let _one_at_a_time = self.inner.change.try_lock().map_err(|_| MemberError::InFlight)?;
         let mut status = self.inner.status.clone();
@@ -71,11 +72,11 @@ impl<S: StateMachine> Raft<S> {
         }
         {
             // A member that lacks an entry of this log ignores the transfer. Then no member would
-            // lead until all had missed a leader for an election timeout. So no proposal is
-            // appended from before `to` has all entries until it leads.
+            // lead until all members had missed a leader for an election timeout. So the gate stays
+            // closed for proposals until `to` has all entries and leads.
             let _closed = tokio::time::timeout(QUIET_MAX, self.inner.proposal_gate.write()).await;
             let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
-            // When this is answered, earlier proposals are in the log.
+            // When this call is answered, earlier proposals are in the log.
             self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
             let last = self.inner.log.last().map_or(0, |(_, index)| index);
             let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);

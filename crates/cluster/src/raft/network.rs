@@ -21,27 +21,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Larger requests get more time, at this rate: 10 MB/s.
+/// The rate by which the timeout of a large request grows, in bytes per millisecond: 10 MB/s.
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Minimum time for a peer to sync entries. Giving up earlier would only resend them to a disk that
-/// is already slow. openraft ends heartbeats, which detect live peers, earlier.
+/// Minimum time that a peer gets to sync entries. An earlier timeout would only send them again to
+/// a disk that is already slow. Heartbeats detect live peers and keep openraft's shorter timeout.
 const APPEND_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum delay before followers learn that entries are committed, and apply them, if no further
+/// Maximum delay until followers learn that entries are committed and apply them, if no further
 /// entries follow.
 const COMMITTED_LATE: Duration = Duration::from_millis(5);
 
 /// A boxed future, for trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why a request was not answered.
+/// The reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// No connection; the peer has not received the request.
+    /// There is no connection, so the peer has not received the request.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// The connection ended meanwhile; the peer may have acted on the request.
+    /// The connection ended before the answer. The peer may have acted on the request.
     #[error("connection lost: {0}")]
     Lost(String),
     /// The peer answered with an error, such as a wrong cluster or target.
@@ -49,13 +49,14 @@ pub enum TransportError {
     Refused(String),
 }
 
-/// Sends requests to other members. The receiving side passes them to [`super::Raft::handle`] with
-/// the same kind.
+/// Sends requests to other members. The receiver passes each request to [`super::Raft::handle`]
+/// with the same `kind`.
 ///
-/// The caller enforces timeouts by dropping the future. Kinds: `append`, `vote`, `pre-vote`,
-/// `snapshot`, `transfer`.
+/// The caller enforces timeouts by dropping the future. The kinds are `append`, `vote`, `pre-vote`,
+/// `snapshot` and `transfer`.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends `body` to the member `target`, last known at `addr`, and returns its answer.
+    /// Sends `body` to the member `target`, whose last known address is `addr`, and returns the
+    /// answer.
     fn send(
         &self,
         target: RaftId,
@@ -65,7 +66,7 @@ pub trait Transport: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>>;
 }
 
-/// Creates a [`Peer`] for each member.
+/// Creates a [`PeerClient`] for each member.
 pub struct Network {
     pub local: LocalMember,
     pub transport: Arc<dyn Transport>,
@@ -119,7 +120,7 @@ impl<S: StateMachine> PeerClient<S> {
             })?;
         let opened = wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)));
         let (reply, claim) = opened?;
-        // A rejected incarnation's vote or acknowledgement must not count.
+        // A vote or acknowledgement of a rejected incarnation must not count.
         let met = self.local.incarnations.check_claim(self.target, claim).await;
         met.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
         Ok(reply)
@@ -129,13 +130,13 @@ impl<S: StateMachine> PeerClient<S> {
 type Answers<'s, S> =
     Result<BaseStream<'s, Result<StreamAppendResult<Types<S>>, RPCError<Types<S>>>>, RPCError<Types<S>>>;
 
-/// Drops requests that only report a new commit index if another request follows at once, since
-/// that carries the index too. With one client these were a quarter more messages. The first
-/// request is sent unchanged, since it probes the peer.
+/// Drops requests that only report a new commit index if another request follows at once, because
+/// the next request has the index too. Without this, one client caused a quarter more messages. The
+/// first request is sent unchanged, because it probes the peer.
 ///
-/// No request is answered here in the peer's place. openraft treats the answer to a later request
-/// as the answer to all earlier ones, and counts the leader's lease from when the last request was
-/// made.
+/// openraft treats the answer to a later request as the answer to all earlier ones, so a dropped
+/// request needs no answer of its own. openraft counts the leader's lease from the creation of the
+/// last request.
 pub fn coalesce_commits<S: StateMachine>(
     input: impl Stream<Item = AppendEntriesRequest<Types<S>>> + Unpin,
 ) -> impl Stream<Item = AppendEntriesRequest<Types<S>>> {

@@ -1,7 +1,7 @@
-//! Work on a log that is not running: read its last state, and start a new cluster from a state.
+//! Works on a log that is not running: reads its last state, and starts a new cluster from a state.
 //!
-//! For recovery without a quorum and for restoring a backup. The caller decides whether that is
-//! allowed and increments the epoch. The old directory is only read.
+//! It serves the recovery without a quorum and the restoring of a backup. The caller decides
+//! whether such an operation is allowed, and increments the epoch. The old directory is only read.
 
 use super::StateMachine;
 use super::error::RaftError;
@@ -24,19 +24,19 @@ use tokio::sync::{mpsc, watch};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastState<S> {
     pub state: S,
-    /// Index and term of the last entry in it.
+    /// Index of the last entry in the state. `term` is the term of that entry.
     pub index: u64,
     pub term: u64,
-    /// The voters of the last list of members, with addresses. If a change was half done, those of
-    /// all lists in force.
+    /// The voters of the last list of members, with addresses. If a change of the voters is half
+    /// done, the voters of the old and the new list.
     pub voters: BTreeMap<RaftId, String>,
 }
 
-/// Reads the log of `cfg`, which must not be running, and applies all of it.
+/// Reads the log of `cfg`, which must not be running, and applies all its entries.
 ///
-/// Entries that are not known to be committed are applied too, because an entry that a lost leader
-/// acknowledged looks the same and must not be lost. Use the survivor with the greatest (term,
-/// index).
+/// Entries that are not known to be committed are applied too. They may have been acknowledged by a
+/// leader that is lost, and such entries must not be lost. Of several surviving directories, use
+/// the one with the greatest (term, index).
 pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S>, RaftError> {
     let (publish, state) = watch::channel(Arc::<S>::default());
     let (feed, _) = mpsc::unbounded_channel();
@@ -65,8 +65,8 @@ pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S
     Ok(LastState { state, index, term, voters })
 }
 
-/// The index of the last entry in the log of `cfg`, or of the last purged entry. The log must not
-/// be running. Blocks.
+/// The index of the last entry in the log of `cfg`. If the log has no entry, the index of the last
+/// purged one. The log must not be running. Blocks.
 pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
     let path = cfg.dir.join(log::FILE);
     let (_, stored) = writer::open(&path)?;
@@ -76,12 +76,12 @@ pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
     Ok(last.max(purged.map(|id| id.index)).unwrap_or(0))
 }
 
-/// Creates a log in the directory of `cfg`, which must hold none, for a cluster with the single
-/// voter `cfg.id` at `addr`.
+/// Creates a log in the directory of `cfg` for a cluster whose single voter is `cfg.id` at `addr`.
+/// The directory must not contain a log.
 ///
 /// The log continues from `last`, so that indexes, and the ids derived from them, are never
-/// assigned twice. `cfg.epoch` must be a new one, so that members of the former cluster are
-/// rejected. After an error the directory holds no log that can be opened.
+/// assigned twice. `cfg.epoch` must be a new epoch, so that members of the former cluster are
+/// rejected. After an error the directory contains no log that can be opened.
 pub fn seed<S: StateMachine>(cfg: &RaftConfig, addr: String, last: LastState<S>) -> Result<(), RaftError> {
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
     let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));

@@ -1,7 +1,7 @@
 //! One value on disk: a version byte, eight bytes of SHA-256 over version and content, MessagePack with field names.
 //!
-//! openraft's serialised form may change between its versions. The version byte lets a later
-//! program recognise the form.
+//! The version byte is necessary because openraft's serialised form may change between its
+//! versions. A later program recognises an older form by it.
 
 use super::error::RaftError;
 use remoor_model::Sha256;
@@ -9,9 +9,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io;
 use std::path::Path;
 
-/// Must be incremented when the form of any stored value changes, openraft's included.
+/// The version byte. It must be incremented when the form of any stored value changes, also of a
+/// value of openraft.
 const FORMAT: u8 = 1;
-/// Part of the error for every format that is too new. [`refused`] searches for it.
+/// The hint in the error for a format that is too new. [`record_error`] recognises the error by it.
 const INSTALL: &str = "install the newer program";
 const SUM: usize = 8;
 const HEADER: usize = 1 + SUM;
@@ -26,7 +27,7 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes a record of [`encode`]. The error says what is wrong with it.
+/// Decodes a record of [`encode`]. The error is the reason as text.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if bytes.len() < HEADER {
         return Err(format!("a record of {} bytes", bytes.len()));

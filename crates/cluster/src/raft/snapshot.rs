@@ -1,8 +1,8 @@
 //! The snapshot file: the state up to one entry, with a SHA-256 over all of it. There is at most
-//! one, and it is replaced as a whole.
+//! one snapshot, and a new one replaces the whole file.
 //!
-//! Layout: `remoor snapshot 1
-//! `, 32 bytes of SHA-256 over the rest, 4 bytes length of the metadata, metadata, state.
+//! Layout: the line `remoor snapshot 1` with its line end, 32 bytes of SHA-256 over the rest, 4
+//! bytes length of the metadata, metadata, state.
 
 use super::StateMachine;
 use super::error::RaftError;
@@ -34,19 +34,19 @@ impl<S: StateMachine> Image<S> {
         Ok(Self { bytes: Arc::new(bytes), state })
     }
 
-    /// Decodes a state. The error says why it cannot be read.
+    /// Decodes a state. The error is the reason as text.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, String> {
         let state = rmp_serde::from_slice(&bytes).map_err(|e| format!("an unreadable state: {e}"))?;
         Ok(Self { bytes: Arc::new(bytes), state: Arc::new(state) })
     }
 }
 
-/// The snapshot's file. Clones share the lock that keeps an older snapshot from replacing a newer
-/// one. Calls block.
+/// The snapshot's file. Clones share a lock, so that an older snapshot cannot replace a newer one.
+/// Calls block.
 #[derive(Clone)]
 pub struct SnapshotFile {
     path: PathBuf,
-    /// Log index that the file includes.
+    /// Index of the last log entry that the file includes.
     reaches: Arc<Mutex<Option<u64>>>,
 }
 
@@ -69,7 +69,8 @@ impl SnapshotFile {
         Ok(Some(snapshot))
     }
 
-    /// Replaces the file, unless it already includes a later entry. On disk when this returns.
+    /// Replaces the file, unless it already includes a later entry. The file is on disk when this
+    /// returns.
     pub fn store<S: StateMachine>(&self, meta: &SnapshotMeta<S>, state: &[u8]) -> io::Result<()> {
         let head = rmp_serde::to_vec_named(meta).map_err(io::Error::other)?;
         let length = u32::try_from(head.len()).map_err(io::Error::other)?;

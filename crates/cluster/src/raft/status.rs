@@ -12,21 +12,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Pause after a report in which only log positions changed. Each entry causes several reports, and
-/// each report would wake all followers of the status.
+/// without the pause each report would wake all followers of the status.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A member's own view. Other members may already know more, so print it together with its source.
+/// A member's own view. Other members may know newer facts, so output must name the member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RaftStatus {
     pub id: RaftId,
     pub term: u64,
     /// The leader that this member follows, which may be itself.
     pub leader: Option<RaftId>,
-    /// Whether this member leads, a majority acknowledged it within the last lease, and it has
+    /// Whether this member leads: a majority acknowledged it within the last lease, and it has
     /// applied everything that was committed before.
     pub is_leader: bool,
-    /// Until when that acknowledgement is valid, at whatever time this is read. None if no
-    /// acknowledgement is needed.
+    /// The end of the lease that the last acknowledgement of a majority gave. A reader compares it
+    /// with the current time. None if no acknowledgement is needed.
     pub leads_until: Option<std::time::Instant>,
     /// Index of the last entry in the log, committed or not.
     pub last_log: Option<u64>,
@@ -34,32 +34,33 @@ pub struct RaftStatus {
     /// The voters of all configurations in force (two while `joint`), with addresses.
     pub voters: BTreeMap<RaftId, String>,
     pub learners: BTreeMap<RaftId, String>,
-    /// A change of voters is half done. Setting the voters again completes it.
+    /// Whether a change of voters is half done. Setting the voters again completes it.
     pub joint: bool,
-    /// The voters after that change; the same as `voters` if no change is half done.
+    /// The voters after the half-done change. If no change is half done, the same as `voters`.
     pub target: BTreeSet<RaftId>,
     /// Voters whose vote does not count yet, because the change that adds them is half done or not
-    /// committed. Until it is complete, the earlier voters are still needed for a quorum.
+    /// committed. Until the change is complete, the earlier voters are also needed for a quorum.
     pub entering: BTreeSet<RaftId>,
-    /// Whether the newest list of members is committed. Until then no further change is accepted.
+    /// Whether the newest list of members is committed. Until then no other change is accepted.
     pub members_committed: bool,
     /// On the leader: milliseconds since a majority acknowledged it.
     pub quorum_acked_ms: Option<u64>,
     /// On the leader: the index up to which each other member has the log.
     pub matched: BTreeMap<RaftId, u64>,
-    /// On the leader: milliseconds since each other member answered; absent if it never did.
+    /// On the leader: milliseconds since the last answer of each other member. A member that never
+    /// answered is absent.
     pub acked_ms: BTreeMap<RaftId, u64>,
     /// On the leader: for how long it has led without interruption.
     pub led_ms: Option<u64>,
-    /// False once the log has stopped for any reason; the process should exit.
+    /// False once the log has stopped for any reason. The process should then exit.
     pub running: bool,
-    /// Why the log stopped.
+    /// The reason why the log stopped.
     pub stopped: Option<String>,
 }
 
 impl RaftStatus {
-    /// Whether this member leads now. The stored value alone may be outdated: after a pause of this
-    /// process, others may have elected another leader.
+    /// Whether this member leads now. It compares the lease with the clock, because others may have
+    /// elected another leader while this process was paused.
     pub fn leads(&self) -> bool {
         self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
     }
@@ -75,13 +76,13 @@ impl RaftStatus {
     }
 }
 
-/// Translates one report of openraft. `lease` is how long an acknowledgement is valid.
+/// Translates one report of openraft. `lease` is the time for which an acknowledgement is valid.
 pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration) -> RaftStatus {
     let elapsed = |at: openraft::TokioInstant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
     let membership = metrics.membership_config.membership();
     let voters: BTreeSet<u64> = membership.voter_ids().collect();
-    // A single voter is its own majority. openraft then receives no acknowledgements, so its
-    // timestamp does not advance.
+    // A single voter is its own majority. openraft then receives no acknowledgements, so its time
+    // of the last acknowledgement does not advance.
     let alone = voters.len() == 1 && voters.contains(&metrics.id) && metrics.state == ServerState::Leader;
     let now = std::time::Instant::now();
     let quorum_acked_ms = if alone { Some(0) } else { metrics.last_quorum_acked.map(|at| elapsed(at.into_inner())) };
@@ -113,7 +114,7 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         entering: target().filter(|id| !everywhere(id)).map(|id| RaftId(*id)).collect(),
         members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
         quorum_acked_ms,
-        led_ms: None, // only the follower of the reports knows this
+        led_ms: None, // `follow` sets it, because one report does not contain it
         matched: metrics
             .replication
             .iter()
@@ -133,9 +134,10 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
     }
 }
 
-/// Follows openraft's reports until it ends. Also checks once per `tick`, because a lease expires
-/// without a report. A new leader has no lease before its first heartbeat is answered, and openraft
-/// would send that only at its next tick. So a heartbeat is requested from `raft`.
+/// Follows openraft's reports until openraft ends. It also computes the status once per `tick`,
+/// because a lease expires without a report. A new leader has no lease before its first heartbeat
+/// is answered, and openraft would send that heartbeat only at its next tick. So `follow` requests
+/// one from `raft` at once.
 pub async fn follow<S: StateMachine>(
     mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
     raft: Weak<Inner<S>>,
@@ -149,13 +151,13 @@ pub async fn follow<S: StateMachine>(
             Ok(Ok(())) | Err(_) => false,
             Ok(Err(_)) => true,
         };
-        // A held reference would block openraft's core, so copy it and release it.
+        // Copy the report and release it, because a held reference would block openraft's core.
         let report = metrics.borrow_watched().clone();
         let mut new = project::<S>(&report, lease);
         if report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun {
             begun = new.term;
             if let Some(raft) = raft.upgrade() {
-                // An error means that openraft has ended, which the reports also say.
+                // An error means that openraft has ended; the reports show that too.
                 let _ = raft.core.trigger().heartbeat().await;
             }
         }
@@ -168,7 +170,7 @@ pub async fn follow<S: StateMachine>(
         }
         let over = ended || !new.running;
         let mut moved = false;
-        // Times are always refreshed, but do not wake waiters.
+        // Times are always refreshed, but a change of times alone does not wake waiters.
         status.send_if_modified(|old| {
             let changed = old.without_times() != new.without_times();
             moved = old.without_positions() != new.without_positions();

@@ -1,5 +1,5 @@
-//! openraft's types for this project. Generic over the state machine, so that entries stay typed
-//! down to the disk and the wire.
+//! openraft's types for this project. They are generic over the state machine, so that entries keep
+//! their type up to the disk and the wire.
 
 use super::StateMachine;
 use openraft::type_config::alias;
@@ -41,7 +41,7 @@ pub type LogEntry<S> = alias::EntryOf<Types<S>>;
 pub type StoredMembership<S> = alias::StoredMembershipOf<Types<S>>;
 pub type SnapshotMeta<S> = alias::SnapshotMetaOf<Types<S>>;
 
-/// A proposed entry. Shared, because the log keeps all entries in memory and hands out copies.
+/// A proposed entry. It is shared, because the log keeps all entries in memory and returns copies.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound(serialize = "E: Serialize", deserialize = "E: Deserialize<'de>"))]
 pub struct ProposedEntry<E>(pub Arc<E>);
@@ -59,15 +59,15 @@ impl<E: fmt::Debug> fmt::Debug for ProposedEntry<E> {
 }
 
 impl<E> fmt::Display for ProposedEntry<E> {
-    // openraft logs entries with this. The content may be long, and the code that applies it logs
-    // it.
+    // openraft logs entries with this. The text is short, because the content may be long and the
+    // code that applies the entry logs it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("command")
     }
 }
 
-/// The leader to which openraft forwards. None if it is unknown, or is this member itself, which
-/// then cannot lead.
+/// The leader to which openraft forwards. None if openraft names no leader or names this member,
+/// which cannot lead when it forwards.
 pub fn leader<S: StateMachine>(
     forward: &openraft::errors::ForwardToLeader<Types<S>>,
     ours: RaftId,

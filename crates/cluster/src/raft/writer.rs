@@ -2,8 +2,7 @@
 //! transaction, syncs once, and answers all of them.
 //!
 //! The queue keeps the order of votes, appends, truncations and purges. After a failed write the
-//! thread rejects all later operations, so that no later entry can be on disk without an earlier
-//! one.
+//! thread rejects all later operations. So no later entry can be on disk without an earlier one.
 
 use super::error::RaftError;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -21,19 +20,21 @@ const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 
 /// Maximum operations in one transaction, which is synced once.
 const BATCH_MAX: usize = 512;
-/// Maximum operations waiting for the disk before the producer waits too; two full batches.
+/// Maximum operations that wait for the disk: two full batches. Beyond it, the producer waits.
 const QUEUE_MAX: usize = 2 * BATCH_MAX;
-/// redb's default is up to a gigabyte, but reads are served from the log in memory.
+/// Size of redb's cache, in bytes. Its default is up to a gigabyte, but reads use the log in
+/// memory.
 const CACHE_BYTES: usize = 2 << 20;
-/// The commit position is written with a batch at most this often, or after this time without a
-/// batch. It is in a tree of its own, whose pages would double what a batch of one entry writes.
+/// The commit position is written with a batch at most this often. Without a batch it is written
+/// after this time. The position has a tree of its own, whose pages would double the bytes that a
+/// batch of one entry writes.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// The name of the thread that opens the database. A panic on it is caught and becomes an error
-/// that names the file, so a panic hook that ends the process must exempt it.
+/// The name of the thread that opens the database. A panic on the thread is caught and becomes an
+/// error that names the file. So a panic hook that ends the process must exempt this thread.
 pub const OPENING_THREAD: &str = "raft-open";
 
-/// Called once the operation is on disk or has failed.
+/// A function that is called once the operation is on disk or has failed.
 pub type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// A single stored value.
@@ -43,8 +44,8 @@ pub enum Slot {
     Owner,
     Vote,
     Purged,
-    /// The index up to which entries are known to be committed. Written late, so after a crash it
-    /// may be slightly old.
+    /// The index up to which entries are known to be committed. It is written late, so it may be
+    /// slightly old after a crash.
     Committed,
 }
 
@@ -79,7 +80,7 @@ pub enum Op {
         record: Vec<u8>,
         done: WriteDone,
     },
-    /// Wakes the thread because there is a commit position to write.
+    /// Wakes the thread, because a commit position must be written.
     Look,
     /// Writes the remaining operations, closes the file and ends the thread.
     Close {
@@ -101,8 +102,8 @@ impl Stored {
     }
 }
 
-/// Creates a database with these values. It gets its final name only when complete, so a crash
-/// leaves no empty log.
+/// Creates a database with these values. The file gets its final name only when it is complete, so
+/// a crash leaves no empty log.
 pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> {
     let unfinished = path.with_extension("new");
     match std::fs::remove_file(&unfinished) {
@@ -146,7 +147,7 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
     match guarded.map_err(remoor_host::disk::DiskError::io("starting the reader of", path))?.join() {
         Ok(Ok((db, stored, true))) => Ok((db, stored)),
         Ok(Ok((_, _, false))) => Err(corrupt("its pages are inconsistent".to_owned())),
-        // redb reports nonsensical files with these two kinds; other kinds come from the disk.
+        // redb reports unreadable files with these two kinds. Other kinds are errors of the disk.
         Ok(Err(redb::Error::Io(e)))
             if matches!(e.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
         {
@@ -162,8 +163,8 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
 
 fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
     let mut db = Database::builder().set_cache_size(CACHE_BYTES).open(path)?;
-    // Checks all pages, free ones included: a wrong list of free pages would let later writes
-    // destroy entries.
+    // Check all pages, also the free ones, because a wrong list of free pages would let later
+    // writes destroy entries.
     let sound = db.check_integrity()?;
     let mut stored = Stored::default();
     let txn = db.begin_read()?;
@@ -179,17 +180,17 @@ fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
     Ok((db, stored, sound))
 }
 
-/// A commit position that is written together with a later batch, since no caller waits for it.
+/// A commit position that waits for a later batch, because no caller waits for it.
 #[derive(Default)]
 pub struct PendingCommit {
     record: Mutex<Option<Vec<u8>>>,
-    /// Whether the thread waits for its queue alone.
+    /// Whether the thread waits only for its queue, without a timeout.
     asleep: AtomicBool,
 }
 
 impl PendingCommit {
-    /// Stores a commit position. Returns whether the thread must be woken up for it; soon after
-    /// entries the thread checks by itself.
+    /// Stores a commit position. Returns whether the caller must wake the thread for it. For a
+    /// short time after entries, the thread checks for a position by itself.
     #[must_use]
     pub fn put(&self, record: Vec<u8>) -> bool {
         *self.record() = Some(record);
@@ -200,8 +201,8 @@ impl PendingCommit {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Declares that the thread waits for its queue alone. Returns false if a commit position is
-    /// waiting.
+    /// Records that the thread waits only for its queue. Returns false if a commit position is
+    /// waiting; the thread must then not wait.
     fn sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Release);
         let empty = self.record().is_none();
@@ -241,7 +242,7 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, mut queue: mpsc::Receiver<Op>) {
-        // Only for waiting with a timeout; no IO and no other task runs on it.
+        // This runtime only provides waiting with a timeout. No IO and no other task runs on it.
         let clock = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
             Ok(clock) => clock,
             Err(error) => {
@@ -263,8 +264,7 @@ impl Writer {
             };
             let Some(first) = first else { break None };
             let (mut batch, close) = gather(first, &mut queue);
-            // Its purpose was to wake this thread. The commit position itself waits for a batch or
-            // for `IDLE`.
+            // A `Look` only wakes this thread. The commit position waits for a batch or for `IDLE`.
             batch.retain(|op| !matches!(op, Op::Look));
             if !batch.is_empty() {
                 self.write(batch);
@@ -279,13 +279,13 @@ impl Writer {
         drop(queue);
         drop(self.db);
         if let Some(done) = closed {
-            // The caller may have stopped waiting.
+            // An error means that the caller has stopped waiting.
             let _ = done.send(());
         }
     }
 
-    /// Writes the batch in one transaction, from time to time together with the commit position. An
-    /// empty batch writes the commit position alone.
+    /// Writes the batch in one transaction. If `IDLE` has passed, the transaction also contains the
+    /// commit position. An empty batch writes only the commit position.
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
             let alone = batch.is_empty();
@@ -328,8 +328,8 @@ impl Writer {
         let mut txn = self.db.begin_write()?;
         txn.set_durability(redb::Durability::Immediate)?;
         {
-            // Most batches contain only entries, and opening a table has a cost even if it is not
-            // used.
+            // Only the table of entries is opened for every batch. Most batches contain only
+            // entries, and opening a table that is not used has a cost.
             let mut log = txn.open_table(LOG)?;
             let set = |slot: Slot, record: &[u8]| -> Result<(), redb::Error> {
                 txn.open_table(META)?.insert(slot.key(), record)?;
@@ -360,7 +360,7 @@ impl Writer {
     }
 }
 
-/// Collects `first` and the operations queued by now, up to a batch. A `Close` ends it.
+/// Collects `first` and the queued operations, up to the size of a batch. A `Close` ends the batch.
 fn gather(first: Op, queue: &mut mpsc::Receiver<Op>) -> (Vec<Op>, Option<oneshot::Sender<()>>) {
     let mut batch = Vec::new();
     let mut next = Some(first);

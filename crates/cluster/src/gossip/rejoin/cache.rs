@@ -1,5 +1,5 @@
-//! The last known addresses of nodes, on disk, so that a node finds the cluster again while all
-//! managers are down. No network here.
+//! The last known addresses of nodes, on disk. With them a node finds the cluster again while all
+//! managers are down. Nothing here uses the network.
 
 use remoor_host::disk::atomic_write;
 use remoor_model::NodeName;
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Maximum addresses kept for one node, best first.
+/// Maximum addresses kept for one node. The best address is the first.
 pub const ADDRS_MAX: usize = 4;
-/// A larger file was not written by remoor.
+/// Maximum size of the cache file, in bytes. remoor never writes a larger file.
 const FILE_MAX: u64 = 16 << 20;
 const VERSION: u32 = 1;
 
@@ -26,10 +26,12 @@ struct Form {
 /// Why the cache could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// The file itself may be fine. The cache starts empty and the next save replaces the file.
+    /// The file cannot be read, but its content may be intact. The cache starts empty and the next
+    /// save replaces the file.
     #[error("reading {path}")]
     Read { path: PathBuf, source: std::io::Error },
-    /// The file is damaged or of another version; the cache starts empty and the next save replaces it.
+    /// The file is damaged or of another version. The cache starts empty and the next save replaces
+    /// the file.
     #[error("{path} is not an address cache that this version can read")]
     Form { path: PathBuf },
     /// The file is unchanged.
@@ -55,8 +57,8 @@ pub fn load(path: &Path) -> Result<Addresses, CacheError> {
     Ok(found.nodes)
 }
 
-/// Replaces the cache atomically: after a crash the complete old or new file is there. Readable by
-/// its owner only.
+/// Replaces the cache file atomically: after a crash the file has either its complete old content
+/// or the complete new one. Only the owner may read it.
 pub fn save(path: &Path, nodes: &Addresses) -> Result<(), CacheError> {
     let write = |source| CacheError::Write { path: path.to_owned(), source };
     let text = serde_json::to_vec_pretty(&Form { version: VERSION, nodes: nodes.clone() })
@@ -64,8 +66,8 @@ pub fn save(path: &Path, nodes: &Addresses) -> Result<(), CacheError> {
     atomic_write(path, &text, 0o600).map_err(|e| write(e.into_io()))
 }
 
-/// The known nodes with their addresses, in this order: addresses just seen in use, given ones,
-/// remembered ones.
+/// The known nodes with their addresses. The address in use (`seen`) is the first; the known
+/// addresses follow, then the remembered ones.
 pub fn merge(known: &Addresses, seen: &BTreeMap<NodeName, SocketAddr>, remembered: &Addresses) -> Addresses {
     let mut merged = Addresses::new();
     for (name, given) in known {

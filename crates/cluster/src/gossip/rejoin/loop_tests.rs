@@ -1,11 +1,11 @@
-//! Tests of the rejoin loop with a membership that only counts.
+//! Tests of the rejoin loop with a membership that only counts calls.
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const NODES: usize = 400;
 
-/// Half of the nodes are members. Every dial fails at once.
+/// A network in which half of the nodes are members. Every dial fails at once.
 #[derive(Clone)]
 struct CountingNetwork {
     changes: Arc<watch::Sender<u64>>,
@@ -60,13 +60,13 @@ async fn a_burst_of_changes_is_one_look_at_all_nodes() {
         made += 1;
         tokio::task::yield_now().await;
     }
-    // Three looks are not for changes: the first one, and those of the cache at its first tick and for
-    // the known nodes.
+    // Three reads of the members have other reasons: the start, the cache's first tick, and the
+    // known nodes.
     let most = begun.elapsed().as_millis() / timing.change_spacing.as_millis() + 1 + 3;
     let looks = u128::from(member.looks.load(Ordering::SeqCst));
     assert!(made > 1_000, "{made}");
     assert!((2..=most).contains(&looks), "{looks} looks for {made} changes, at most {most}");
-    // 200 nodes are missing: each is dialled once in 60 s * 200 / 16.
+    // 200 nodes are missing. Each of them is dialled once in 60 s * 200 / 16.
     let dials = member.dials.load(Ordering::SeqCst);
     assert!(dials < 50, "{dials} dials");
     drop(rejoin);

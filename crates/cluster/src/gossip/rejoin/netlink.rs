@@ -1,5 +1,5 @@
-//! Receives notices from the kernel when a link, address or route changed. Reports only that
-//! something changed.
+//! Receives notifications from the kernel about changed links, addresses and routes. It reports
+//! only that something changed.
 
 use futures_util::StreamExt;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
@@ -14,7 +14,7 @@ const GROUPS: [MulticastGroup; 5] = [
     MulticastGroup::Ipv6Route,
 ];
 
-/// Notifies `bell` at each change, until the task is aborted or netlink fails. Returns the reason.
+/// Notifies `bell` at each change. Returns only if netlink fails, with the reason.
 pub async fn listen(bell: Arc<Notify>) -> std::io::Error {
     let (connection, _handle, mut messages) = match new_multicast_connection(&GROUPS) {
         Ok(parts) => parts,

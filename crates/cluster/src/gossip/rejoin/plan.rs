@@ -9,46 +9,47 @@ use std::net::SocketAddr;
 /// Maximum dials under way at once.
 pub const PARALLEL_MAX: usize = 4;
 
-/// So many members dial one missing node at the full rate. In a larger cluster each member dials it
-/// less often, so that the rate of all of them together stays the same.
+/// The number of members that together dial one missing node at the full rate. In a larger cluster
+/// each member dials the node less often, so the total rate stays the same.
 const DIALLERS: usize = 16;
-/// The first dials of nodes that went missing together are this part of the wait apart, in
-/// permille. Multiples of the golden ratio are spread evenly.
+/// The part of the wait between the first dials of two nodes that went missing together, in
+/// permille. It is the golden ratio, because its multiples are spread evenly.
 const GOLDEN_PERMILLE: u16 = 618;
 
 /// The recent dials of one missing node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tries {
-    /// Start of the last dial. Before the first one: when the node went missing or the isolation
-    /// began.
+    /// Start of the last dial. Before the first dial: the time at which the node went missing or
+    /// the isolation began.
     pub last_ms: u64,
-    /// Dials since the node went missing, the isolation began, or the last nudge.
+    /// The number of dials since the last of these: the node went missing, the isolation began, a
+    /// nudge.
     pub count: u32,
     /// Whether the node was dialled at `last_ms`.
     pub dialled: bool,
-    /// 0 to 1000: spreads the dials of several nodes that begin to wait at the same moment.
+    /// 0 to 1000. It spreads the dials of several nodes that begin to wait at the same moment.
     pub jitter_permille: u16,
 }
 
 /// The wait of an isolated node doubles up to this factor of the minimum wait.
 const DOUBLED_MAX: u64 = 4;
-/// After that, the wait grows as this fraction (1/16) of the isolation's length. So a node returns
-/// soon after a cut of a minute, but does not dial often after one of hours.
+/// After that, the maximum wait grows as this fraction (1/16) of the isolation's length. So a node
+/// returns soon after an isolation of a minute, but dials rarely after an isolation of hours.
 const ALONE_PART: u64 = 16;
 
-/// A missing node in the order of the dials: when it is due, its last dial, its name.
+/// A missing node in the order of the dials: the time of its next dial, its last dial, its name.
 type Due = (u64, Option<u64>, NodeName);
 
 /// The input of the decision. Times are monotonic milliseconds of this process.
 ///
-/// A nudge and a change of the members, of the known nodes or of the own address consider all
-/// nodes. The loop makes them at most once in [`GossipTiming::change_spacing`]. A dial, its end,
-/// [`plan`] and [`next_ms`] consider the dialled nodes only.
+/// Four changes consider all nodes: a nudge and a change of the members, of the known nodes or of
+/// this node's own address. The loop applies them at most once in [`GossipTiming::change_spacing`].
+/// A dial, its end, [`plan`] and [`next_ms`] consider only the dialled nodes.
 #[derive(Debug, Clone)]
 pub struct DialState {
     me: NodeName,
     my_addr: SocketAddr,
-    /// The nodes of the cluster and where they were seen, best address first.
+    /// The nodes of the cluster with their possible addresses, best address first.
     known: BTreeMap<NodeName, Vec<SocketAddr>>,
     /// Live members, with or without this node.
     members: BTreeMap<NodeName, SocketAddr>,
@@ -57,13 +58,14 @@ pub struct DialState {
     /// Dials under way.
     dialling: BTreeSet<NodeName>,
     tries: BTreeMap<NodeName, Tries>,
-    /// The missing nodes that can be dialled, without those of `dialling`.
+    /// The missing nodes that can be dialled and are not in `dialling`.
     queue: BTreeSet<Due>,
     /// Time of the last nudge: an event that makes a dial worthwhile.
     nudged_ms: Option<u64>,
-    /// When the last peer was lost. None while there are peers, and before there was one.
+    /// The time at which the last peer was lost. None while there are peers, and before the first
+    /// peer.
     alone_since_ms: Option<u64>,
-    /// 0 to 1000; spreads the dials of nodes that lost each other at the same moment.
+    /// 0 to 1000. It spreads the dials of nodes that lost each other at the same moment.
     jitter_permille: u16,
     timing: GossipTiming,
 }
@@ -97,12 +99,12 @@ impl DialState {
         &self.timing
     }
 
-    /// The recent dials of a missing node, if there were any.
+    /// The recent dials of a missing node. None if it was not dialled and does not wait for a dial.
     pub fn tries(&self, name: &NodeName) -> Option<Tries> {
         self.tries.get(name).copied()
     }
 
-    /// Sets the random number of the waits that begin now, 0 to 1000.
+    /// Sets the random number for the waits that begin from now on, 0 to 1000.
     pub fn set_jitter(&mut self, permille: u16) {
         self.jitter_permille = permille.min(1000);
     }
@@ -122,8 +124,9 @@ impl DialState {
         self.rebuild_queue();
     }
 
-    /// Updates the set of members. Returns true if an eighth of them are new: then a network may
-    /// have healed. A single node that returns to a large cluster says nothing about other nodes.
+    /// Updates the set of members. Returns true if at least an eighth of the members are new,
+    /// because then a network may have healed. A single node that returns to a large cluster proves
+    /// nothing about other nodes.
     pub fn set_members(&mut self, now_ms: u64, members: BTreeMap<NodeName, SocketAddr>) -> bool {
         let was_isolated = self.is_isolated();
         let before = std::mem::replace(&mut self.members, members);
@@ -135,8 +138,7 @@ impl DialState {
             self.spread_first_dials(now_ms);
         } else if !was_isolated {
             self.alone_since_ms = Some(now_ms);
-            // Restart the wait at its minimum, also for nodes that were dialled a minute ago or
-            // never.
+            // The wait restarts at its minimum for every node, whenever it was last dialled.
             for name in self.known.keys() {
                 self.tries.insert(
                     name.clone(),
@@ -149,8 +151,8 @@ impl DialState {
         came > 0 && came * 8 >= self.members.len()
     }
 
-    /// In a large cluster, gives each missing node that was not dialled yet a time within the wait.
-    /// Otherwise all members would dial a failed node at the same moment, each with an exchange of
+    /// In a large cluster, gives each missing node without a dial a random time within the wait.
+    /// Otherwise all members would dial a failed node at the same moment, and each dial exchanges
     /// the whole state.
     fn spread_first_dials(&mut self, now_ms: u64) {
         if self.members.len() <= DIALLERS {
@@ -184,7 +186,7 @@ impl DialState {
         self.tries.insert(name.clone(), Tries { last_ms: now_ms, count, dialled: true, jitter_permille });
     }
 
-    /// Records that a dial has ended. Whether it succeeded shows in the members.
+    /// Records that a dial has ended. The members show whether it succeeded.
     pub fn end(&mut self, name: &NodeName) {
         self.dialling.remove(name);
         if self.is_missing(name) {
@@ -193,7 +195,7 @@ impl DialState {
         }
     }
 
-    /// Whether the node could be dialled.
+    /// Whether the node can be dialled: it is known, no member, and no dial is under way.
     fn is_missing(&self, name: &NodeName) -> bool {
         *name != self.me
             && !self.members.contains_key(name)
@@ -201,7 +203,7 @@ impl DialState {
             && self.next_address(name).is_some()
     }
 
-    /// The address for the next dial of a known node. Those that members use are left out.
+    /// The address for the next dial of a known node. Addresses that members use are skipped.
     fn next_address(&self, name: &NodeName) -> Option<SocketAddr> {
         let addrs = self.known.get(name)?;
         let free: Vec<_> =
@@ -227,7 +229,8 @@ impl DialState {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
         let isolated = self.is_isolated();
-        // With peers: the wait of this node's share of the dials, and a part of it before the first.
+        // With peers, each member waits for its share of the dials. The first dial comes after a
+        // random part of that wait.
         let shared = |wait: std::time::Duration| {
             let crowd = self.members.len().max(DIALLERS) as u64;
             let part = if tries.dialled { 1000 } else { u64::from(tries.jitter_permille) };
@@ -237,7 +240,8 @@ impl DialState {
             let alone = tries.last_ms.saturating_sub(self.alone_since_ms.unwrap_or(0));
             let most = max.min((alone / ALONE_PART).max(DOUBLED_MAX * min));
             let doubled = min.saturating_mul(1 << tries.count.min(20)).min(most);
-            // Between half and all of it, so that the maximum holds for any jitter.
+            // The wait is between half and all of the doubled value, so the maximum holds for any
+            // jitter.
             doubled / 2 + doubled / 2 * u64::from(tries.jitter_permille) / 1000
         } else {
             shared(self.timing.rejoin_interval)
@@ -253,16 +257,16 @@ impl DialState {
     }
 }
 
-/// The dials to begin at `now_ms`, the longest waiting first. Together with those under way at most
-/// [`PARALLEL_MAX`].
+/// The dials to begin at `now_ms`; the node that has waited longest is the first. At most
+/// [`PARALLEL_MAX`] dials are under way, these included.
 pub fn plan(now_ms: u64, state: &DialState) -> Vec<(NodeName, SocketAddr)> {
     let due = state.queue.iter().take_while(|(due, _, _)| *due <= now_ms);
     let dials = due.filter_map(|(_, _, name)| Some((name.clone(), state.next_address(name)?)));
     dials.take(PARALLEL_MAX.saturating_sub(state.dialling.len())).collect()
 }
 
-/// When [`plan`] may return something again if nothing else happens. None: no node is missing, or
-/// the maximum number of dials is under way, so the end of a dial comes first.
+/// The time at which [`plan`] may return a dial again if nothing else happens. None if no node is
+/// missing, or if the maximum number of dials is under way, because then a dial must end first.
 pub fn next_ms(state: &DialState) -> Option<u64> {
     if state.dialling.len() >= PARALLEL_MAX {
         return None;

@@ -8,19 +8,19 @@ thread_local! {
     static CONSIDERED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts that the plan considered one node.
+/// Counts one node that the plan considered.
 pub fn count_consideration() {
     CONSIDERED.set(CONSIDERED.get() + 1);
 }
 
-/// How many nodes the plan considered while `work` ran in this thread.
+/// The number of nodes that the plan considered while `work` ran in this thread.
 pub fn count_work(work: impl FnOnce()) -> u64 {
     let before = CONSIDERED.get();
     work();
     CONSIDERED.get() - before
 }
 
-/// A state that knows `count` nodes, of which the first `live` are members.
+/// A state with `count` known nodes, of which the first `live` are members.
 fn create_state(count: usize, live: usize) -> DialState {
     let name = |n: usize| NodeName(format!("w{n:04}"));
     let place = |n: usize| SocketAddr::from(([10, 1, (n / 250) as u8, (n % 250) as u8], 7946));
@@ -35,7 +35,7 @@ fn addr(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 7946))
 }
 
-/// A state whose node is at .100; the named nodes are known at .1, .2, ...
+/// A state of a node at .100. The named nodes are known at .1, .2, ...
 fn state(known: &[&str]) -> DialState {
     let mut state = DialState::new("me".into(), addr(100), GossipTiming::default());
     state.set_jitter(1000);
@@ -58,8 +58,8 @@ fn names(plan: Vec<(NodeName, SocketAddr)>) -> Vec<String> {
     plan.into_iter().map(|(name, _)| name.0).collect()
 }
 
-/// Advances the clock in steps of 100 ms with dials that fail at once. Returns when each node was
-/// dialled.
+/// Advances the clock in steps of 100 ms; every dial fails at once. Returns the time and node of
+/// each dial.
 fn run(state: &mut DialState, from_ms: u64, until_ms: u64) -> Vec<(u64, String)> {
     let mut dialled = vec![];
     for now in (from_ms..=until_ms).step_by(100) {
@@ -231,7 +231,7 @@ fn all_members_together_dial_a_missing_node_as_often_as_a_few_would() {
 #[test]
 fn nodes_that_go_missing_together_are_not_dialled_at_once_in_a_large_cluster() {
     let mut state = create_state(400, 200);
-    // Each member dials 200 nodes in 60 s * 200 / 16.
+    // Each member dials 200 missing nodes in 60 s * 200 / 16.
     let first = run(&mut state, 0, 30_000).len();
     assert!((5..=11).contains(&first), "{first} of 200 in a 25th of the wait");
     let all: BTreeSet<_> = run(&mut state, 30_100, 750_000).into_iter().map(|(_, name)| name).collect();
@@ -253,7 +253,7 @@ fn only_many_nodes_that_come_together_tell_of_a_network_that_healed() {
 }
 
 proptest! {
-    /// Invariant I5 and its counterpart: a missing node is dialled eventually.
+    /// Invariant I5. The test also checks that every missing node is dialled eventually.
     #[test]
     fn never_dials_a_current_member(
         steps in proptest::collection::vec((0u64..70_000, 0u16..256, any::<bool>(), 0u16..1001), 1..40),

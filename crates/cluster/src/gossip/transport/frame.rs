@@ -1,5 +1,5 @@
-//! The encrypted form of what gossip sends, and the keys for it. It is the form of memberlist 0.8.5,
-//! because the previous version of remoor speaks it.
+//! The encrypted form of gossip's packets and streams, and the keys for it. It is the form of
+//! memberlist 0.8.5, because the previous version of remoor uses it.
 //!
 //! ```text
 //!   12 | length of the label 1 | label | 15 | algorithm 1 | length of the text 4 | nonce 12 | text | tag 16
@@ -18,7 +18,7 @@ const ALGORITHM: EncryptionAlgorithm = EncryptionAlgorithm::NoPadding;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 
-/// Why received bytes are not passed on.
+/// The reason why received bytes are not passed on, or why a text was not encrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum GossipFrameError {
     #[error("not a frame of this cluster")]
@@ -49,7 +49,7 @@ impl From<GossipFrameError> for std::io::Error {
 /// The gossip keys and the label of the cluster. The first key encrypts; all keys decrypt.
 pub struct GossipKeyring {
     label: Label,
-    /// Everything before the length of the text.
+    /// The constant bytes of a frame: everything before the length of the text.
     start: Vec<u8>,
     keys: RwLock<Arc<[SecretKey]>>,
 }
@@ -63,7 +63,7 @@ impl GossipKeyring {
         Ok(Self { label, start, keys: RwLock::new(Arc::new([SecretKey::Aes256(key)])) })
     }
 
-    /// Replaces the keys: `first` encrypts from now on, `others` are accepted in addition.
+    /// Replaces the keys. From now on `first` encrypts, and `first` and `others` decrypt.
     pub fn set(&self, first: [u8; 32], others: &[[u8; 32]]) {
         let all = std::iter::once(first).chain(others.iter().copied()).map(SecretKey::Aes256).collect();
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = all;
@@ -73,12 +73,12 @@ impl GossipKeyring {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Length of the part that says how long the rest is, in bytes.
+    /// Length of a frame's head, in bytes: the constant bytes and the length of the text.
     pub fn head_len(&self) -> usize {
         self.start.len() + size_of::<u32>()
     }
 
-    /// By how many bytes a frame is longer than its text.
+    /// The number of bytes that a frame has in addition to its text.
     pub fn overhead(&self) -> usize {
         self.head_len() + NONCE + TAG
     }
@@ -106,13 +106,13 @@ impl GossipKeyring {
         Ok((u32::from_be_bytes(*length) as usize).saturating_add(NONCE + TAG))
     }
 
-    /// Decrypts what follows the head of a frame.
+    /// Decrypts the bytes that follow the head of a frame.
     pub fn open(&self, mut rest: BytesMut) -> Result<BytesMut, GossipFrameError> {
         if rest.len() < NONCE + TAG {
             return Err(GossipFrameError::Length);
         }
         let nonce = rest.split_to(NONCE);
-        // A wrong key leaves the bytes as they are.
+        // A failed decryption does not change the bytes, so the next key can be tried.
         let opened = |key: &SecretKey| ALGORITHM.decrypt(key, &nonce, self.label.as_bytes(), &mut rest).is_ok();
         if self.keys().iter().any(opened) { Ok(rest) } else { Err(GossipFrameError::Key) }
     }
@@ -140,7 +140,8 @@ mod tests {
         GossipKeyring::new(&"test".into(), [key; 32]).expect("a short label")
     }
 
-    /// The previous version encrypts and decrypts with these functions of memberlist.
+    /// The test uses memberlist's own functions, because the previous version encrypts and decrypts
+    /// with them.
     #[tokio::test]
     async fn the_form_is_memberlists_own() {
         let ring = keyring_of(7);

@@ -1,4 +1,4 @@
-//! The two loops that receive: datagrams, and streams. What a stranger sends ends here.
+//! The two loops that receive datagrams and streams. They reject everything that does not decrypt.
 
 use super::GossipTransport;
 use super::Instant as RuntimeInstant;
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 
 type Connection = <GossipTransport as Transport>::Connection;
 
-/// Longest datagram that is received, in bytes. Longer ones are cut by the kernel, so they do not
+/// Maximum length of a received datagram, in bytes. The kernel cuts longer ones, so they do not
 /// decrypt.
 const RECEIVED_MAX: usize = 4096;
-/// Wait after an error of the listening socket, such as too many open files.
+/// Pause after an error of the listening socket, such as too many open files.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Receives datagrams.
@@ -32,7 +32,7 @@ pub struct DatagramListener {
 }
 
 impl DatagramListener {
-    /// Passes on what decrypts, until memberlist stops listening.
+    /// Passes on the datagrams that decrypt, until memberlist stops listening.
     pub async fn run(self, to: PacketProducer<SocketAddr, RuntimeInstant>) {
         let mut buffer = vec![0; RECEIVED_MAX];
         loop {
@@ -66,7 +66,7 @@ pub struct StreamListener {
     pub first_frame: Duration,
 }
 
-/// One accepted stream until its first frame is there.
+/// An accepted stream whose first frame has not arrived yet.
 struct FirstFrame {
     socket: TcpStream,
     from: SocketAddr,
@@ -100,7 +100,7 @@ impl StreamListener {
             let first = FirstFrame { socket, from, place, ended };
             streams.spawn(async move {
                 if let Some((from, stream)) = this.receive(first).await {
-                    // A closed receiver is a member that stops.
+                    // An error means that the receiver is closed, because the member stops.
                     let _ = to.send(from, stream).await;
                 }
             });
@@ -136,7 +136,7 @@ impl StreamListener {
     }
 }
 
-/// The reason for the log: the same text for each kind of error.
+/// The reason for the log. Each kind of error has one fixed text.
 fn refusal_reason(error: &GossipFrameError) -> &'static str {
     match error {
         GossipFrameError::Foreign => "not a frame of this cluster",

@@ -1,6 +1,7 @@
-//! The transport below memberlist: UDP and TCP. Everything that leaves is encrypted here.
-//! Everything that arrives is bounded, decrypted and checked here before memberlist sees it, because
-//! memberlist allocates whatever a stranger announces. It does not judge reports; the delegate does.
+//! The transport below memberlist: UDP and TCP. It encrypts everything that this node sends. It
+//! bounds, decrypts and checks everything that arrives before memberlist reads it, because
+//! memberlist allocates as much memory as a stranger announces. It does not judge reports; the
+//! delegate does.
 //!
 //! ```text
 //!   TCP ──> places (how many?) ──> stream (how long?) ──┐
@@ -38,9 +39,9 @@ use tokio::task::JoinSet;
 
 type Instant = <TokioRuntime as RuntimeLite>::Instant;
 
-/// Largest datagram that is sent: what fits into an Ethernet frame.
+/// Maximum size of a datagram that is sent, in bytes: the payload of one Ethernet frame.
 const DATAGRAM_MAX: usize = 1472;
-/// Datagrams that wait for memberlist; the kernel holds the others back.
+/// Maximum datagrams that wait for memberlist. Further ones wait in the kernel's buffer.
 const DATAGRAMS_WAITING: usize = 256;
 /// Wanted size of the kernel's receive buffer for datagrams, in bytes.
 const RECEIVE_BUFFER: usize = 2 << 20;
@@ -48,15 +49,15 @@ const RECEIVE_BUFFER: usize = 2 << 20;
 /// The input of [`GossipTransport`].
 pub struct TransportOptions {
     pub name: SmolStr,
-    /// UDP and TCP are bound here. The port is not 0.
+    /// The local address for UDP and TCP. The port is not 0.
     pub bind: SocketAddr,
     pub advertise: SocketAddr,
     pub keyring: Arc<GossipKeyring>,
-    /// How long an incoming stream may take for its first frame.
+    /// The maximum time that an incoming stream may take for its first frame.
     pub first_frame: Duration,
 }
 
-/// An error of the transport, which memberlist logs or returns.
+/// An error of the transport. memberlist logs or returns it.
 #[derive(Debug, thiserror::Error)]
 pub enum GossipTransportError {
     #[error(transparent)]
@@ -93,9 +94,10 @@ impl From<GossipFrameError> for GossipTransportError {
 /// The transport of one member at one address.
 pub struct GossipTransport {
     options: TransportOptions,
-    /// For replies on streams that this member opened. Strangers have no part in it.
+    /// The budget for replies on streams that this member opened. Incoming streams have another
+    /// budget.
     budget: FrameBudget,
-    /// None after the shutdown, so that the port is free again.
+    /// None after the shutdown, because only dropping the socket frees the port.
     socket: Mutex<Option<Arc<UdpSocket>>>,
     datagrams: PacketSubscriber<SocketAddr, Instant>,
     streams: StreamSubscriber<SocketAddr, GossipStream>,
@@ -121,7 +123,7 @@ impl Transport for GossipTransport {
     async fn new(options: TransportOptions) -> Result<Self, GossipTransportError> {
         let listener = TcpListener::bind(options.bind).await?;
         let socket = Arc::new(UdpSocket::bind(options.bind).await?);
-        // The kernel cuts the wanted size to its maximum.
+        // The kernel reduces the requested size to its maximum.
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).map_err(std::io::Error::from)?;
         let (datagrams_to, datagrams) = packet_stream::<Self>(DATAGRAMS_WAITING);
         let (streams_to, streams) = promised_stream::<Self>();
@@ -172,7 +174,7 @@ impl Transport for GossipTransport {
     }
 
     async fn read(&self, _from: &SocketAddr, reader: &mut StreamReader) -> Result<usize, GossipTransportError> {
-        // The first frame of an incoming stream was already read.
+        // The first frame of an incoming stream was already read by the listener.
         if !reader.has_message() {
             let message = reader.read_frame(&self.options.keyring).await?;
             reader.set_message(message);

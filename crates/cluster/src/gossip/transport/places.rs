@@ -1,7 +1,8 @@
-//! Bounds the incoming streams: in total, and of one address. While all places are taken, a stream
-//! that has not sent its first frame gives way: at once if its address has more streams than the
-//! newcomer's, and otherwise if it is slow. An honest peer sends the frame with its connection, so
-//! only a slow or silent one loses its place. Pure apart from the lock; the time is passed in.
+//! Bounds the number of incoming streams, in total and for each address. While all places are
+//! taken, a new stream may end a waiting one, whose first frame has not arrived. A waiting stream
+//! ends at once if its address has more streams than the address of the new one; otherwise it ends
+//! only if it is slow. An honest peer sends its first frame with the connection, so only a slow or
+//! silent peer loses its place. Pure apart from the lock; the time is passed in.
 
 use crate::keyed_limiter::network;
 use std::collections::BTreeMap;
@@ -10,40 +11,40 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Streams at once.
+/// Maximum streams at the same time.
 const STREAMS_MAX: usize = 64;
-/// Streams of one address at once. Several nodes may share it behind NAT.
+/// Maximum streams of one address at the same time. Several nodes may share an address behind NAT.
 const OF_ONE_ADDRESS: usize = 8;
-/// A stream may take this long for its first frame before another one of its address replaces it.
+/// A stream without its first frame counts as slow after this time.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The places of all incoming streams. Clones share them.
+/// The places of all incoming streams. Clones share the places.
 #[derive(Clone, Default)]
 pub struct StreamPlaces(Arc<Mutex<PlaceTable>>);
 
 #[derive(Default)]
 struct PlaceTable {
     next: u64,
-    /// By age.
+    /// The taken places by number, oldest first.
     taken: BTreeMap<u64, Place>,
 }
 
 struct Place {
     from: IpAddr,
     since: Instant,
-    /// Set until the first frame was decrypted. Dropping it ends the stream.
+    /// Set until the first frame was decrypted. Dropping the sender ends the stream.
     waiting: Option<oneshot::Sender<()>>,
 }
 
-/// The place of one stream, free again when dropped.
+/// The place of one stream. Dropping it frees the place.
 pub struct StreamPlace {
     places: StreamPlaces,
     id: u64,
 }
 
 impl StreamPlaces {
-    /// Takes a place. The receiver resolves when the stream has to end. None: no place is free, and
-    /// no other stream has to give way.
+    /// Takes a place. The receiver resolves when the stream has to end. Returns None if no place is
+    /// free and no other stream has to end.
     pub fn take(&self, from: IpAddr, now: Instant) -> Option<(StreamPlace, oneshot::Receiver<()>)> {
         let from = network(from);
         let mut table = self.lock();
@@ -79,7 +80,7 @@ impl PlaceTable {
         self.taken.values().filter(|place| place.from == from).count()
     }
 
-    /// The address with the most places, among those with a stream that can give way.
+    /// The address with the most places, of the addresses that have a waiting stream.
     fn busiest(&self) -> Option<IpAddr> {
         let waiting = self.taken.values().filter(|place| place.waiting.is_some());
         waiting.map(|place| place.from).max_by_key(|from| self.count(*from))
@@ -92,8 +93,8 @@ impl PlaceTable {
 }
 
 impl StreamPlace {
-    /// The first frame was decrypted: the stream keeps its place until it ends. False: it has
-    /// already lost the place.
+    /// Keeps the place until the stream ends; call it after the first frame was decrypted. False if
+    /// the stream has already lost the place.
     pub fn keep(&self) -> bool {
         let mut table = self.places.lock();
         let place = table.taken.get_mut(&self.id);

@@ -1,5 +1,5 @@
-//! Counts what the transport refused, and logs one line per reason and minute. Strangers cause
-//! refusals as fast as they send.
+//! Counts what the transport refused, and logs one line for each reason and minute. Every refusal
+//! is not logged, because strangers cause refusals as fast as they send.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ pub struct Refusals(Mutex<BTreeMap<&'static str, ReasonCount>>);
 #[derive(Default)]
 struct ReasonCount {
     logged: Option<Instant>,
-    /// Since the last line.
+    /// The number of refusals since the last log line.
     times: u64,
 }
 
 impl Refusals {
-    /// Counts a refusal, and logs it if the last line about this reason is a minute old.
+    /// Counts a refusal. Logs it if the last line about this reason is at least a minute old.
     pub fn count(&self, reason: &'static str, from: SocketAddr, now: Instant) {
         let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = reasons.entry(reason).or_default();

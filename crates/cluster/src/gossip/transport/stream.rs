@@ -1,5 +1,5 @@
-//! One TCP connection of gossip. memberlist reads only what was decrypted before. The memory of a
-//! frame grows with the bytes that arrive, and large frames share one budget.
+//! One TCP connection of gossip. memberlist reads only decrypted messages. The memory of a frame
+//! grows with the bytes that arrive, and large frames share one budget.
 
 use super::frame::{GossipFrameError, GossipKeyring};
 use super::places::StreamPlace;
@@ -13,14 +13,14 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Longest frame, in bytes. A state exchange has up to 600 bytes for each node.
+/// Maximum length of a frame, in bytes. A state exchange has up to 600 bytes for each node.
 const FRAME_MAX: usize = 16 << 20;
-/// Bytes of a frame that need no budget: the exchange of a hundred nodes.
+/// The bytes of a frame that need no budget: the state exchange of a hundred nodes.
 const SMALL_FRAME: usize = 64 << 10;
-/// What the larger frames that arrive at the same time may take together, in bytes.
+/// Maximum memory of all larger frames that arrive at the same time, in bytes.
 const LARGE_FRAMES_MAX: usize = 32 << 20;
 
-/// The budget of large frames, in units of a small frame. Clones share it.
+/// The budget of large frames, in units of `SMALL_FRAME` bytes. Clones share the budget.
 #[derive(Clone)]
 pub struct FrameBudget(Arc<Semaphore>);
 
@@ -31,7 +31,7 @@ impl Default for FrameBudget {
 }
 
 impl FrameBudget {
-    /// Takes what a buffer of `bytes` needs beyond what `held` has.
+    /// Takes from the budget for a buffer of `bytes`, less the units that `held` already has.
     fn extend(
         &self,
         held: &mut Option<OwnedSemaphorePermit>,
@@ -54,7 +54,7 @@ pub struct GossipStream {
     writer: StreamWriter,
 }
 
-/// Its reading half: the socket, and the message that memberlist reads next.
+/// The reading half of a connection: the socket, and the message that memberlist reads next.
 pub struct StreamReader {
     socket: OwnedReadHalf,
     message: BytesMut,
@@ -63,14 +63,14 @@ pub struct StreamReader {
     place: Option<Arc<StreamPlace>>,
 }
 
-/// Its writing half.
+/// The writing half of a connection.
 pub struct StreamWriter {
     socket: OwnedWriteHalf,
     place: Option<Arc<StreamPlace>>,
 }
 
 impl GossipStream {
-    /// A connection without a message.
+    /// A connection that has received no message yet.
     pub fn new(socket: TcpStream, budget: FrameBudget) -> Self {
         let (read, write) = socket.into_split();
         let reader = StreamReader { socket: read, message: BytesMut::new(), budget, held: None, place: None };
@@ -90,7 +90,7 @@ impl GossipStream {
 }
 
 impl StreamReader {
-    /// Whether a message was received that memberlist has not read.
+    /// Whether there is a received message that memberlist has not read.
     pub fn has_message(&self) -> bool {
         !self.message.is_empty()
     }
@@ -100,8 +100,8 @@ impl StreamReader {
         self.message = message;
     }
 
-    /// Reads and decrypts one frame. Its memory counts towards the budget until this half is
-    /// dropped.
+    /// Reads and decrypts one frame. Its memory counts towards the budget until this half of the
+    /// connection is dropped.
     pub async fn read_frame(&mut self, keyring: &GossipKeyring) -> std::result::Result<BytesMut, GossipFrameError> {
         let mut head = vec![0; keyring.head_len()];
         self.socket.read_exact(&mut head).await.map_err(GossipFrameError::Read)?;

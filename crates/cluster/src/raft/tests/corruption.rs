@@ -1,10 +1,11 @@
-//! Damaged or foreign files are rejected by name and left unchanged.
+//! Damaged or foreign files are rejected with an error that names the file, and are left unchanged.
 
 use super::*;
 use crate::raft::{begin_log, writer};
 use std::path::PathBuf;
 
-/// A stopped founder's directory with a snapshot, a purged log and some entries after it.
+/// Writes the files of a stopped founder: a snapshot, a log that was purged up to it, and some
+/// later entries.
 async fn write_files(dir: &Path) -> (PathBuf, PathBuf) {
     let mesh = Mesh::default();
     let mut cfg = config(dir, 1);
@@ -77,7 +78,8 @@ async fn a_damaged_log_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = write_files(dir.path()).await;
     let good = std::fs::read(&log).unwrap();
-    // In the middle of a stored entry, which the database does not notice by itself.
+    // The damaged bytes are in the middle of a stored entry. The database does not detect such
+    // damage by itself.
     let word = b"a word of some length, number 0029";
     let places: Vec<_> = (0..good.len() - word.len()).filter(|at| good[*at..].starts_with(word)).collect();
     assert!(!places.is_empty());
@@ -121,7 +123,7 @@ async fn one_damaged_byte_anywhere_is_refused_or_does_no_harm() {
     let wanted = content(&log).unwrap();
     let used = good.iter().rposition(|b| *b != 0).unwrap();
     let (mut refused, mut harmless) = (0, 0);
-    // The header byte by byte, the rest in steps that reach every page.
+    // Damage the header in small steps, the rest in steps that reach every page.
     for at in (0..400).step_by(9).chain((400..used).step_by(2047)) {
         let mut bad = good.clone();
         bad[at] ^= 0x55;
@@ -150,7 +152,8 @@ async fn what_was_acknowledged_is_in_the_files_as_a_crash_would_leave_them() {
     }
     let crashed = dir.path().join("crashed");
     std::fs::create_dir_all(crashed.join("raft-1")).unwrap();
-    // Nothing is closed or flushed before the copy, except what an acknowledgement guarantees.
+    // No file is closed or flushed before the copy, so the copy contains only the guarantee of an
+    // acknowledgement.
     std::fs::copy(dir.path().join("raft-1/log.redb"), crashed.join("raft-1/log.redb")).unwrap();
     stop(&raft, &mesh).await;
     let (raft, _) = start(config(&crashed, 1), &mesh).await;

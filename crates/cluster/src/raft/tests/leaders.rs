@@ -1,4 +1,4 @@
-//! Transfer of leadership, and the messages that an entry causes to followers.
+//! Transfer of leadership, and the messages that an entry causes from the leader to its followers.
 
 use super::*;
 use crate::raft::network::coalesce_commits;
@@ -8,7 +8,8 @@ use openraft::entry::RaftEntry;
 use openraft::raft::AppendEntriesRequest;
 use std::time::Instant;
 
-/// Heartbeats and openraft's clock ticks are so far apart that nothing here can wait for one.
+/// A configuration in which heartbeats and openraft's clock ticks are so far apart that no test can
+/// pass by waiting for them.
 fn slow(dir: &Path, id: u64) -> RaftConfig {
     let mut cfg = config(dir, id);
     cfg.timing.heartbeat_ms = 200_000;

@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Longer than anything here takes on a busy machine.
+/// A timeout longer than any step of these tests takes on a busy machine.
 const LONG: Duration = Duration::from_secs(180);
 
-/// Remembers every word and its log index.
+/// A state machine that remembers every word and its log index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Words {
     words: BTreeMap<u64, String>,
@@ -53,7 +53,7 @@ fn config(dir: &Path, id: u64) -> RaftConfig {
     }
 }
 
-/// Members by id, and the pairs that cannot communicate.
+/// The members by id, and the pairs that cannot communicate.
 #[derive(Clone, Default)]
 struct Mesh {
     members: Arc<Mutex<BTreeMap<RaftId, Raft<Words>>>>,
@@ -80,7 +80,7 @@ impl Mesh {
     }
 }
 
-/// One member's end of the mesh.
+/// The transport of one member in the mesh.
 struct Wire {
     from: RaftId,
     mesh: Mesh,
@@ -152,7 +152,7 @@ async fn until_word(raft: &Raft<Words>, word: &str) {
     assert!(matches!(seen, Ok(Ok(_))), "{word} never arrived");
 }
 
-/// A founder that leads alone.
+/// A founder that leads as the only member.
 async fn founder(dir: &Path, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<News<Words>>) {
     founder_with(config(dir, 1), mesh).await
 }
@@ -179,7 +179,8 @@ async fn three_voters(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
     members
 }
 
-/// Proposes at each member until the leader accepts. An unknown outcome is retried too.
+/// Proposes at one member after the other until the leader accepts. An unknown outcome is retried
+/// too.
 async fn propose_somewhere(members: &[Raft<Words>], word: &str) -> u64 {
     let tried = tokio::time::timeout(LONG, async {
         loop {

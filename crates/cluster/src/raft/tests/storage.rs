@@ -1,4 +1,4 @@
-//! openraft's own suite on our log, state machine and snapshot file.
+//! openraft's own test suite, run on remoor's log, state machine and snapshot file.
 
 use super::*;
 use crate::raft::log::{LogStore, Owner};

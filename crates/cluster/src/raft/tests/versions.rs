@@ -1,9 +1,10 @@
-//! Two program versions in one cluster, of which one writes entries that the other cannot read.
+//! Two program versions in one cluster. The later one writes entries that the earlier one cannot
+//! read.
 
 use super::*;
 use remoor_model::{ClusterRole, Command, ENTRY_FORMAT, Inventory, InventoryEntry, NodeId, Wall};
 
-/// A later program: one more command, in entries of the next format.
+/// An entry of a later program: it has one more command, and the next format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Later {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,8 @@ fn unknown_entry() -> Later {
 
 type Handler = Box<dyn Fn(&'static str, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, RaftError>> + Send>;
 
-/// The connection to the only other member, whichever program it runs, and its last rejection.
+/// The connection to the only other member, of either program version, and that member's
+/// rejections.
 #[derive(Clone, Default)]
 struct Way {
     to: Arc<Mutex<Option<Handler>>>,
@@ -100,7 +102,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     let mut state = earlier.state();
     tokio::time::timeout(LONG, state.wait_for(|s| s.applied == last)).await.expect("it is read").unwrap();
 
-    // It stops there, reports why, and blocks no other member.
+    // The earlier program stops before the entry, reports the reason, and blocks no other member.
     let (beyond, _) = leader.propose(unknown_entry()).await.unwrap();
     leader.propose(known_entry()).await.unwrap();
     let refused = tokio::time::timeout(LONG, async {
@@ -115,7 +117,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     assert_eq!(earlier.state().borrow().applied, last);
     earlier.shutdown().await;
 
-    // The later program can use the earlier one's directory, but not the other way round.
+    // The later program can use the directory of the earlier one.
     let (later, _) = Raft::<LaterState>::start(start(2), Arc::new(Way::default())).await.unwrap();
     way.lead_to(&later);
     let mut state = later.state();
