@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ManifestReply {
     pub manifest: NodeManifest,
-    /// Hex. The key for the hashes of secret files.
+    /// The key for the hashes of secret files, in hex.
     pub digest_key: String,
     /// Interval at which files and checks are examined.
     pub check_interval_ms: u64,
@@ -21,7 +21,7 @@ pub struct ManifestReply {
 /// Query of `/agent/v1/peers`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PeersQuery {
-    /// The hash of the lists that the caller has; empty if it has none.
+    /// The hash of the lists that the caller already has; empty if it has none.
     #[serde(default)]
     pub have: String,
 }
@@ -34,22 +34,22 @@ pub struct PeersReply {
     /// The epoch of the answering manager; 0 from older managers, which do not send it.
     #[serde(default)]
     pub epoch: Epoch,
-    /// Names of removed nodes that no current node has. A gossip record with such a name is not a
-    /// member.
+    /// Names of removed nodes that no current node has. A gossip record with such a name is not
+    /// accepted as a member.
     #[serde(default)]
     pub removed: Vec<NodeName>,
-    /// Index of the entry that set the current gossip keys. A node with keys of an older entry
-    /// requests them.
+    /// Index of the entry that set the current gossip keys. A node whose keys are from an older
+    /// entry requests the current ones.
     #[serde(default)]
     pub gossip: u64,
-    /// Index of the entry that set the current CAs, likewise; 0 if the cluster still has the CA of
-    /// `init`.
+    /// Index of the entry that set the current CAs; 0 if the cluster still has the CA of `init`. A
+    /// node whose CAs are from an older entry requests the current ones.
     #[serde(default)]
     pub ca: u64,
     /// Hash of `peers`, `managers` and `removed`; empty from older managers.
     #[serde(default)]
     pub lists: String,
-    /// The caller has these lists. They are left out.
+    /// Whether the caller already has these lists. If true, the answer does not contain them.
     #[serde(default)]
     pub unchanged: bool,
     /// Index of the last entry that the answering manager has applied; 0 from older managers.
@@ -60,7 +60,7 @@ pub struct PeersReply {
     pub newest: GenerationSeq,
 }
 
-/// The path at which every node tells other nodes which start of its daemon answers.
+/// The path at which every node reports the instance of its running agent to other nodes.
 pub const INSTANCE_PATH: &str = "/agent/v1/instance";
 
 /// Answer of `/agent/v1/instance`.
@@ -72,7 +72,8 @@ pub struct InstanceReply {
 /// The path at which managers return the valid gossip keys.
 pub const GOSSIP_KEYS_PATH: &str = "/agent/v1/gossip-keys";
 
-/// Index of the entry of the keys that the node has; 0 if unknown.
+/// The request for the gossip keys. `holds` is the index of the entry that set the node's keys; 0
+/// if unknown.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct GossipKeysRequest {
     pub holds: u64,
@@ -81,7 +82,7 @@ pub struct GossipKeysRequest {
 /// All gossip keys that the node needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GossipKeysReply {
-    /// Hex. The node encrypts with the first one.
+    /// The keys in hex. The node encrypts with the first key.
     pub keys: Vec<Secret>,
     pub changed: u64,
     /// Whether the answering manager is the leader.
@@ -94,18 +95,19 @@ pub const CA_PATH: &str = "/agent/v1/ca";
 /// The node's progress in a CA rotation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CaRequest {
-    /// Index of the entry whose CAs it trusts and whose issuing CA signed its certificate; a
-    /// manager must also have the keys of these CAs. 0: not yet, or unknown.
+    /// Index of the entry whose CAs the node trusts and whose issuing CA signed its certificate. A
+    /// manager must also have the keys of these CAs. 0 if no entry is complete yet, or if it is
+    /// unknown.
     pub holds: u64,
 }
 
 /// All CAs that the node must trust.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrustedCasReply {
-    /// PEM, the issuing CA first.
+    /// The CA certificates in PEM. The issuing CA is the first.
     pub ca_pem: String,
     pub changed: u64,
-    /// Whether a rotation is in progress. The node then reports its progress.
+    /// Whether a CA rotation is in progress. If true, the node reports its progress.
     pub rotating: bool,
     /// Whether the answering manager is the leader.
     pub leads: bool,

@@ -1,5 +1,5 @@
-//! Reads bodies of requests and answers into one buffer. A body costs about as much memory as its
-//! bytes, however small the pieces in which it arrives.
+//! Reads bodies of requests and answers into one buffer. A body needs about as much memory as it
+//! has bytes, even if it arrives in many small pieces.
 
 use super::wire::{ApiFailure, Code};
 use axum::body::HttpBody;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 /// Maximum size of a request body in bytes, unless a route sets another.
 pub const BODY_MAX: usize = 2 << 20;
-/// Maximum size of Raft messages and blobs in bytes; also the maximum answer that a client accepts.
+/// Maximum size of Raft messages and blobs, and of an answer that a client accepts, in bytes.
 pub const LARGE_BODY_MAX: usize = 64 << 20;
-/// Maximum size of what strangers and nodes that are not managers send, in bytes. Their longest
-/// message is a join request with 16 SSH host keys.
+/// Maximum size in bytes of a body from a stranger or from a node that is not a manager. The
+/// longest such body is a join request with 16 SSH host keys.
 pub const SMALL_BODY_MAX: usize = 64 << 10;
-/// Memory reserved for a body before its bytes arrive.
+/// Memory reserved for a body before its bytes arrive, in bytes.
 const ROOM: usize = 64 << 10;
 /// Maximum time for a request body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ pub struct BodyLimit(pub usize);
 /// Why a body was not received.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError<E> {
-    /// Longer than allowed. If its length was announced, nothing of it was read.
+    /// The body is longer than allowed. If its length was announced, no byte of it was read.
     #[error("the body is longer than allowed")]
     TooLong,
     #[error("the body ended early")]

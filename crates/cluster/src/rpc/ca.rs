@@ -1,11 +1,11 @@
 //! The cluster's certificate authority. Its certificates identify a caller; they do not grant
 //! permissions.
 //!
-//! A node's certificate has the DNS name `node-<id>.<cluster>.remoor`, an operator's
-//! `operator.<cluster>.remoor`. The common name is the node's name (informative) or the operator's
-//! name. The organisation is the cluster, a node's organisational unit is its epoch, and the title
-//! `manager` marks a certificate that a manager issued for itself. Names in a signing request are
-//! ignored.
+//! A node's certificate has the DNS name `node-<id>.<cluster>.remoor`, an operator's certificate
+//! `operator.<cluster>.remoor`. The common name is the node's name, for information only, or the
+//! operator's name. The organisation is the cluster. In a node's certificate, the organisational
+//! unit is the epoch. The title `manager` marks a certificate that a manager issued for itself.
+//! Names in a signing request are ignored.
 
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
@@ -21,19 +21,21 @@ use std::time::{Duration, SystemTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long a node's certificate is valid, unless the issuing manager's `node.json` says otherwise.
+/// The period for which a node's certificate is valid. The issuing manager's `node.json` may set
+/// another one.
 pub const NODE_LIFE: Duration = DAY.saturating_mul(CERTIFICATE_DAYS);
-/// How long the CA's own certificate is valid, in days.
+/// The period for which the CA's own certificate is valid, in days.
 const CA_DAYS: u32 = 3652;
-/// How far a new certificate is backdated, for machines whose clock is behind.
+/// How long before its issue a certificate becomes valid. It is meant for machines whose clock is
+/// behind.
 const BACKDATED: Duration = DAY;
-/// Default name of the CA's files, without extension.
+/// Default name of the CA's files, without the extension.
 const FILES: &str = "ca";
-/// The common name of a cluster's first CA. Later CAs append random digits, so that certificates
-/// show which CA issued them.
+/// The common name of a cluster's first CA. The name of a later CA ends with random digits, so that
+/// certificates show which CA issued them.
 const CA_NAME: &str = "remoor CA";
 
-/// From when until when a certificate is valid, in whole seconds.
+/// The period in which a certificate is valid, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     pub from: SystemTime,
@@ -47,7 +49,8 @@ impl Validity {
         Self { from: now - BACKDATED, until: now + DAY * days }
     }
 
-    /// Valid until `life` from now. Backdated by a day, or for a shorter life by a tenth of it.
+    /// A validity that ends `life` from now. It begins a day ago, or a tenth of `life` ago if that
+    /// is less.
     pub fn valid_for(life: Duration) -> Self {
         let now = SystemTime::now();
         Self { from: now - BACKDATED.min(life / 10), until: now + life }
@@ -81,8 +84,8 @@ impl ClusterCa {
         Self::from_pem(&cert_pem, &key.serialize_pem().into())
     }
 
-    /// `next`'s certificate signed by this authority. Appended to a certificate of `next`, it lets
-    /// nodes that trust only this authority verify that certificate.
+    /// Signs the certificate of `next` with this authority. Append the result to a certificate that
+    /// `next` issued. Nodes that trust only this authority can then verify that certificate.
     pub fn cross_sign(&self, next: &Self) -> Result<String, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "cluster CA", source };
         // CAs that follow `next` may be below it in a chain.
@@ -91,7 +94,8 @@ impl ClusterCa {
         Ok(params.signed_by(next.issuer.key(), &self.issuer).map_err(failed)?.pem())
     }
 
-    /// The authority of this certificate and key. It is an error if they do not belong together.
+    /// The authority of this certificate and key. If they do not belong together, it returns an
+    /// error.
     pub fn from_pem(cert_pem: &str, key_pem: &Secret) -> Result<Self, IdentityError> {
         let malformed = |what, reason: String| IdentityError::Malformed { what, reason };
         let key = KeyPair::from_pem(key_pem.reveal()).map_err(|e| malformed("CA key", e.to_string()))?;
@@ -117,18 +121,19 @@ impl ClusterCa {
         self.save_as(dir, FILES)
     }
 
-    /// Like [`Self::save`], under another name. The authority takes effect with the certificate.
+    /// Like [`Self::save`], with another file name. The certificate is written last, because the
+    /// authority takes effect with it.
     pub fn save_as(&self, dir: &Path, name: &str) -> Result<(), IdentityError> {
         private_file::write(&key_file(dir, name), self.key_pem().reveal().as_bytes())?;
         private_file::write(&cert_file(dir, name), self.cert_pem.as_bytes())
     }
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads the files that [`save`](Self::save) wrote.
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
         Self::load_as(dir, FILES)
     }
 
-    /// Reads what [`save_as`](Self::save_as) wrote.
+    /// Reads the files that [`save_as`](Self::save_as) wrote.
     pub fn load_as(dir: &Path, name: &str) -> Result<Self, IdentityError> {
         let (cert_path, key_path) = (cert_file(dir, name), key_file(dir, name));
         let (cert, key) = (private_file::read(&cert_path)?, private_file::read(&key_path)?);
@@ -153,8 +158,8 @@ impl ClusterCa {
         identity::certificate_not_after(&self.cert_pem)
     }
 
-    /// A secret that every manager can derive and no other node can: HMAC-SHA256 of `label` with
-    /// the CA's private key, which only managers have.
+    /// A secret that every manager can derive and no other node can. It is the HMAC-SHA256 of
+    /// `label` with the CA's private key, which only managers have.
     pub fn derive_secret(&self, label: &str) -> Result<[u8; 32], IdentityError> {
         // Use the raw key, because its PEM encoding may differ between managers.
         let key = identity::NodeKey::from_pem(self.key_pem().reveal())?;
@@ -171,8 +176,8 @@ impl ClusterCa {
         self.issuer.key().serialize_pem().into()
     }
 
-    /// Issues a node's certificate, for both ends of a connection, for the key that signed
-    /// `csr_pem`.
+    /// Issues a node's certificate for the key that signed `csr_pem`. The node can use the
+    /// certificate as a client and as a server.
     pub fn issue_node(
         &self,
         node: NodeId,
@@ -184,8 +189,9 @@ impl ClusterCa {
         self.issue_as(false, node, name, epoch, csr_pem, validity)
     }
 
-    /// Like [`Self::issue_node`]. `manager`: a manager issues the certificate for itself, so that
-    /// nodes of an older epoch know whom they may ask (`daemon/epochs.rs`).
+    /// Like [`Self::issue_node`]. `manager` marks a certificate that a manager issues for itself.
+    /// By the mark, nodes of an older epoch recognise the managers that they may ask
+    /// (`daemon/epochs.rs`).
     pub fn issue_as(
         &self,
         manager: bool,
@@ -205,7 +211,7 @@ impl ClusterCa {
         self.issue(params, csr_pem)
     }
 
-    /// Issues an operator's certificate, for clients only, with a new key.
+    /// Issues an operator's certificate with a new key. The certificate is valid for clients only.
     pub fn issue_operator(&self, name: &str, validity: Validity) -> Result<TlsIdentity, IdentityError> {
         let key = identity::NodeKey::generate()?;
         let mut params = params(&self.cluster, name, validity)?;
@@ -226,7 +232,7 @@ impl ClusterCa {
     }
 }
 
-/// The raw public key whose possession a signing request proves.
+/// The raw public key in a signing request. The request proves possession of its private key.
 pub fn csr_key(csr_pem: &str) -> Result<Vec<u8>, IdentityError> {
     Ok(read_csr(csr_pem)?.public_key.der_bytes().to_vec())
 }
@@ -249,7 +255,7 @@ fn key_file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.key"))
 }
 
-/// The parameters of an authority. `below`: maximum number of CAs below it in a chain.
+/// The parameters of an authority. `below` is the maximum number of CAs below it in a chain.
 fn ca_params(cluster: &ClusterId, name: &str, below: u8) -> Result<CertificateParams, IdentityError> {
     let mut params = params(cluster, name, Validity::days_from_now(CA_DAYS))?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
@@ -264,7 +270,7 @@ fn params(cluster: &ClusterId, common_name: &str, validity: Validity) -> Result<
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.not_before = validity.from.into();
     params.not_after = validity.until.into();
-    // Otherwise every renewal for a key would have the same serial number.
+    // The serial number is random. Otherwise every renewal for a key would have the same one.
     let mut serial = token::random::<16>()?;
     serial[0] &= 0x7f;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -369,7 +375,7 @@ mod tests {
         let foreign = CertificateParams::default().serialize_request(&ecdsa).unwrap().pem().unwrap();
         assert!(issue(&foreign).unwrap_err().to_string().contains("not ed25519"));
 
-        // One flipped bit in the middle, in the key, invalidates the request's own signature.
+        // One flipped bit in the key invalidates the request's own signature.
         let mut der = rustls_pki_types::CertificateSigningRequestDer::from_pem_slice(csr.as_bytes()).unwrap().to_vec();
         let at = der.windows(32).position(|w| w == key.public()).unwrap();
         der[at] ^= 1;

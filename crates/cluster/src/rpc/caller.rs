@@ -1,7 +1,8 @@
-//! The caller's identity as proved by the connection, and the names in certificates that carry it.
+//! The caller's identity, which the connection proves, and the names in certificates that contain
+//! it.
 //!
-//! The layers above decide from the applied inventory whether the caller was removed, is a manager,
-//! or may do what it requests.
+//! Whether the caller was removed, is a manager, or is authorised for its request is decided by the
+//! layers above, from the applied inventory.
 
 use super::identity::{self, IdentityError};
 use super::wire::{ApiFailure, Code};
@@ -13,24 +14,26 @@ use x509_parser::der_parser::Oid;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The sender of a request. Every request that a server of this folder passes on carries one as an
-/// extension.
+/// The sender of a request. Every request that a server of this folder passes to a router has its
+/// caller as an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// A node with a certificate of this cluster, issued in `epoch`. `key`: the certificate's key
-    /// in hex. `cert_not_before`, `cert_not_after`: the first and last moment at which the certificate
-    /// is valid. `replaced`: the issuing CA was replaced.
+    /// A node with a certificate of this cluster that was issued in `epoch`. `key` is the
+    /// certificate's key in hex. The certificate is valid from `cert_not_before` to
+    /// `cert_not_after`, both included. `replaced` says that the issuing CA was replaced.
     Node { id: NodeId, epoch: Epoch, key: String, cert_not_before: Wall, cert_not_after: Wall, replaced: bool },
-    /// A person or program with an operator's certificate of this cluster; fields as for a node.
+    /// A person or program with an operator's certificate of this cluster. The fields have the same
+    /// meaning as those of a node.
     Operator { name: String, key: String, cert_not_before: Wall, cert_not_after: Wall, replaced: bool },
-    /// A process of this machine, through the local socket.
+    /// A process of this machine that uses the local socket.
     Local { uid: u32 },
     /// A caller without a certificate, for example a machine that wants to join.
     Anonymous,
 }
 
 impl Caller {
-    /// Reads the identity from a certificate. Its signature was verified during the handshake.
+    /// Reads the identity from a certificate. The handshake has verified the certificate's
+    /// signature.
     pub fn from_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
@@ -51,7 +54,7 @@ impl Caller {
         Ok(Self::Node { id, epoch, key, cert_not_before, cert_not_after, replaced: false })
     }
 
-    /// The same caller, marked as having a certificate of a replaced CA.
+    /// The same caller, with the mark that the CA of its certificate was replaced.
     pub(super) fn with_replaced_ca(mut self) -> Self {
         if let Self::Node { replaced, .. } | Self::Operator { replaced, .. } = &mut self {
             *replaced = true;
@@ -64,8 +67,8 @@ impl Caller {
         matches!(self, Self::Node { replaced: true, .. } | Self::Operator { replaced: true, .. })
     }
 
-    /// Whether the caller's certificate has expired by `now` or its CA was replaced. A connection
-    /// may outlive the certificate that opened it.
+    /// Whether the caller's certificate has expired by `now`, or its CA was replaced. The
+    /// certificate may expire while the connection that it opened is still open.
     pub fn is_expired(&self, now: Wall) -> bool {
         match self {
             Self::Node { cert_not_after, replaced, .. } | Self::Operator { cert_not_after, replaced, .. } => {
@@ -81,7 +84,7 @@ impl Caller {
         matches!(self, Self::Local { uid } if *uid == rustix::process::geteuid().as_raw())
     }
 
-    /// Whether the caller's certificate begins after `now`: one of the clocks is or was wrong.
+    /// Whether the caller's certificate begins after `now`. Then one of the clocks is or was wrong.
     pub fn is_early(&self, now: Wall) -> bool {
         match self {
             Self::Node { cert_not_before, .. } | Self::Operator { cert_not_before, .. } => now < *cert_not_before,
@@ -89,7 +92,7 @@ impl Caller {
         }
     }
 
-    /// Whether the caller's certificate is good for nothing but a request for a new one.
+    /// Whether the caller may only request a new certificate.
     pub fn may_only_renew(&self, now: Wall) -> bool {
         self.is_expired(now) || self.is_early(now)
     }
@@ -100,14 +103,15 @@ pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
 /// The title in a certificate that a manager issued for itself.
 pub(super) const MANAGER: &str = "manager";
 
-/// Whether this verified certificate is that of a node that was a manager when it was issued.
+/// Whether this verified certificate was issued to a node that was a manager at that time.
 pub fn is_manager_certificate(der: &[u8]) -> bool {
     let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
     let Ok(title) = Oid::from(TITLE) else { return false };
     cert.subject().iter_by_oid(&title).any(|value| value.as_str() == Ok(MANAGER))
 }
 
-/// The epoch of the first certificate in `pem`, which must be that of a node of this cluster.
+/// The epoch of the first certificate in `pem`, which must be a certificate of a node of this
+/// cluster.
 pub fn certified_epoch(pem: &str, cluster: &ClusterId) -> Result<Epoch, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "certificate", reason: reason.to_owned() };
     let chain = identity::certificates("certificate", pem)?;
@@ -126,7 +130,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The address from which a request came, as an extension; None for the local socket.
+/// The address from which a request came, as an extension. None for the local socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub Option<SocketAddr>);
 
@@ -157,7 +161,7 @@ fn parse_epoch_unit(text: &str) -> Option<Epoch> {
 
 fn parse_node_dns(text: &str, cluster: &ClusterId) -> Option<NodeId> {
     let id = NodeId(text.strip_prefix("node-")?.split_once('.')?.0.parse().ok()?);
-    // Encoded again and compared, because "+7" and "007" are not valid ids.
+    // The id is encoded again and compared, because "+7" and "007" are not valid ids.
     (node_dns(id, cluster) == text).then_some(id)
 }
 

@@ -1,8 +1,8 @@
-//! Requests to a daemon, over its local socket or over TLS, on pooled connections, each with a
-//! timeout.
+//! Requests to a daemon, over its local socket or over TLS. The connections are pooled, and each
+//! request has a timeout.
 //!
-//! The client repeats a request only while it is certain that the server has not received it. A
-//! Raft message may be sent once more, because Raft tolerates duplicates.
+//! The client repeats a request only if the server has certainly not received it. A Raft message is
+//! an exception: it may be sent once more, because Raft tolerates duplicates.
 
 use super::body::{self, BodyError};
 use super::clocks::PeerClocks;
@@ -24,37 +24,39 @@ use std::time::{Duration, Instant};
 
 /// Timeout of a request unless [`Client::within`] sets another.
 const REQUEST_WITHIN: Duration = Duration::from_secs(30);
-/// How long an unused connection is kept. Well below the server's timeout, since requests would
-/// otherwise meet closing connections.
+/// Maximum time for which an unused connection is kept. It is well below the server's timeout, so
+/// that requests do not use a connection that the server is closing.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// After this time an older program at the server may have been upgraded.
+/// Pause after which Raft streams are tried again at a server that did not support them. It may
+/// have been upgraded since.
 const NO_RAFT_STREAMS_RETRY: Duration = Duration::from_secs(60);
 /// Maximum unused connections kept.
 const POOL_MAX: usize = 8;
 /// Maximum length of a line of an event stream, in bytes.
 const LINE_MAX: usize = 1 << 20;
-/// Silence after which an event stream is considered broken.
+/// If an event stream sends nothing for this time, it counts as broken.
 const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
-/// Maximum characters shown of a body that is not an API error.
+/// Maximum characters in an error message of a body that is not an API error.
 const SHOWN_MAX: usize = 200;
 
 /// Why a request was not answered successfully.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ApiError {
-    /// The daemon answered with an error. The code says what that means for the server's state.
+    /// The daemon answered with an error. The code says in which state the server is afterwards.
     #[error("{message}")]
     Status { code: String, message: String, next: Option<String>, details: Box<Value>, http: u16 },
-    /// No connection. Nothing was sent, so retrying here or at another daemon is safe.
+    /// There is no connection. Nothing was sent, so a retry here or at another daemon is safe.
     #[error("can't reach {addr}: {reason}")]
     Unreachable { addr: String, reason: String },
     /// The server is not the expected node, or it rejects our certificate. Nothing was done, and a
     /// retry will not help.
     #[error("{addr} can't be trusted or does not trust us: {reason}")]
     Identity { addr: String, reason: String },
-    /// Sent, but not answered in time. The request may have been executed.
+    /// The request was sent, but not answered in time. It may have been executed.
     #[error("{addr} did not answer within {} ms", waited.as_millis())]
     Timeout { addr: String, waited: Duration },
-    /// Sent, but the connection broke or the answer is invalid. The request may have been executed.
+    /// The request was sent, but the connection broke or the answer is invalid. The request may
+    /// have been executed.
     #[error("talking to {addr} failed: {reason}")]
     Protocol { addr: String, reason: String },
 }
@@ -70,8 +72,9 @@ impl ApiError {
         matches!(self, Self::Timeout { .. } | Self::Protocol { .. })
     }
 
-    /// Converts the error for passing it on: the other daemon's own error if it answered, otherwise
-    /// our message with the code that `unanswered` returns.
+    /// Converts the error into the answer to another caller. If the other daemon answered, the
+    /// result is its own error. Otherwise the result is our message with the code that `unanswered`
+    /// returns.
     pub fn into_failure(self, unanswered: impl FnOnce(&Self) -> Code) -> ApiFailure {
         match self {
             Self::Status { code, message, next, details, .. } => {
@@ -106,30 +109,30 @@ struct ClientShared {
     target: ClientTarget,
     idle: Mutex<Vec<(PooledConnection, Instant)>>,
     raft_streams: Mutex<Vec<(PooledRaftStream, Instant)>>,
-    /// When a dial last found that the server's program is too old for Raft streams.
+    /// The time at which a dial last found that the server's program is too old for Raft streams.
     no_raft_streams_since: Mutex<Option<Instant>>,
 }
 
-/// A connection and the generation of our certificate with which it was opened.
+/// A connection and the generation of the certificate that opened it.
 struct PooledConnection {
     sender: Sender,
     certificate_generation: u64,
 }
 
-/// Like [`Connection`], for messages without HTTP.
+/// A connection for messages without HTTP, and the generation of the certificate that opened it.
 struct PooledRaftStream {
     stream: Box<RaftStream>,
     certificate_generation: u64,
 }
 
 impl Client {
-    /// A client of the daemon behind a socket of this machine.
+    /// A client of the daemon on this machine, by the path of its socket.
     pub fn unix(path: impl AsRef<Path>) -> Self {
         Self::new(ClientTarget::Unix(path.as_ref().into()))
     }
 
-    /// A client of the daemon at `addr` (host and port). It must be node `expected` if one is
-    /// given, otherwise any node of the cluster.
+    /// A client of the daemon at `addr` (host and port). If `expected` is given, the daemon must be
+    /// that node; otherwise it may be any node of the cluster.
     pub fn tls(addr: impl Into<String>, tls: &ClientTls, expected: Option<NodeId>) -> Self {
         Self::new(ClientTarget::Tls { addr: addr.into(), tls: tls.clone(), expected })
     }
@@ -149,25 +152,26 @@ impl Client {
         }
     }
 
-    /// The same daemon and connections with another timeout for each request, from dialling to the
-    /// last byte of the answer.
+    /// A client with the same daemon and connections, and another timeout. The timeout includes
+    /// everything from dialling to the last byte of the answer.
     pub fn with_timeout(&self, within: Duration) -> Self {
         Self { timeout: within, ..self.clone() }
     }
 
-    /// The same daemon and connections. An answer of more than `most` bytes is a protocol error.
+    /// A client with the same daemon and connections, for which an answer of more than `most` bytes
+    /// is a protocol error.
     pub fn with_answer_max(&self, most: usize) -> Self {
         Self { answer_max: most, ..self.clone() }
     }
 
-    /// The same daemon and connections. Requests carry the name of the caller on whose behalf they
-    /// are forwarded, and an operator's key in hex.
+    /// A client with the same daemon and connections, for forwarded requests. Its requests contain
+    /// the name of the original caller, and the key of an operator in hex.
     pub fn on_behalf(&self, of: &str, key: Option<&str>) -> Self {
         Self { behalf: Some((of.into(), key.map(Arc::from))), ..self.clone() }
     }
 
-    /// The same daemon and connections. The clock in each answer is recorded in `clocks`, if it is
-    /// certain which node answers.
+    /// A client with the same daemon and connections. If the client expects a certain node, the
+    /// clock in each answer of that node is recorded in `clocks`.
     pub fn comparing_clocks(&self, clocks: &PeerClocks) -> Self {
         Self { clocks: Some(clocks.clone()), ..self.clone() }
     }
@@ -199,8 +203,8 @@ impl Client {
         self.exchange(Method::POST, path, Some(("application/octet-stream", body))).await
     }
 
-    /// Sends a Raft message and returns the answer, without HTTP if the server supports that. The
-    /// message may be sent twice, which Raft tolerates.
+    /// Sends a Raft message and returns the answer. If the server supports messages without HTTP,
+    /// HTTP is not used. The message may be sent twice, which Raft tolerates.
     pub async fn send_raft_message(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.in_time(async {
             if let Some(open) = self.take_raft_stream()
@@ -209,8 +213,8 @@ impl Client {
                 return answer;
             }
             let without = || self.shared.no_raft_streams_since.lock().unwrap_or_else(PoisonError::into_inner);
-            // Retry after this time, because nothing announces that the server's program was
-            // upgraded.
+            // Raft streams are tried again after this time, because no message announces that the
+            // server's program was upgraded.
             let known = without().is_some_and(|at| at.elapsed() < NO_RAFT_STREAMS_RETRY);
             if !known {
                 let turn = self.certificate_generation();
@@ -232,8 +236,8 @@ impl Client {
         .await
     }
 
-    /// Sends a message on an open stream. After an outer error the connection is dropped and the
-    /// message may not have been received.
+    /// Sends a message on an open stream. The outer error means that the connection was dropped,
+    /// and that the server may not have received the message.
     async fn send_on(
         &self,
         mut open: PooledRaftStream,
@@ -246,7 +250,7 @@ impl Client {
                 self.keep_raft_stream(open);
                 Ok(answer)
             }
-            // After an error answer the server's role may be about to change, so the next message
+            // After an error answer the server's role may be about to change. So the next message
             // opens a new connection.
             Err(no) => {
                 let code = serde_json::from_slice::<ErrorBody>(&no).ok().and_then(|e| Code::parse(&e.error.code));
@@ -255,8 +259,8 @@ impl Client {
         })
     }
 
-    /// Opens an event stream. Only opening it has the request timeout; later, `SILENCE_MAX`
-    /// applies.
+    /// Opens an event stream. The request timeout limits only the opening. Afterwards `SILENCE_MAX`
+    /// limits each wait for data.
     pub async fn stream_lines(&self, path: &str) -> Result<EventLines, ApiError> {
         let open = async {
             let (response, connection) = self.send(Method::GET, path, None).await?;
@@ -289,7 +293,7 @@ impl Client {
         .await
     }
 
-    /// Records the time in an answer, also in an error.
+    /// Records the clock that an answer contains. Error answers contain it too.
     fn record_clock(&self, response: &Response<Incoming>, asked: Instant) {
         let (Some(clocks), ClientTarget::Tls { expected: Some(node), .. }) = (&self.clocks, &self.shared.target) else {
             return;
@@ -306,8 +310,8 @@ impl Client {
         tokio::time::timeout(self.timeout, work).await.unwrap_or_else(|_| Err(timeout()))
     }
 
-    /// Sends a request, on a pooled connection if there is one. If that turns out to be closed
-    /// before the request was sent, tries the next.
+    /// Sends a request, on a pooled connection if there is one. If a pooled connection turns out to
+    /// be closed before the request was sent, the next one is used.
     async fn send(
         &self,
         method: Method,
@@ -398,8 +402,8 @@ impl Client {
         }
     }
 
-    /// Changes with each renewal of our certificate, because a server judges a connection by the
-    /// certificate that opened it.
+    /// A number that changes with each renewal of our certificate. A server judges a connection by
+    /// the certificate that opened it, so older connections are not used again.
     fn certificate_generation(&self) -> u64 {
         match &self.shared.target {
             ClientTarget::Unix(_) => 0,
@@ -445,15 +449,15 @@ pub struct EventLines {
     body: Incoming,
     /// Keeps the connection open.
     _sender: Sender,
-    /// Received bytes that were not returned yet.
+    /// Received bytes that `next` has not returned yet.
     pending: BytesMut,
-    /// Length of the prefix of `pending` that is known to contain no line end.
+    /// Length of the prefix of `pending` that certainly contains no line end.
     seen: usize,
 }
 
 impl EventLines {
-    /// The next event; None after the last. Cancelling loses nothing. After an error the stream
-    /// must not be used any more.
+    /// The next event, or None after the last one. Cancelling the future loses no event. After an
+    /// error the stream must not be used any more.
     pub async fn next(&mut self) -> Result<Option<Value>, ApiError> {
         loop {
             if let Some(line) = self.line() {

@@ -1,7 +1,7 @@
-//! How a server verifies a client's certificate: signed by the cluster's CA and valid for clients.
-//! A certificate that is not valid at this time, or of a replaced CA, also passes the handshake, so
-//! that its holder receives a readable error and can request a new one. The [server](super::server) rejects all its
-//! other requests.
+//! How a server verifies a client's certificate: the cluster's CA must have signed it, and it must
+//! be valid for clients. A certificate that is not valid at this time, or whose CA was replaced,
+//! passes the handshake too. So its holder receives a readable error and can request a new
+//! certificate. The [server](super::server) rejects all other requests of such a client.
 
 use super::verify::nearest_valid_moment;
 use remoor_host::tls::ClientRule;
@@ -10,8 +10,8 @@ use rustls::{CertificateError, DistinguishedName, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::sync::Arc;
 
-/// The usual verification. A certificate that has expired, or is not valid yet, is verified as of
-/// its last or first moment.
+/// Verifies client certificates. A certificate that has expired is verified as of its last moment,
+/// and one that is not valid yet as of its first moment.
 #[derive(Debug)]
 pub(super) struct ClientTrust {
     /// Verifies with the current CAs.
@@ -20,7 +20,7 @@ pub(super) struct ClientTrust {
     pub former: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// Which CAs accept a certificate, ignoring its dates.
+/// The CAs that accept a certificate. Its dates are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IssuerStatus {
     Present,
@@ -29,7 +29,7 @@ pub(super) enum IssuerStatus {
 }
 
 impl ClientTrust {
-    /// Judges a certificate, of a new or an earlier handshake, by the current CAs.
+    /// Judges a certificate by the current CAs. The handshake may be a new or an earlier one.
     pub fn judge_chain(&self, chain: &[CertificateDer<'_>]) -> IssuerStatus {
         let Some((end_entity, intermediates)) = chain.split_first() else { return IssuerStatus::Unknown };
         let now = UnixTime::now();

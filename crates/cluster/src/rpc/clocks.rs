@@ -1,21 +1,21 @@
-//! Comparison of this machine's wall clock with those of other nodes, by the time that each of
-//! their answers carries. What follows from a difference is decided above this crate.
+//! Compares this machine's wall clock with those of other nodes. Each answer of a node contains the
+//! time of its clock. The layers above decide what follows from a difference.
 
 use remoor_model::{NodeId, Wall};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an answer counts. Managers ask each other every 10 s.
+/// The time for which a reading is valid. Managers send requests to each other every 10 s.
 const FRESH: Duration = Duration::from_secs(45);
-/// When there are this many readings, those that no longer count are dropped.
+/// If there are this many readings, the readings that are no longer valid are dropped.
 const READINGS_MAX: usize = 256;
 
-/// The latest reading of each node's clock. Clones share it.
+/// The latest reading of each node's clock. Clones share the readings.
 #[derive(Debug, Clone, Default)]
 pub struct PeerClocks(Arc<Mutex<BTreeMap<NodeId, Reading>>>);
 
-/// What a node's clock showed at some moment between the request and its answer.
+/// The time that a node's clock showed at some moment between the request and its answer.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     wall: Wall,
@@ -33,8 +33,9 @@ impl PeerClocks {
         readings.insert(node, Reading { wall, asked, answered });
     }
 
-    /// By how many milliseconds the clock of `node` is certainly ahead of `wall`, which this
-    /// machine's clock shows at `now`; negative: behind. None: the node has not answered lately.
+    /// By how many milliseconds the clock of `node` is certainly ahead of this machine's clock;
+    /// negative if it is behind. `wall` is the time of this machine's clock at `now`. None if there
+    /// is no valid reading.
     pub fn difference_ms(&self, node: NodeId, wall: Wall, now: Instant) -> Option<i64> {
         let reading = self.readings().get(&node).copied()?;
         let since = |then: Instant| now.saturating_duration_since(then);
@@ -64,7 +65,7 @@ mod tests {
         let (clocks, node, start) = (PeerClocks::default(), NodeId(2), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
         assert_eq!(clocks.difference_ms(node, Wall(0), start), None);
-        // Asked at 100 s by our clock, answered at 104 s.
+        // The request was sent at 100 s of our clock, and answered at 104 s.
         clocks.record(node, Wall(102_000), at(0), at(4));
         let ours = |s: u64| Wall(100_000 + s * 1_000);
         assert_eq!(clocks.difference_ms(node, ours(4), at(4)), Some(0), "the request explains it");
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(clocks.difference_ms(node, ours(24), at(24)), Some(86_000), "both clocks went on");
         clocks.record(node, Wall(20_000), at(0), at(4));
         assert_eq!(clocks.difference_ms(node, ours(4), at(4)), Some(-80_000));
-        // Our clock is set: the difference is known before the next answer.
+        // Our clock is set. The difference is correct before the next answer.
         assert_eq!(clocks.difference_ms(node, Wall(20_000), at(4)), Some(0));
         assert_eq!(clocks.difference_ms(node, ours(60), at(60)), None, "too old");
         clocks.record(node, Wall(u64::MAX), at(0), at(4));

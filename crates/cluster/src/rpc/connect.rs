@@ -1,5 +1,5 @@
-//! One connection of a client: dialled, with the server's identity checked, ready for HTTP or for
-//! Raft messages without HTTP. No part of a request is sent here.
+//! Opens one connection of a client: dials, and checks the server's identity. The connection is
+//! then ready for HTTP or for Raft messages without HTTP. No part of a request is sent here.
 
 use super::caller::{self, Caller, node_dns};
 use super::client::ApiError;
@@ -21,10 +21,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Maximum time for dialling, including the handshake.
+/// Maximum time for dialling, handshake included.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// Maximum time for which the peer may leave sent bytes unacknowledged before the connection is
-/// closed.
+/// If the peer leaves sent bytes unacknowledged for this time, the connection is closed.
 const SILENT_MS_MAX: u32 = 30_000;
 
 /// The destination of a client's requests.
@@ -44,25 +43,25 @@ impl std::fmt::Display for ClientTarget {
     }
 }
 
-/// The sending half of a connection; the connection ends when this is dropped.
+/// The sending half of a connection. Dropping it ends the connection.
 pub(super) type Sender = SendRequest<Full<Bytes>>;
 
 /// A connection for Raft messages without HTTP.
 pub(super) type RaftStream = TlsStream<TcpStream>;
 
-/// A connection by the protocol that the server chose.
+/// A connection with the protocol that the server chose.
 pub(super) enum NegotiatedConnection {
     RaftStream(Box<RaftStream>),
     Http(Sender),
 }
 
-/// Dials. After an error nothing was sent that the server could act on.
+/// Dials for HTTP. An error means that the server has received no part of a request.
 pub(super) async fn connect(target: &ClientTarget) -> Result<Sender, ApiError> {
     in_time(target, dial(target)).await
 }
 
-/// Dials for Raft messages without HTTP. If the server's program is older, the connection is for
-/// HTTP.
+/// Dials for Raft messages without HTTP. If the server's program is too old for them, the
+/// connection is for HTTP.
 pub(super) async fn connect_raft_stream(target: &ClientTarget) -> Result<NegotiatedConnection, ApiError> {
     in_time(target, async {
         let ClientTarget::Tls { addr, tls, expected } = target else {
@@ -79,7 +78,7 @@ pub(super) async fn connect_raft_stream(target: &ClientTarget) -> Result<Negotia
     .await
 }
 
-/// What a node's verified certificate says.
+/// The content of a node's verified certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedNode {
     pub node: NodeId,
@@ -91,7 +90,7 @@ pub struct VerifiedNode {
 }
 
 /// Reads the verified certificate of the node at `addr`. If `expected` (id and key) is given, the
-/// certificate must match it, because a valid CA signature alone does not prove that it is this
+/// certificate must match it. A valid signature of the CA alone does not prove that it is this
 /// node. Only the handshake is performed; no request is sent.
 pub async fn verify_node(
     addr: &str,
@@ -162,7 +161,7 @@ async fn secure(
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, ApiError> {
     let tcp = TcpStream::connect(addr).await.map_err(|e| connect_error(target, &e))?;
-    // Both options only improve the connection; it works without them.
+    // Both options only improve the connection. It works without them, so errors are ignored.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
     TlsConnector::from(config).connect(name, tcp).await.map_err(|e| connect_error(target, &e))
@@ -173,7 +172,7 @@ async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Sender, ApiError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(target, &e))?;
-    // Ends with its sender. An error here is also reported by the request.
+    // The task ends when the sender is dropped. The request reports the same error.
     tokio::spawn(async move { connection.await.unwrap_or_default() });
     Ok(sender)
 }
@@ -190,11 +189,12 @@ fn identity(target: &ClientTarget, reason: String) -> ApiError {
     ApiError::Identity { addr: target.to_string(), reason }
 }
 
-/// The error as an identity error, if one of its causes is such a TLS error.
+/// Converts an error into an identity error, if one of its causes is a TLS error about an identity.
 pub(super) fn fault(target: &ClientTarget, error: &(dyn std::error::Error + 'static)) -> Option<ApiError> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An io::Error's source() skips the wrapped error itself, so look inside.
+        // The source() of an io::Error skips the error that it wraps, so look at the wrapped error
+        // too.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
         let tls = wrapped.and_then(|e| e.downcast_ref()).or_else(|| error.downcast_ref::<rustls::Error>());
         if let Some(words) = tls.and_then(identity_fault) {
@@ -207,7 +207,7 @@ pub(super) fn fault(target: &ClientTarget, error: &(dyn std::error::Error + 'sta
 
 /// An error and its causes on one line, without repetition.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    // rustls ends some messages with a link to its manual, which does not help operators.
+    // rustls ends some messages with a link to its manual. The link does not help operators.
     let words = |error: &dyn std::error::Error| {
         let text = error.to_string();
         text.split(": https://docs.rs").next().unwrap_or_default().to_owned()
@@ -224,13 +224,13 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Connections on which a test sends arbitrary bytes.
+/// Opens connections on which a test sends arbitrary bytes.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use super::*;
     use std::net::IpAddr;
 
-    /// Opens a connection from `from` to the server at `addr`. After the handshake nothing was sent.
+    /// Opens a connection from `from` to the server at `addr`. Only the handshake has taken place.
     pub async fn open(
         addr: &str,
         tls: &ClientTls,

@@ -1,5 +1,5 @@
-//! Places for connections after their handshake. One identity has a few, strangers together have
-//! some, and managers and operators have places of their own.
+//! Places for connections after their handshake. One identity has a few places, and all strangers
+//! together have a limited number. Managers and operators have reserved places.
 
 use super::caller::Caller;
 use super::server::ServerLimits;
@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum connections of one node. An agent keeps one or two.
+/// Maximum connections of one node. An agent needs one or two.
 const NODE_MAX: usize = 16;
-/// Maximum connections of one manager or one operator's credentials. A manager forwards the event
-/// streams of its clients, each on its own connection.
+/// Maximum connections of one manager, or of one operator's credentials. A manager forwards each
+/// event stream of its clients on a connection of its own.
 const PRIVILEGED_MAX: usize = 64;
 
-/// The places of one server. Clones share them.
+/// The places of one server. Clones share the places.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionPlaces {
     common: Arc<Semaphore>,
@@ -22,7 +22,7 @@ pub(super) struct ConnectionPlaces {
     by_identity: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// An open connection. Its place is free when this is dropped.
+/// An open connection. Dropping it frees its place.
 #[derive(Debug)]
 pub(super) struct ConnectionPlace {
     places: ConnectionPlaces,
@@ -30,7 +30,7 @@ pub(super) struct ConnectionPlace {
     _permits: [Option<OwnedSemaphorePermit>; 2],
 }
 
-/// Whether the caller is a manager or operator, for whom places are reserved.
+/// The class of places that a caller may use. Reserved places are for managers and operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Precedence {
     Reserved,
@@ -47,7 +47,7 @@ impl ConnectionPlaces {
         }
     }
 
-    /// Takes a place for a connection of `caller`. An error says which places are taken.
+    /// Takes a place for a connection of `caller`. The error names the places that are all taken.
     pub fn take(&self, caller: &Caller, precedence: Precedence) -> Result<ConnectionPlace, &'static str> {
         let most = if precedence == Precedence::Reserved { PRIVILEGED_MAX } else { NODE_MAX };
         let stranger = match caller {

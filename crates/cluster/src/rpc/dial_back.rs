@@ -1,12 +1,12 @@
-//! Before a joining machine is accepted, the leader dials the address that it gave, and the machine
-//! there must prove that it holds the key. Otherwise the node could be registered at an address
-//! that is unreachable or belongs to another node (`docs/design/scenarios.md`, E14).
+//! Before a joining machine is accepted, the leader dials the address in its request. The machine
+//! at that address must prove that it holds the key. Otherwise a node could be registered at an
+//! address that is unreachable or belongs to another node (`docs/design/scenarios.md`, E14).
 //!
 //! ```text
 //! leader  -> remoor-dial-back NONCE\n          32 bytes, hex
 //! machine <- SIGNATURE\n                       ed25519 over context, nonce and address, hex
 //! ```
-//! `remoor join` answers on the API port, which no daemon uses yet, and only while it joins.
+//! `remoor join` answers on the API port, which no daemon uses yet. It answers only while it joins.
 
 use super::join::JoinRequest;
 use super::wire::{ApiFailure, Code};
@@ -25,10 +25,10 @@ const NONCE: usize = 32;
 const LINE_MAX: u64 = 256;
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
-/// Maximum callers that are answered at the same time; further ones wait.
+/// Maximum callers that are answered at the same time. Further callers wait.
 const CALLERS: usize = 4;
 
-/// Answers dial-back requests until it is dropped.
+/// Answers dial-back requests. Dropping it ends the answering.
 #[derive(Debug)]
 pub struct DialBackResponder(AbortHandle);
 
@@ -39,7 +39,7 @@ impl Drop for DialBackResponder {
 }
 
 /// Listens at `bind` for callers that dial `advertise`, and proves to them that this machine holds
-/// the key. An error means that listening failed.
+/// the key. An error means that the listening failed.
 pub async fn start_answering(bind: SocketAddr, advertise: &str, key: &SigningKey) -> io::Result<DialBackResponder> {
     let listener = TcpListener::bind(bind).await?;
     let (key, advertise) = (key.clone(), advertise.to_owned());
@@ -72,7 +72,7 @@ fn signed_bytes(nonce: &[u8], advertise: &str) -> Vec<u8> {
 }
 
 /// Dials the machine of `request`, which must have been checked. The machine must not be accepted
-/// unless this succeeds. An error names the address and what was found there; nothing was changed.
+/// unless this call succeeds. An error names the address and the fault. Nothing is changed.
 pub async fn verify_address(request: &JoinRequest) -> Result<(), ApiFailure> {
     let addr = &request.advertise;
     let unreachable = |why: &str| {
@@ -115,7 +115,7 @@ mod tests {
     use super::super::join::testing::request;
     use super::*;
 
-    /// A machine that answers on its own port, and its request.
+    /// A machine that answers on its own port, and the join request of that machine.
     async fn machine() -> (NodeKey, DialBackResponder, JoinRequest) {
         let key = NodeKey::generate().unwrap();
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -146,7 +146,7 @@ mod tests {
         let ((_, _one, first), (_, _two, second)) = (machine().await, machine().await);
         let there = JoinRequest { advertise: second.advertise.clone(), ..first.clone() };
         assert_eq!(code(&there).await, Some(Code::WrongNode), "the address belongs to another machine");
-        // The proof covers one address, so it cannot be obtained from another one.
+        // The proof contains one address, so a proof for another address is not valid.
         let port = second.advertise.rsplit_once(':').unwrap().1;
         let alias = JoinRequest { advertise: format!("localhost:{port}"), ..second };
         assert_eq!(code(&alias).await, Some(Code::WrongNode));

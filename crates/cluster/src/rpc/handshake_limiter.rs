@@ -1,7 +1,7 @@
 //! Limits the unfinished TLS handshakes. A stranger who opens connections and sends nothing must
-//! not use up the capacity of other addresses. If too many handshakes are unfinished, the oldest one
-//! of the address with the most is dropped. Many nodes may share one address behind NAT, so an
-//! address has no limit of its own.
+//! not use up the capacity for other addresses. If too many handshakes are unfinished, one is
+//! dropped: the oldest of the address that has most of them. An address has no limit of its own,
+//! because many nodes may share one address behind NAT.
 
 use crate::keyed_limiter::network;
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The limiter for all addresses. Clones share it.
+/// The limiter for all addresses. Clones share one limit.
 #[derive(Debug, Clone)]
 pub struct HandshakeLimiter(Arc<Mutex<UnfinishedHandshakes>>);
 
@@ -20,7 +20,8 @@ struct UnfinishedHandshakes {
     count: usize,
     /// The number of the next connection.
     next: u64,
-    /// Connections by address, in order of arrival. Dropping the sender drops the connection.
+    /// The connections of each address, in order of arrival. Dropping the sender drops the
+    /// connection.
     by_address: HashMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
@@ -34,14 +35,14 @@ pub struct HandshakeSlot {
 }
 
 impl HandshakeLimiter {
-    /// At most `most` handshakes are unfinished at the same time.
+    /// Creates a limiter that allows at most `most` unfinished handshakes at the same time.
     pub fn new(most: usize) -> Self {
         let (count, next, by_address) = (0, 0, HashMap::new());
         Self(Arc::new(Mutex::new(UnfinishedHandshakes { most: most.max(1), count, next, by_address })))
     }
 
-    /// Registers a connection. If too many are registered, drops another one. An IPv6 address is its
-    /// /64 network.
+    /// Registers a connection. If too many connections are registered, another one is dropped. IPv6
+    /// addresses count together if they are in the same /64 network.
     pub fn enter(&self, from: IpAddr) -> HandshakeSlot {
         let from = network(from);
         let (alive, dropped) = oneshot::channel();
@@ -62,8 +63,8 @@ impl HandshakeLimiter {
 }
 
 impl UnfinishedHandshakes {
-    /// Drops the oldest connection of the address with the most; of equal addresses, the one that
-    /// has waited longest.
+    /// Drops the oldest connection of the address with the most connections. If several addresses
+    /// have equally many, it drops the connection that has waited longest.
     fn drop_one(&mut self) {
         let oldest = |of: &BTreeMap<u64, _>| of.first_key_value().map(|(number, _)| *number);
         let busiest = self.by_address.iter().max_by_key(|(_, of)| (of.len(), Reverse(oldest(of))));
@@ -84,9 +85,9 @@ impl UnfinishedHandshakes {
 }
 
 impl HandshakeSlot {
-    /// Returns when the connection must be closed in favour of another one.
+    /// Returns when the connection must be closed because another one takes its place.
     pub async fn until_dropped(&mut self) {
-        // The sender is dropped and never sends.
+        // This resolves when the sender is dropped, because the sender never sends.
         let _closed = (&mut self.dropped).await;
     }
 }
@@ -111,7 +112,7 @@ mod tests {
         let dropped: Vec<bool> = silent.iter_mut().map(|one| one.until_dropped().now_or_never().is_some()).collect();
         assert_eq!(dropped, (0..20).map(|n| n < 13).collect::<Vec<_>>());
         assert!(honest.until_dropped().now_or_never().is_none(), "another address keeps its own");
-        // The same for a newcomer, and for the busiest address itself.
+        // The rule is the same for a new connection, also of the busiest address.
         let mut late = doors.enter([10, 0, 0, 3].into());
         assert!(late.until_dropped().now_or_never().is_none());
         assert!(silent[13].until_dropped().now_or_never().is_some());

@@ -1,8 +1,9 @@
 //! The identity of a machine: one ed25519 key, and the credentials from its cluster, stored in a
 //! directory.
 //!
-//! The key signs gossip metadata and serves TLS. It is created before joining and outlives every
-//! certificate. The [CA](super::ca) issues certificates; [TLS](super::tls) uses them.
+//! The key signs gossip reports and authenticates TLS connections. It is created before the join
+//! and stays the same when certificates change. The [CA](super::ca) issues certificates;
+//! [TLS](super::tls) uses them.
 
 use super::private_file;
 use super::token::{self, Secret};
@@ -16,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Errors of keys, certificates or their files. Nothing on disk changed. If `File` says that a
-/// write failed, the old content is still there.
+/// Errors of keys, certificates or their files. Nothing on disk has changed. Also after a failed
+/// write (`File`), the file has its old content.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("can't {action} {}", path.display())]
@@ -36,7 +37,7 @@ pub enum IdentityError {
     Random { reason: String },
 }
 
-/// A node's key. Other nodes recognise the machine by its public half.
+/// A node's key. Other nodes recognise the machine by the public half.
 #[derive(Clone)]
 pub struct NodeKey(SigningKey);
 
@@ -61,8 +62,8 @@ impl NodeKey {
             .map_err(|e| IdentityError::Malformed { what: "node key", reason: e.to_string() })
     }
 
-    /// The key in `dir`. If there is none, one is generated and stored first, so that a repeated
-    /// join is the same machine.
+    /// Loads the key in `dir`. If there is no key, a new one is generated and stored. So a machine
+    /// that repeats its join has the same key.
     pub fn load_or_create(dir: &Path) -> Result<Self, IdentityError> {
         let path = dir.join(KEY_FILE);
         match private_file::read(&path) {
@@ -76,7 +77,7 @@ impl NodeKey {
         }
     }
 
-    /// The key for signing gossip metadata.
+    /// The key that signs gossip reports.
     pub fn signing_key(&self) -> &SigningKey {
         &self.0
     }
@@ -86,7 +87,7 @@ impl NodeKey {
         self.0.verifying_key().to_bytes()
     }
 
-    /// A signing request for a certificate. It proves possession of the key and requests no name,
+    /// A signing request for a certificate. It proves possession of the key. It requests no name,
     /// because the CA chooses the names.
     pub fn csr_pem(&self) -> Result<String, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "signing request", source };
@@ -97,7 +98,7 @@ impl NodeKey {
     }
 }
 
-/// What TLS needs to authenticate as a node or an operator.
+/// The data with which TLS authenticates a node or an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsIdentity {
     pub cluster: ClusterId,
@@ -113,7 +114,7 @@ impl TlsIdentity {
         private_file::write(path, &to_json(path, self)?)
     }
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads the identity that [`save`](Self::save) wrote.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         from_json(path)
     }
@@ -130,13 +131,13 @@ pub struct Credentials {
     pub cert_pem: String,
     /// PKCS#8 PEM of the [`NodeKey`].
     pub key_pem: Secret,
-    /// Encrypts gossip. The same on every node.
+    /// The key that encrypts gossip. It is the same on every node.
     pub gossip_key: GossipKey,
-    /// Also accepted while the gossip key is rotated.
+    /// The keys that are also accepted while the gossip key is rotated.
     pub gossip_others: Vec<GossipKey>,
 }
 
-/// The gossip key of a cluster. `Debug` hides it.
+/// The gossip key of a cluster. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GossipKey(pub [u8; 32]);
 
@@ -172,13 +173,14 @@ impl std::fmt::Debug for GossipKey {
 }
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// A certificate is reported this many days before its end. It should have been renewed before, at
-/// 80 % of its 90 days at the latest.
+/// A certificate that ends within this number of days is reported. Its renewal should have
+/// succeeded earlier, after at most 80 % of its 90 days.
 const ENDING_DAYS: u64 = 14;
 const KEY_FILE: &str = "node.key";
 const CREDENTIALS_FILE: &str = "credentials.json";
 
-/// `credentials.json`: everything except the key in one file, so that it changes in one step.
+/// The content of `credentials.json`: everything except the key. It is one file, so that it changes
+/// in one step.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -195,11 +197,11 @@ struct Stored {
 }
 
 impl Credentials {
-    /// Writes `node.key` and `credentials.json` into `dir`, mode 0600. The credentials take effect
-    /// with the second file.
+    /// Writes `node.key` and `credentials.json` into `dir`, mode 0600. `credentials.json` is
+    /// written last, because the credentials take effect with it.
     pub fn save(&self, dir: &Path) -> Result<(), IdentityError> {
         let key_path = dir.join(KEY_FILE);
-        // The key identifies the machine: it is written once, and renewals do not touch it.
+        // The key identifies the machine. It is written once, and renewals do not change it.
         let kept = private_file::read(&key_path).is_ok_and(|pem| pem == self.key_pem.reveal());
         if !kept {
             private_file::write(&key_path, self.key_pem.reveal().as_bytes())?;
@@ -219,8 +221,8 @@ impl Credentials {
         private_file::write(&path, &to_json(&path, &stored)?)
     }
 
-    /// Reads the credentials in `dir`; None if this machine never joined. A certificate that is not
-    /// for the key is an error.
+    /// Reads the credentials in `dir`. None if this machine never joined. A certificate for another
+    /// key is an error.
     pub fn load(dir: &Path) -> Result<Option<Self>, IdentityError> {
         let path = dir.join(CREDENTIALS_FILE);
         let stored: Stored = match from_json(&path) {
@@ -287,13 +289,13 @@ pub fn certificate_key(pem: &str) -> Result<Vec<u8>, IdentityError> {
     first_certificate(pem, |cert| cert.public_key().subject_public_key.data.to_vec())
 }
 
-/// The last millisecond at which the first certificate in `pem` is valid. It should be renewed
-/// before.
+/// The last millisecond at which the first certificate in `pem` is valid. The certificate should be
+/// renewed before that time.
 pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
     first_certificate(pem, not_after)
 }
 
-/// From when until when the first certificate in `pem` is valid.
+/// The first and the last moment at which the first certificate in `pem` is valid.
 pub fn certificate_life(pem: &str) -> Result<(Wall, Wall), IdentityError> {
     first_certificate(pem, |cert| (not_before(cert), not_after(cert)))
 }
@@ -325,8 +327,8 @@ pub fn fingerprint(public_key: &str) -> String {
     format!("SHA256:{}", base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.0))
 }
 
-/// A notice about a certificate that ends within 14 days or has ended, for instance `certificate of
-/// m1 ends in 12 days`.
+/// A notice about a certificate that ends within 14 days or has ended, for example `certificate of
+/// m1 ends in 12 days`. None for other certificates.
 pub fn expiry_notice(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
     let days = |ms: u64| match ms / DAY_MS {
         0 => "less than a day".to_owned(),
@@ -347,8 +349,8 @@ pub(super) fn not_before(cert: &X509Certificate<'_>) -> Wall {
     Wall(u64::try_from(cert.validity().not_before.timestamp()).unwrap_or(0).saturating_mul(1000))
 }
 
-/// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last
-/// second is included.
+/// The last millisecond at which a parsed certificate is valid. Certificates count in seconds, and
+/// the last second belongs to the validity.
 pub(super) fn not_after(cert: &X509Certificate<'_>) -> Wall {
     let last_second = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
     Wall(last_second.saturating_mul(1000).saturating_add(999))

@@ -1,6 +1,7 @@
-//! How a machine becomes a node: its request, the reply, and the machine's side of the exchange.
+//! How a machine becomes a node: its join request, the reply, and the machine's side of the
+//! exchange.
 //!
-//! The managers decide whether the secret is valid and which id the machine gets.
+//! The managers decide whether the secret is valid, and which id the machine gets.
 
 use super::ca;
 use super::client::{ApiError, Client};
@@ -14,30 +15,31 @@ use std::time::Duration;
 
 /// The path of join requests at managers.
 pub const JOIN_PATH: &str = "/join/v1";
-/// Maximum time for the managers to answer: they commit the acceptance first.
+/// Maximum time for the answer of the managers, who commit the acceptance before they answer.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
-/// Limits on what an unauthenticated machine may send.
+/// Maximum length of a node's name.
 const NAME_CHARS_MAX: usize = 253;
 /// The rule of [`check_name`], for messages.
 pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, at most 253, not starting with a dot or dash";
 const TEXT_BYTES_MAX: usize = 1024;
 const HOST_KEYS_MAX: usize = 16;
-/// Maximum bytes of all texts of a request without a secret, which enters the log before anybody has
-/// decided about the machine. Three SSH host keys have about 1 KiB.
+/// Maximum bytes of all texts of a request without a secret. Such a request enters the log before
+/// anybody has decided about the machine. Three SSH host keys have about 1 KiB.
 const STRANGER_BYTES_MAX: usize = 4096;
 
-/// What a joining machine says about itself. [`join`] fills in the secret.
+/// The data that a joining machine sends about itself. [`join`] sets the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
     #[serde(default)]
     pub secret: Secret,
     pub name: NodeName,
-    /// Host and port of its API, as others reach it. During the join the machine answers there
-    /// ([`super::dial_back`]).
+    /// Host and port of the machine's API, as other nodes reach it. During the join the machine
+    /// answers dial-back requests there ([`super::dial_back`]).
     pub advertise: String,
-    /// Address and port of its gossip.
+    /// Address and port of the machine's gossip.
     pub gossip_addr: String,
-    /// Hex. The key that signs its gossip metadata, the same as in the signing request.
+    /// The key that signs the machine's gossip reports, in hex. The signing request must be for the
+    /// same key.
     pub node_public_key: String,
     pub tls_csr_pem: String,
     /// Lines in the format of `/etc/ssh/*.pub`.
@@ -51,24 +53,25 @@ pub struct JoinRequest {
     /// Whether the node is to be drained from the beginning.
     #[serde(default)]
     pub drain: bool,
-    /// The zone of nodes that may fail together; empty if it was not given.
+    /// The zone of the machine: nodes of one zone may fail together. Empty if none was given.
     #[serde(default)]
     pub zone: String,
     /// Boot id of the machine.
     #[serde(default)]
     pub boot: String,
-    /// The time of its clock; [`join`] fills it in if it is missing. None: an older version.
+    /// The time of the machine's clock. [`join`] sets it if it is missing. None from an older
+    /// version.
     #[serde(default)]
     pub now: Option<Wall>,
-    /// The cluster of its data directory, if it was a node before.
+    /// The cluster in the machine's data directory, if the machine was a node before.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
 }
 
-/// Maximum difference of a joining machine's clock.
+/// Maximum difference of a joining machine's clock, in milliseconds.
 pub const SKEW_MAX_MS: u64 = 60_000;
 
-/// Whether a node may have this name. The error may be shown to an unauthenticated machine.
+/// Whether a node may have this name. The error may be sent to an unauthenticated machine.
 pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
     let name = name.as_str();
     let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
@@ -85,9 +88,9 @@ pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
 }
 
 impl JoinRequest {
-    /// Whether the request is consistent and proves that the sender holds the key it names.
-    /// Managers call this before they use anything else of it. The error may be shown to the
-    /// sender.
+    /// Whether the request is consistent and proves that the sender holds the key that it names.
+    /// Managers call this before they use any other part of the request. The error may be sent to
+    /// the sender.
     pub fn check(&self) -> Result<(), IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "join request", reason };
         check_name(&self.name)?;
@@ -116,7 +119,7 @@ impl JoinRequest {
         if self.boot.len() > TEXT_BYTES_MAX || self.boot.chars().any(char::is_control) {
             return Err(bad("boot is too long or holds control characters".into()));
         }
-        // A line break would add a line of the sender's choice to known_hosts.
+        // A line break would add a line to known_hosts, with content of the sender's choice.
         if self.ssh_host_keys.iter().any(|k| k.len() > TEXT_BYTES_MAX * 4 || k.chars().any(char::is_control)) {
             return Err(bad("an SSH host key is too long or holds control characters".into()));
         }
@@ -129,7 +132,7 @@ impl JoinRequest {
 }
 
 impl JoinRequest {
-    /// Refuses a request whose texts are too long for a machine without a secret.
+    /// Rejects a request whose texts are too long for a machine without a secret.
     pub fn check_short(&self) -> Result<(), IdentityError> {
         let (name, texts) = (self.name.as_str(), [&self.advertise, &self.gossip_addr, &self.machine_id, &self.version]);
         let others = [&self.zone, &self.boot, &self.node_public_key].into_iter().chain(&self.ssh_host_keys);
@@ -142,14 +145,14 @@ impl JoinRequest {
     }
 }
 
-/// Another node, for a machine that joins.
+/// A node of the cluster, as described to a joining machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerInfo {
     pub name: NodeName,
     pub id: NodeId,
     pub gossip_addr: String,
     pub api_addr: String,
-    /// Hex. The key that signs its gossip metadata.
+    /// The key that signs the node's gossip reports, in hex.
     pub public_key: String,
 }
 
@@ -172,7 +175,7 @@ pub struct JoinReply {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub node: NodeId,
-    /// The name under which it was accepted.
+    /// The name under which the machine was accepted.
     pub name: NodeName,
     /// Set if the node has to start its manager service at once.
     pub raft: Option<RaftId>,
@@ -181,8 +184,8 @@ pub struct JoinReply {
     pub gossip_key_hex: Secret,
     pub peers: Vec<PeerInfo>,
     pub managers: Vec<PeerInfo>,
-    /// The line for `authorized_keys` with which the managers log in, for operators who want that;
-    /// None from an older cluster.
+    /// The line for `authorized_keys` with which the managers log in. It is meant for operators who
+    /// want to add it. None from an older cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<String>,
 }
@@ -207,8 +210,8 @@ impl JoinReply {
 /// Why a machine did not become a node. Nothing changed on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// As [`ApiError`] says, the cluster may have accepted the machine. Joining again with the same
-    /// key is safe.
+    /// [`ApiError`] says whether the cluster may have accepted the machine. Another join with the
+    /// same key is safe.
     #[error("can't join through {addr}")]
     Api { addr: String, source: ApiError },
     #[error("can't prepare the join")]
@@ -216,8 +219,8 @@ pub enum JoinError {
     /// The answer came from the right cluster but is inconsistent.
     #[error("the answer of {addr} is not valid: {reason}")]
     Reply { addr: String, reason: String },
-    /// The CA was replaced between the handshake, in which the token's CA was still valid, and the
-    /// answer.
+    /// The CA was replaced between the handshake and the answer. In the handshake the CA of the
+    /// token was still valid.
     #[error("{addr} answered with another CA than the token names, because the CA was replaced just now")]
     Replaced { addr: String },
 }

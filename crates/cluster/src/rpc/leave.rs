@@ -1,8 +1,8 @@
-//! A node that leaves the cluster permanently: the paths of the requests to the managers and to its
-//! own daemon.
+//! Paths of the requests by which a node leaves the cluster permanently: to the managers, and to
+//! its own daemon.
 
-/// The path at managers; the caller is identified by the node's certificate.
+/// The path at managers. The node's certificate identifies the caller.
 pub const LEAVE_PATH: &str = "/agent/v1/leave";
 
-/// The path at the node's own daemon, on its local socket.
+/// The path at the local socket of the node's own daemon.
 pub const LEAVE_HERE: &str = "/v1/leave";

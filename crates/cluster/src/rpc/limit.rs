@@ -1,4 +1,4 @@
-//! A token bucket per peer address, against guessing of join secrets.
+//! A token bucket for each peer address. It prevents guessing of join secrets.
 
 use super::caller::PeerAddr;
 use super::wire::{ApiFailure, Code};
@@ -9,21 +9,21 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum addresses remembered at once. Beyond it, new addresses share one bucket.
+/// Maximum remembered addresses. Beyond it, all new addresses share one bucket.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Allows each address `burst` attempts at once, and one more per `refill` after that.
+/// Allows each address `burst` attempts at once, and after that one attempt in each `refill`.
 #[derive(Debug)]
 pub struct RateLimit(Mutex<KeyedLimiter<IpAddr>>);
 
 impl RateLimit {
-    /// Each address may make `burst` attempts at once, and one more per `refill`.
+    /// A limit of `burst` attempts at once, and after that one attempt in each `refill`.
     pub fn new(burst: u32, refill: Duration) -> Self {
         Self(Mutex::new(KeyedLimiter::new(burst, refill, ADDRESSES_MAX, Overflow::ShareBucket)))
     }
 
-    /// Takes one token of the peer now. Without one, returns the failure to answer with. Callers on
-    /// the local socket are not limited.
+    /// Takes one token of the peer now. If there is no token, the error is the failure to answer
+    /// with. Callers on the local socket are not limited.
     pub fn admit(&self, peer: PeerAddr) -> Result<(), ApiFailure> {
         let Some(addr) = peer.0 else { return Ok(()) };
         self.take(addr.ip(), Instant::now()).map_err(|wait| {
@@ -33,8 +33,8 @@ impl RateLimit {
         })
     }
 
-    /// Takes one token of `peer`, or returns the time until there is one. An IPv6 peer is its /64
-    /// network.
+    /// Takes one token of `peer`, or returns the time until there is a token. All addresses of an
+    /// IPv6 /64 network share one bucket.
     pub fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take(network(peer), now)
     }

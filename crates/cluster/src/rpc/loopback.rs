@@ -1,4 +1,4 @@
-//! Tests of the whole folder over real connections on 127.0.0.1 and real sockets: authentication,
+//! Tests of the whole folder over connections on 127.0.0.1 and real local sockets: authentication,
 //! caller identity, and invalid input.
 
 mod raft_streams;
@@ -30,7 +30,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// A generous timeout for what should happen at once.
+/// A generous timeout for steps that normally take no time.
 const SOON: Duration = Duration::from_secs(120);
 
 struct Cluster {
@@ -158,14 +158,14 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     let (ours, theirs) = (Cluster::new("c1"), Cluster::new("c1"));
     let server = Server::start(&ours.node(1), router(), ServerLimits::default()).await;
 
-    // The client notices first that the server is not of its cluster.
+    // The client is the first to find that the server is not of its cluster.
     let result = ask_identity(&Client::tls(&server.addr, &theirs.client(7), None)).await;
     assert_eq!(identity_reason(result), "its certificate belongs to another cluster");
 
-    // A client that trusts our CA but shows a certificate of another: refused by the server.
+    // This client trusts our CA, but its certificate is of another CA. So the server rejects it.
     let mut mixed = theirs.node(7);
     mixed.ca_pem = ours.ca.cert_pem().into();
-    // The reason arrives even when the client has already sent more than the server ever reads.
+    // The reason arrives even if the client has already sent more bytes than the server ever reads.
     let refused = Client::tls(&server.addr, &ClientTls::member(&mixed).unwrap(), None);
     for _ in 0..20 {
         let reason = identity_reason(refused.post_bytes("/blob", Bytes::from(vec![7; 256 << 10])).await);
@@ -175,7 +175,7 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     let expired = ours.node_valid(7, seconds_around_now(100, -50));
     let result = ask_identity(&Client::tls(&server.addr, &ClientTls::member(&expired).unwrap(), None)).await;
     assert_eq!(result.unwrap_err().code(), Some("credential-expired"), "rejected with a readable reason");
-    // A certificate signed by another CA fails in the handshake already.
+    // A certificate of another CA already fails in the handshake.
     let foreign =
         TlsIdentity { ca_pem: ours.ca.cert_pem().into(), ..theirs.node_valid(7, seconds_around_now(100, -50)) };
     let reason =
@@ -329,8 +329,8 @@ async fn a_restarted_server_is_found_again() {
     server.abort();
 }
 
-/// Inputs of a thousand broken clients: nothing, text, bytes, part of a handshake, a record of
-/// maximum length.
+/// The inputs of a thousand broken clients: nothing, text, random bytes, part of a handshake, a
+/// record of maximum length.
 fn garbage(n: usize) -> Vec<u8> {
     match n % 6 {
         0 => Vec::new(),
@@ -359,7 +359,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
         let addr = server.addr.clone();
         tasks.spawn(async move {
             let mut tcp = TcpStream::connect(&addr).await.unwrap();
-            // The server may close the connection at any point of this.
+            // The write may fail, because the server may close the connection at any point.
             let _ = tcp.write_all(&garbage(n)).await;
             let mut answer = Vec::new();
             let ended = tokio::time::timeout(SOON, tcp.take(1 << 16).read_to_end(&mut answer)).await;
@@ -371,7 +371,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
     }
     ask_identity(&client).await.unwrap();
 
-    // Garbage as HTTP after a valid handshake.
+    // Send garbage as HTTP after a valid handshake.
     let tls = tokio_rustls::TlsConnector::from(cluster.client(8).current());
     for text in [
         "\0\0\0\r\n\r\n",
@@ -382,13 +382,14 @@ async fn a_thousand_malformed_connections_change_nothing() {
         let mut stream = tls.connect("any.remoor".try_into().unwrap(), tcp).await.unwrap();
         let _ = stream.write_all(text.as_bytes()).await;
         let mut answer = Vec::new();
-        // It may end with a reset, since the server leaves bytes unread.
+        // The read may end with a reset, because the server leaves bytes unread.
         let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the server hangs up");
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
     }
     ask_identity(&client).await.unwrap();
 
-    // Other tests open files too, so the limit is loose; a leak would be a thousand.
+    // The limit is loose, because other tests open files too. A leak would leave a thousand files
+    // open.
     let deadline = Instant::now() + SOON;
     while open_files() > 400 {
         assert!(Instant::now() < deadline, "{} files are open", open_files());
@@ -412,7 +413,7 @@ async fn strangers_cannot_take_every_place() {
     let member = Client::tls(&server.addr, &cluster.client(7), None);
     ask_identity(&member).await.unwrap();
     drop(hold);
-    // The capacity is available again once the server has noticed the disconnects.
+    // The capacity is available again once the server has noticed that the clients disconnected.
     let deadline = Instant::now() + SOON;
     while ask_identity(&Client::tls(&server.addr, &stranger, None)).await.is_err() {
         assert!(Instant::now() < deadline, "the capacity was lost");
@@ -442,7 +443,7 @@ async fn the_socket_says_which_user_calls() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("remoor.sock");
 
-    // A socket left behind by a daemon that is no longer running.
+    // The socket was left behind by a daemon that no longer runs.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let socket = LocalSocket::bind(&path).await.unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -470,7 +471,8 @@ async fn the_socket_says_which_user_calls() {
     assert!(matches!(LocalSocket::bind(&long).await.unwrap_err(), SocketError::TooLong { .. }));
 }
 
-/// A minimal join endpoint of a manager: checks, counts the secrets it received, issues.
+/// The join endpoint of a manager in its smallest form. It checks the secret, counts the requests
+/// that it received, and issues a certificate.
 fn join_router(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) -> Router {
     let stored = secret.hash();
     let accept = async move |caller: Caller, wire::Json(request): wire::Json<JoinRequest>| {
@@ -528,7 +530,7 @@ async fn a_machine_joins_with_a_token() {
     let JoinError::Api { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.code(), Some("bad-token"));
 
-    // A token of another cluster: the secret does not leave this machine.
+    // With a token of another cluster, the secret does not leave this machine.
     let before = heard.load(Ordering::SeqCst);
     let foreign = Token::new(Cluster::new("c1").ca.cert_pem(), secret).unwrap();
     let error = join::join(&server.addr, &foreign, request).await.unwrap_err();

@@ -7,22 +7,22 @@
 //! ```
 //!
 //! This folder identifies the caller. The layers above decide from the applied inventory what the
-//! caller may do. No business logic is here.
+//! caller may do. This folder makes no decision about nodes.
 
-pub mod agent; // answers to agents
+pub mod agent; // requests and answers of agents
 pub mod ca; // the cluster's certificate authority
 pub mod caller; // identity of a caller
 pub mod client; // requests, pooled
-pub mod client_verifier; // verification of client certificates; those out of their time pass the handshake only
+pub mod client_verifier; // verification of client certificates; expired ones pass a handshake
 pub mod clocks; // comparison with the clocks of other nodes
 pub mod connect; // one connection of a client
-pub mod dial_back; // dials a joining machine's address before it is accepted
+pub mod dial_back; // dials the address of a joining machine before the machine is accepted
 pub mod handshake_limiter; // limit of unfinished handshakes
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
 pub mod leave; // a node that leaves permanently
 pub mod limit; // token bucket per peer address
-pub mod node; // requests of the leader to a node that is to be a manager
+pub mod node; // requests of the leader to a node that becomes a manager
 pub mod plain_http; // serving a router over plain HTTP
 pub mod position; // the end of a manager's log
 pub mod raft_stream; // Raft messages without HTTP

@@ -1,4 +1,4 @@
-//! Serves a router over plain HTTP to everybody who can connect. For metrics only.
+//! Serves a router over plain HTTP to every client that can connect. It is used for metrics only.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::{ServerLimits, accept_loop, serve_connection};

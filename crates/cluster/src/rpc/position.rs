@@ -1,9 +1,9 @@
-//! A manager's log position, for another manager whose operator considers a recovery.
+//! A manager's log position. Another manager requests it when its operator considers a recovery.
 
 use remoor_model::{Epoch, RaftId};
 use serde::{Deserialize, Serialize};
 
-/// The path at which managers answer.
+/// The path at which managers return their position.
 pub const POSITION_PATH: &str = "/manager/v1/position";
 
 /// The end of a manager's log, and its leader.
@@ -14,6 +14,6 @@ pub struct PositionReply {
     /// Term of the last entry, committed or not; 0 for an empty log.
     pub term: u64,
     pub index: u64,
-    /// The leader node, if it was heard from recently.
+    /// The name of the leader node, if this manager heard from a leader recently.
     pub leader: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Files that only their owner may read: keys and credentials. Written atomically.
+//! Files that only their owner may read: keys and credentials. They are written atomically.
 
 use super::identity::IdentityError;
 use remoor_host::disk::atomic_write;
@@ -6,12 +6,11 @@ use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Maximum size of a key or credentials file that is read, in bytes; far above what is ever
-/// written.
+/// Maximum size of a key or credentials file, in bytes. remoor writes much smaller files.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// Writes `bytes` to `path` with mode 0600. A missing folder is created with mode 0700. After a
-/// crash the file has the old content or the new one, never a part.
+/// Writes `bytes` to `path` with mode 0600. A missing directory is created with mode 0700. After a
+/// crash the file has either its complete old content or the complete new one.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
     let failed = |source| IdentityError::File { action: "write", path: path.into(), source };
     let dir = match path.parent() {
@@ -22,7 +21,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
     atomic_write(path, bytes, 0o600).map_err(|e| failed(e.into_io()))
 }
 
-/// Reads `path` as text. A file that others than its owner may read or write is an error.
+/// Reads `path` as text. If others than its owner may use the file, it returns an error.
 pub fn read(path: &Path) -> Result<String, IdentityError> {
     let failed = |source| IdentityError::File { action: "read", path: path.into(), source };
     let damaged = |what: String| IdentityError::Damaged { path: path.into(), what };

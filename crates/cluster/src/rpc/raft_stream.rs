@@ -1,17 +1,17 @@
-//! Raft's short messages without HTTP: a TLS connection to the API's port on which the client
+//! Raft's short messages without HTTP. The client opens a TLS connection to the API's port and
 //! requests [`PROTOCOL`] by ALPN. A decision takes several such messages in sequence, and HTTP's
-//! overhead for them was a third of its time.
+//! overhead for them was a third of its duration.
 //!
 //! ```text
 //! client -> length (4 bytes, big endian), length of the kind (1), kind, body
 //! server <- length (4), 0 or 1, the body or, after 1, the error as the API has it in JSON
 //! ```
 //!
-//! Messages follow one another on a connection, and only nodes may send them. Nodes that the server
-//! does not know as managers have a lower size limit and are not served on Raft's threads. The
-//! router answers as for `POST /raft/{kind}`, with the same caller, so that authorisation is in one
-//! place. Older servers do not support this ALPN protocol; fall back to HTTP. Snapshots are large
-//! and always use HTTP.
+//! Messages follow one another on a connection, and only nodes may send them. For a node that the
+//! server does not know as a manager, the size limit is lower and Raft's threads are not used. The
+//! router answers as it answers `POST /raft/{kind}`, with the same caller. So authorisation is in
+//! one function only. Older servers do not support this ALPN protocol; clients then use HTTP.
+//! Snapshots are large and always use HTTP.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::answer;
@@ -33,13 +33,14 @@ use tokio::sync::watch;
 pub const PROTOCOL: &[u8] = b"remoor-raft/1";
 /// Maximum length of a message's kind.
 const KIND_MAX: usize = 32;
-/// Timeout for the rest of a message once it has begun.
+/// Maximum time for the rest of a message after its first byte.
 const REST_WITHIN: Duration = Duration::from_secs(30);
-/// Memory reserved for a message before its bytes arrive.
+/// Memory reserved for a message before its bytes arrive, in bytes.
 const ROOM: usize = 64 << 10;
 
-/// Chooses the threads that serve a connection of this node; called for each connection. None: the
-/// threads that accepted it, for a node that is not known to be a manager.
+/// Chooses the threads that serve a connection of this node; it is called for each connection. For
+/// a node that is not known to be a manager it returns None, and the threads that accepted the
+/// connection serve it.
 pub type ThreadChooser = Arc<dyn Fn(NodeId) -> Option<Handle> + Send + Sync>;
 
 /// Sends a message and receives the answer. The inner `Err` is the server's error answer. After an
@@ -73,13 +74,13 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]]) -> io::Re
     stream.flush().await
 }
 
-/// The first byte of a message. None: the connection ended between two messages.
+/// Reads the first byte of a message. None if the connection ended between two messages.
 async fn read_first_byte(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u8>> {
     let mut first = [0];
     Ok((stream.read(&mut first).await? == 1).then_some(first[0]))
 }
 
-/// Reads the rest of a message whose first byte is `first`; its body has at most `most` bytes.
+/// Reads the rest of a message whose first byte is `first`. The body has at most `most` bytes.
 async fn read_rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize) -> io::Result<Vec<u8>> {
     let read = async {
         let mut length = [first, 0, 0, 0];
@@ -98,13 +99,13 @@ async fn read_rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize
     tokio::time::timeout(REST_WITHIN, read).await.map_err(late)?
 }
 
-/// Maximum message size on a connection that has its own threads, or on any other.
+/// Maximum message size in bytes. `placed` says whether the connection has threads of its own.
 fn message_size_max(placed: bool) -> usize {
     if placed { LARGE_BODY_MAX } else { SMALL_BODY_MAX }
 }
 
-/// Serves one connection until it ends, is silent for `idle`, or `stop` becomes true between two
-/// messages. `placed`: this runs on the threads that [`Place`] chose.
+/// Serves one connection until it ends, sends nothing for `idle`, or `stop` becomes true between
+/// two messages. `placed` says whether this runs on the threads that [`ThreadChooser`] chose.
 pub(super) async fn serve(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     router: Router,
@@ -117,7 +118,7 @@ pub(super) async fn serve(
     loop {
         let first = tokio::select! {
             first = tokio::time::timeout(idle, read_first_byte(stream)) => first??,
-            // A closed channel means that the server is gone, which is also a reason to stop.
+            // A closed channel means that the server is gone, so the connection ends too.
             _ = stop.wait_for(|stop| *stop) => None,
         };
         let Some(first) = first else { return Ok(()) };
@@ -134,7 +135,7 @@ pub(super) async fn serve(
     }
 }
 
-/// A message as an HTTP request for the router.
+/// Converts a message into an HTTP request for the router.
 fn request(message: Vec<u8>) -> Result<Request<Body>, &'static str> {
     let message = Bytes::from(message);
     let length = usize::from(*message.first().ok_or("an empty message")?);
@@ -146,8 +147,8 @@ fn request(message: Vec<u8>) -> Result<Request<Body>, &'static str> {
     request.body(Body::from(message.slice(1 + length..))).map_err(|_| "not a message kind")
 }
 
-/// Registers the connection with the current runtime instead of the one that accepted it. Otherwise
-/// each message would wake both.
+/// Registers the connection with the current runtime instead of the runtime that accepted it.
+/// Otherwise each message would wake the threads of both runtimes.
 pub(super) fn take_over(stream: &mut tokio_rustls::server::TlsStream<TcpStream>) -> io::Result<()> {
     let (tcp, _) = stream.get_mut();
     let again = rustix::io::fcntl_dupfd_cloexec(&*tcp, 0)?;

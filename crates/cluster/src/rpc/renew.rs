@@ -1,7 +1,7 @@
-//! Renewal of a node's certificate: any manager renews it, for the same key, long before its end.
-//! This file decides when, and defines the messages.
+//! Renewal of a node's certificate. Any manager renews it for the same key, long before its end.
+//! This file decides the time of a renewal, and defines the messages.
 //!
-//! A node whose certificate has expired may send this request only, and gets a new certificate once
+//! A node whose certificate has expired may send only this request. It gets a new certificate once
 //! an operator has accepted it.
 
 use super::caller;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The path at which managers renew certificates.
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
-/// The request of a node, which is identified by its certificate.
+/// A node's request for a new certificate. Its current certificate identifies the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewRequest {
     /// A signing request for the node's existing key.
@@ -25,10 +25,11 @@ pub struct RenewRequest {
 /// The new certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewReply {
-    /// May be followed by cross-signed certificates, in which an earlier CA vouches for the issuing
-    /// one.
+    /// The new certificate. Cross-signed certificates may follow; in them, an earlier CA confirms
+    /// the issuing CA.
     pub cert_pem: String,
-    /// The CAs to trust, the issuing one first; empty from older managers, which means no change.
+    /// The CAs to trust; the issuing CA is the first. Empty from older managers, which means no
+    /// change.
     #[serde(default)]
     pub ca_pem: String,
     /// Index of the entry that set these CAs.
@@ -36,9 +37,10 @@ pub struct RenewReply {
     pub ca: u64,
 }
 
-/// When the first certificate of `cert_pem` should be renewed: between 50 and 80 % of its life, at
-/// a point derived from its key, so that nodes which joined together do not renew together. At once
-/// (0) if it begins after `now`: a clock was wrong when it was issued, or this clock is behind.
+/// The time at which the first certificate of `cert_pem` should be renewed. It is between 50 and 80
+/// % of the certificate's validity, at a point derived from its key, so that nodes that joined
+/// together do not renew together. The result is 0 (renew at once) if the certificate begins after
+/// `now`. In that case a clock was wrong at its issue, or this machine's clock is behind.
 pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
     let (from, until) = identity::certificate_life(cert_pem)?;
     if now < from {
@@ -46,15 +48,15 @@ pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
     }
     let digest = Sha256::digest(&identity::certificate_key(cert_pem)?).0;
     let spread = u64::from(u16::from_be_bytes([digest[0], digest[1]]));
-    // In millionths: one half, plus up to three tenths.
+    // The share is in millionths: one half, plus up to three tenths.
     let share = 500_000 + 300_000 * spread / u64::from(u16::MAX);
     let life = u128::from(until.ms_since(from));
     Ok(from.plus_ms(u64::try_from(life * u128::from(share) / 1_000_000).unwrap_or(u64::MAX)))
 }
 
-/// Returns `credentials` with the new certificate. It must be for this node and its key and issued
-/// by a trusted CA. It must also end later than the current one, or have a newer epoch, or come
-/// from another CA, or replace one that begins after `now`.
+/// Returns `credentials` with the new certificate. A trusted CA must have issued it for this node
+/// and its key. It must also end later than the current certificate, have a newer epoch, come from
+/// another CA, or replace a certificate that begins after `now`.
 pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply, now: Wall) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);

@@ -1,7 +1,7 @@
-//! Serves a router over TLS and attaches the caller's identity to each request. Invalid input costs
-//! bounded time and memory.
+//! Serves a router over TLS and attaches the caller's identity to each request. Invalid input uses
+//! only bounded time and memory.
 //!
-//! Whatever arrives on the port, the daemon keeps running: a failing connection ends alone.
+//! No input on the port ends the daemon. A failing connection ends alone.
 
 use super::caller::{Caller, PeerAddr};
 use super::client_verifier::IssuerStatus;
@@ -33,35 +33,34 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Maximum bytes that are read and discarded from a client whose handshake failed or whose body was
-/// refused, so that it receives the TLS alert or the answer.
+/// rejected. The reading ensures that the client receives the TLS alert or the answer.
 const LINGER_BYTES_MAX: u64 = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 /// Maximum headers of a request, and their maximum size in bytes.
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Pause of accepting when the process has no file descriptor left.
+/// Pause after a connection could not be accepted, for example because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum time for which a client may leave sent bytes unacknowledged before its connection is
-/// closed.
+/// If a client leaves sent bytes unacknowledged for this time, its connection is closed.
 const SILENT_MS_MAX: u32 = 30_000;
 
 /// The limits of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Maximum open connections after their handshake; further ones are closed at once.
+    /// Maximum open connections after their handshake. Further connections are closed at once.
     pub connections: usize,
-    /// Further connections, for managers and operators only.
+    /// Additional connections, which only managers and operators may use.
     pub reserved: usize,
-    /// Maximum connections before the end of their handshake, of all addresses. A further one
-    /// replaces the oldest one of the address with the most.
+    /// Maximum connections of all addresses whose handshake has not ended. A further connection
+    /// replaces the oldest one of the address with the most connections.
     pub handshakes: usize,
-    /// Of `connections`, the maximum without a certificate.
+    /// Maximum connections without a certificate. They count as part of `connections`.
     pub anonymous: usize,
     /// Timeout of the TLS handshake.
     pub handshake: Duration,
     /// Timeout of a request's header; also the maximum pause between two requests on a connection.
     pub header: Duration,
-    /// Time for running requests to finish after shutdown was requested.
+    /// Maximum time that running requests get to finish after the shutdown was requested.
     pub drain: Duration,
 }
 
@@ -79,11 +78,11 @@ impl Default for ServerLimits {
     }
 }
 
-/// Whether connections are reserved for this caller, since it is a manager or operator; asked for
-/// each connection.
+/// Whether connections are reserved for this caller, because it is a manager or operator. The
+/// function is called for each connection.
 pub type ReservedCallers = Arc<dyn Fn(&Caller) -> bool + Send + Sync>;
 
-/// What is served: a router, and the threads that serve messages without HTTP.
+/// The services of one port: a router, and the threads for messages without HTTP.
 #[derive(Clone)]
 pub struct Served {
     pub router: Router,
@@ -97,8 +96,8 @@ impl From<Router> for Served {
     }
 }
 
-/// Serves nodes, operators and anonymous clients until `shutdown` is ready. Then waits for running
-/// requests, within the limits.
+/// Serves nodes, operators and anonymous clients until `shutdown` is ready. Then it waits for
+/// running requests, within the limits.
 pub async fn serve_tls(
     listener: TcpListener,
     tls: ServerTls,
@@ -137,7 +136,7 @@ pub async fn serve_tls(
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
                 // Nothing is read from other callers, because a message is read before the router
-                // checks authorisation, and on Raft's thread.
+                // checks the authorisation, and on Raft's thread.
                 let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
                 let Some(node) = node.filter(|_| !caller.may_only_renew(now())) else {
                     return tracing::debug!(%addr, "only nodes may send messages without HTTP");
@@ -148,7 +147,7 @@ pub async fn serve_tls(
                             .await;
                     return log_connection_end(&peer, ended);
                 };
-                // A JoinSet, so that it is aborted together with this task.
+                // The task is in a JoinSet, so that it is aborted together with this task.
                 let mut task = JoinSet::new();
                 task.spawn_on(
                     async move {
@@ -157,7 +156,7 @@ pub async fn serve_tls(
                     },
                     &threads,
                 );
-                // The runtime of these threads may have shut down.
+                // An error means that the runtime of these threads has shut down.
                 log_connection_end(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
             };
             tokio::select! {
@@ -166,8 +165,8 @@ pub async fn serve_tls(
             }
         }
     };
-    // All parts are limited above; the limit of their sum must not be lower. A connection whose place
-    // was given away ends a moment later.
+    // Each kind of connection is limited above, so this limit must not be below their sum.
+    // Handshakes count twice, because a dropped connection ends only a moment later.
     let sum = limits.connections + limits.reserved + 2 * limits.handshakes;
     let limits = ServerLimits { connections: sum, ..limits };
     accept_loop(&listener, serve, limits, shutdown).await;
@@ -177,7 +176,7 @@ pub async fn serve_tls(
 pub(super) trait Accept {
     type Connection;
 
-    /// The next connection. Cancelling loses no connection.
+    /// The next connection. Cancelling the future loses no connection.
     fn next(&self) -> impl Future<Output = std::io::Result<Self::Connection>> + Send;
 }
 
@@ -186,15 +185,15 @@ impl Accept for TcpListener {
 
     async fn next(&self) -> std::io::Result<Self::Connection> {
         let (stream, addr) = self.accept().await?;
-        // Both options only improve the connection; it works without them.
+        // Both options only improve the connection. It works without them, so errors are ignored.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&stream, true);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENT_MS_MAX);
         Ok((stream, addr))
     }
 }
 
-/// Accepts until `shutdown`, serves each connection in its own task, and finally waits for the
-/// tasks.
+/// Accepts connections until `shutdown` is ready, and serves each in its own task. Then it waits
+/// for the tasks, at most for `drain`.
 pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'static>(
     listener: &A,
     serve: impl Fn(A::Connection, watch::Receiver<bool>) -> S,
@@ -263,19 +262,19 @@ async fn handshake(
     }
 }
 
-/// Closing a socket with unread bytes resets it, and the client would not receive the last bytes
-/// sent to it. So read for a moment.
+/// Reads for a short time before the socket is closed. A socket that is closed with unread bytes is
+/// reset, and the client would not receive the last bytes that were sent to it.
 async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let drain = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
     };
-    // The connection ends in any case.
+    // The result does not matter, because the connection ends in any case.
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
-/// Serves the requests of one connection, one after the other, until it ends or `stop` becomes
-/// true.
+/// Serves the requests of one connection, one after the other, until the connection ends or `stop`
+/// becomes true.
 pub(super) async fn serve_connection(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -285,7 +284,7 @@ pub(super) async fn serve_connection(
     mut stop: watch::Receiver<bool>,
 ) {
     let inner = TowerToHyperService::new(router);
-    // Whether the last request has a body, which may have been refused before its end.
+    // Whether the last request has a body. The body may have been rejected before its end.
     let has_body = AtomicBool::new(false);
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
         has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
@@ -303,7 +302,7 @@ pub(super) async fn serve_connection(
         );
         tokio::select! {
             ended = connection.as_mut() => ended,
-            // A closed channel means that the server is gone, which is also a reason to stop.
+            // A closed channel means that the server is gone, so the connection ends too.
             _ = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
@@ -322,7 +321,8 @@ fn log_connection_end(peer: &PeerAddr, ended: Result<(), impl std::fmt::Display>
     }
 }
 
-/// The router's response to a request of this caller. An expired certificate allows only renewal.
+/// The router's response to a request of this caller. With an expired certificate, the caller may
+/// only request a new one.
 pub(super) async fn answer(
     router: TowerToHyperService<Router>,
     mut request: Request<Body>,

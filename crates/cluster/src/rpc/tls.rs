@@ -1,5 +1,5 @@
 //! TLS 1.3 configurations for server and client, built from a [`TlsIdentity`]. They can be replaced
-//! while in use, so that a renewed certificate needs no restart.
+//! while they are in use, so a renewed certificate needs no restart.
 //!
 //! Sessions are never resumed, because resumption would skip the verification of certificates.
 
@@ -21,15 +21,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
-/// The TLS configuration of a serving node. Clones share it.
+/// The TLS configuration of a server. Clones share it.
 #[derive(Clone)]
 pub struct ServerTls {
     cluster: ClusterId,
     now: Arc<watch::Sender<ActiveConfig>>,
 }
 
-/// The configuration of new connections, and the verifier for certificates of new and open
-/// connections.
+/// The configuration of new connections, and the verifier for the client certificates of new and
+/// open connections.
 #[derive(Clone)]
 struct ActiveConfig {
     config: Arc<ServerConfig>,
@@ -37,16 +37,17 @@ struct ActiveConfig {
 }
 
 impl ServerTls {
-    /// Serves as this node. Clients may connect without a certificate; a certificate must be a
-    /// valid one of this cluster.
+    /// A configuration that serves as this node. Clients may connect without a certificate. A
+    /// client's certificate must be a valid one of this cluster.
     pub fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let now = Arc::new(watch::channel(build_config(identity, "")?).0);
         Ok(Self { cluster: identity.cluster.clone(), now })
     }
 
-    /// New connections use `identity`. Open ones continue with the old one, as long as the CA of
-    /// the client's certificate is current. A client whose certificate is of one of the `former`
-    /// CAs (PEM; may be empty) may only request a new certificate.
+    /// Replaces the identity. New connections use `identity`. Open connections continue with the
+    /// old one as long as the CA of the client's certificate is current. A client with a
+    /// certificate of one of the `former` CAs (PEM; may be empty) may only request a new
+    /// certificate.
     pub fn replace(&self, identity: &TlsIdentity, former: &str) -> Result<(), IdentityError> {
         self.now.send_replace(build_config(identity, former)?);
         Ok(())
@@ -68,7 +69,7 @@ impl ServerTls {
     }
 }
 
-/// The certificates of an open connection, with the judgement from when it began.
+/// The certificates of an open connection, and their judgement at its start.
 pub(super) struct JudgedChain {
     pub by: IssuerStatus,
     chain: Vec<CertificateDer<'static>>,
@@ -76,7 +77,7 @@ pub(super) struct JudgedChain {
 }
 
 impl JudgedChain {
-    /// Returns once the judgement changes.
+    /// Waits until the judgement changes.
     pub async fn until_changed(mut self) {
         while self.now.changed().await.is_ok() {
             let clients = self.now.borrow_and_update().clients.clone();
@@ -99,34 +100,38 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Connects as this node or operator, only to nodes of its cluster.
+    /// A configuration that connects as this node or operator. It accepts only nodes of the same
+    /// cluster.
     pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let config = Arc::new(RwLock::new(member_config(identity)?));
         Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default() })
     }
 
-    /// Connects anonymously to the cluster whose CA has this digest, as in a token.
+    /// A configuration that connects anonymously to the cluster whose CA has this digest, as in a
+    /// token.
     pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
         let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
         Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), generation: Arc::default() })
     }
 
-    /// Connects anonymously to nodes of this cluster whose certificates may be out of their time. It
-    /// is good only for comparing clocks, which may be the reason.
+    /// A configuration that connects anonymously to nodes of this cluster and ignores the dates of
+    /// their certificates. Use it only to compare clocks, because a wrong clock may be the reason
+    /// for the dates.
     pub fn ignoring_dates(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let trust = Trust::RootsIgnoringDates(roots(&identity.ca_pem)?.1);
         let config = Arc::new(RwLock::new(finish(client_builder(trust)?.with_no_client_auth())));
         Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default() })
     }
 
-    /// New connections use `identity`. Open ones end after their current request.
+    /// Replaces the identity. New connections use `identity`. Open connections end after their
+    /// current request.
     pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = member_config(identity)?;
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// Changes with each replacement of the identity.
+    /// A number that changes with each replacement of the identity.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -145,7 +150,7 @@ fn build_config(identity: &TlsIdentity, former: &str) -> Result<ActiveConfig, Id
     let present = clients_of(loaded.roots)?;
     let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
     let clients = Arc::new(PeerVerifier(ClientTrust { present, former }));
-    // The CA is part of the chain, for machines that know only its digest.
+    // The CA is part of the chain, because a joining machine knows only the CA's digest.
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -195,7 +200,8 @@ fn client_builder(
 
 fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {
     config.resumption = Resumption::disabled();
-    // The server name would reveal to eavesdroppers which node of which cluster is dialled.
+    // No server name is sent, because it would show eavesdroppers which node of which cluster is
+    // dialled.
     config.enable_sni = false;
     Arc::new(config)
 }

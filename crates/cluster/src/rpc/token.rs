@@ -1,16 +1,16 @@
-//! Secrets, and join tokens of the form `remoor-1-<CA digest>-<secret>`. A machine with a token
-//! without a secret must be accepted by an operator.
+//! Secrets, and join tokens of the form `remoor-1-<CA digest>-<secret>`. If a machine's token has
+//! no secret, an operator must accept the machine.
 //!
-//! A token admits a machine (by its secret) and tells the machine which cluster to trust (by the
-//! digest of the CA's certificate). The cluster stores only the SHA-256 of a secret.
+//! A token admits a machine by its secret. By the digest of the CA's certificate, the machine knows
+//! which cluster to trust. The cluster stores only the SHA-256 of a secret.
 
 use super::identity::{self, IdentityError};
 use remoor_model::{Sha256, count_noun};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Hex digits of the CA's digest in a token: 128 bits, so that finding a second certificate with
-/// the same digits is infeasible.
+/// Number of hex digits of the CA's digest in a token. They have 128 bits, so it is infeasible to
+/// find a second certificate with the same digits.
 const DIGEST_HEX: usize = 32;
 /// Bytes of a generated secret.
 const SECRET_BYTES: usize = 16;
@@ -28,7 +28,7 @@ impl Secret {
         Ok(Self(hex::encode(random::<SECRET_BYTES>()?)))
     }
 
-    /// The secret itself. Use it only for the wire and for files of mode 0600.
+    /// The secret itself. Write it only to the wire and to files of mode 0600.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -69,7 +69,7 @@ pub struct Token {
     secret: Secret,
 }
 
-/// Why a text is not a token. Nothing was sent.
+/// The reason why a text is not a token. Nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("not a remoor token: it must read remoor-1-<CA digest>-<secret>")]
@@ -93,7 +93,8 @@ impl Token {
         Ok(Self { ca_digest: ca_digest(ca_pem)?, secret })
     }
 
-    /// Reads a token as typed by an operator. Surrounding space and capitals do not matter.
+    /// Reads a token as an operator typed it. Surrounding space and the case of letters do not
+    /// matter.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let text = text.trim().to_ascii_lowercase();
         let rest = text.strip_prefix("remoor-").ok_or(TokenError::Prefix)?;
@@ -119,19 +120,19 @@ impl Token {
         &self.ca_digest
     }
 
-    /// The secret that proves that this machine may join. Empty: it must be accepted by an
-    /// operator.
+    /// The secret that proves that this machine may join. If it is empty, an operator must accept
+    /// the machine.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// The token without its secret. It lets a machine request to be accepted and tells it which
+    /// The token without its secret. With it, a machine can request to be accepted, and knows which
     /// cluster to trust.
     pub fn public(&self) -> String {
         format!("remoor-1-{}", self.ca_digest)
     }
 
-    /// The token as text including the secret; show it only to the operator.
+    /// The token as text, secret included. Show it only to the operator.
     pub fn reveal(&self) -> String {
         match self.secret.is_empty() {
             true => self.public(),
@@ -140,13 +141,13 @@ impl Token {
     }
 }
 
-/// The digest of a CA certificate as in tokens.
+/// The digest of a CA certificate, in the form of tokens.
 pub fn ca_digest(ca_pem: &str) -> Result<String, IdentityError> {
     let certificates = identity::certificates("CA certificate", ca_pem)?;
     Ok(digest_of(&certificates[0]))
 }
 
-/// Whether one of the CAs has this digest. During a CA rotation there are two.
+/// Whether one of the CAs has this digest. During a CA rotation there are two CAs.
 pub fn has_ca_digest(ca_pem: &str, digest: &str) -> Result<bool, IdentityError> {
     Ok(identity::certificates("CA certificate", ca_pem)?.iter().any(|ca| digest_of(ca) == digest))
 }

@@ -1,5 +1,5 @@
-//! Serves a router on a local socket for the socket's owner. The kernel identifies the calling
-//! user.
+//! Serves a router on a local socket. Only the socket's owner may connect. The kernel identifies
+//! the calling user.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::{Accept, ServerLimits, accept_loop, serve_connection};
@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 /// Maximum length of a socket's path in bytes: the kernel's limit without the terminating zero.
 const PATH_BYTES_MAX: usize = 107;
-/// Suffix of the path while the socket is being prepared.
+/// Suffix of the path while the socket is being created.
 const NEW: &str = ".new";
 
-/// Why the socket could not be created. The file at the path is unchanged.
+/// The reason why the socket could not be created. The file at the path is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     #[error("another daemon answers on {}", .0.display())]
@@ -27,7 +27,7 @@ pub enum SocketError {
     Listen { path: PathBuf, source: std::io::Error },
 }
 
-/// A listening socket. Its file is removed on drop, unless another daemon has replaced it.
+/// A listening socket. Dropping it removes its file, unless another daemon has replaced the file.
 #[derive(Debug)]
 pub struct LocalSocket {
     listener: UnixListener,
@@ -36,7 +36,7 @@ pub struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Listens on `path` with mode 0600. An existing socket on which no process listens is
+    /// Listens on `path` with mode 0600. If no process listens on an existing socket, the socket is
     /// replaced.
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Listen { path: path.into(), source };
@@ -50,13 +50,14 @@ impl LocalSocket {
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {}
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => return Err(failed(e)),
-                // Would block: its queue is full, so a process owns it.
+                // The call would block if the socket's queue is full, so a process owns the socket.
                 Ok(_) | Err(_) => return Err(SocketError::InUse(path.into())),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(e)),
         }
-        // Prepared under another name, so that no process can connect before its mode is set.
+        // The socket is created under another name, so that no process can connect before its mode
+        // is set.
         let mut prepared = path.as_os_str().to_owned();
         prepared.push(NEW);
         match std::fs::remove_file(&prepared) {
@@ -82,13 +83,14 @@ impl Accept for LocalSocket {
 impl Drop for LocalSocket {
     fn drop(&mut self) {
         if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
-            // If this fails, the next daemon finds a socket without a listener and replaces it.
+            // If the removal fails, the next daemon finds a socket without a listener and replaces
+            // it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Serves `router` to local processes until `shutdown` is ready, then removes the socket.
+/// Serves `router` to local processes until `shutdown` is ready. Then it removes the socket.
 pub async fn serve_unix(socket: LocalSocket, router: Router, limits: ServerLimits, shutdown: impl Future<Output = ()>) {
     let serve = |stream: UnixStream, stop: watch::Receiver<bool>| {
         let router = router.clone();
@@ -102,7 +104,7 @@ pub async fn serve_unix(socket: LocalSocket, router: Router, limits: ServerLimit
             }
         }
     };
-    // Each caller on the socket is a process of this machine, so nothing is reserved.
+    // All callers on the socket are processes of this machine, so no connection is reserved.
     let limits = ServerLimits { connections: limits.connections + limits.reserved, ..limits };
     accept_loop(&socket, serve, limits, shutdown).await;
 }

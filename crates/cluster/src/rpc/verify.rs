@@ -1,5 +1,5 @@
-//! How a client verifies a server's certificate: signed by the cluster's CA, not expired, and
-//! issued to the expected node if there is one.
+//! How a client verifies a server's certificate. The cluster's CA must have signed it, and it must
+//! not have expired. If a certain node is expected, it must have been issued to that node.
 //!
 //! A machine that is about to join has no CA yet. It finds the CA in the server's chain by the
 //! digest in its token. No part of the request, and so no secret, leaves the machine before this
@@ -18,20 +18,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Maximum certificates of a chain that are searched for the CA.
+/// Maximum certificates of a chain in which the CA is searched.
 const CHAIN_MAX: usize = 8;
 
-/// The server name for connections to any node of the cluster.
+/// The server name for connections to which any node of the cluster may answer.
 pub(super) const ANY_NODE: &str = "any.remoor";
 
-/// Which CA is trusted: the rule for server certificates.
+/// The CAs that a client trusts: the rule for server certificates.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// Any of these.
+    /// Trusts each of these CAs.
     Roots(RootCertStore),
-    /// Any of these, whatever the dates in the certificate are. Good only for comparing clocks.
+    /// Trusts each of these CAs and ignores the dates in the certificate. Use it only to compare
+    /// clocks.
     RootsIgnoringDates(RootCertStore),
-    /// The one whose certificate has this digest, as in a token.
+    /// Trusts the CA whose certificate has this digest, as in a token.
     Digest(String),
 }
 
@@ -62,7 +63,7 @@ impl ServerRule for Trust {
             Self::Roots(_) | Self::Digest(_) => now,
         };
         verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, SIGNATURES.all)?;
-        // Only nodes have certificates for serving, so any server of this CA is a node of the
+        // Only nodes have certificates for servers, so any server of this CA is a node of the
         // cluster.
         if name.to_str() != ANY_NODE {
             verify_server_name(&cert, name)?;
@@ -86,18 +87,20 @@ pub(super) fn nearest_valid_moment(certificate: &CertificateDer<'_>, now: UnixTi
     now.max(moment(identity::not_before(&parsed))).min(moment(identity::not_after(&parsed)))
 }
 
-/// The messages for a certificate that is not valid at this time, by our clock or the other node's.
+/// Messages for a certificate that is not valid at this time, by this machine's clock or by the
+/// other node's.
 const EXPIRED: &str = "its certificate has expired";
 const NOT_YET: &str = "its certificate is not valid yet: is one of the clocks wrong?";
 const OURS_OUT_OF_TIME: &str = "it refuses our certificate: by its clock expired, or not valid yet";
 
-/// Whether a wrong clock may be the cause. `reason` is that of an
-/// [`super::client::ApiError::Identity`].
+/// Whether a wrong clock may be the cause of an [`super::client::ApiError::Identity`] with this
+/// `reason`.
 pub fn may_be_the_clock(reason: &str) -> bool {
     [EXPIRED, NOT_YET, OURS_OUT_OF_TIME].contains(&reason)
 }
 
-/// The message if the failure concerns the identity of either side, so that a retry would not help.
+/// The message for a failure that concerns the identity of either side. A retry would not help.
+/// None for other failures.
 pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
     use rustls::AlertDescription as Alert;
     Some(match error {
@@ -130,8 +133,8 @@ pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// Checks that one of `ca_pem` signed `cert_pem`, and that it is valid now and for this node of
-/// this cluster.
+/// Checks that one of the CAs in `ca_pem` signed `cert_pem`. The certificate must be valid now and
+/// for this node of this cluster.
 pub(super) fn issued_to_node(
     ca_pem: &str,
     cert_pem: &str,
@@ -172,7 +175,7 @@ mod tests {
             assert!(!of(Error::InvalidCertificate(why.clone())), "{why:?}");
         }
         assert!(!of(Error::AlertReceived(AlertDescription::UnknownCA)));
-        // Another message that contains the same words.
+        // This message contains the same words, but has another cause.
         assert!(!may_be_the_clock("invalid name: expired.example is not valid yet"));
     }
 }

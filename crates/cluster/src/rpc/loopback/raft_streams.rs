@@ -1,5 +1,5 @@
-//! Messages without HTTP: same router, same callers, same error answers. Invalid input costs only
-//! the connection.
+//! Tests of messages without HTTP. They have the same router, callers and error answers as requests
+//! over HTTP. Invalid input ends only its own connection.
 
 use super::*;
 use crate::rpc::raft_stream::PROTOCOL;
@@ -90,10 +90,10 @@ async fn garbage_and_silence_cost_the_connection_alone() {
         drop(ended.expect("it ends the connection")); // with or without a TLS close notification
         assert_eq!(answer, b"", "{sent:?}");
     }
-    // Nothing is read from a caller without a certificate.
+    // The server reads nothing from a caller without a certificate.
     let joiner = ClientTls::joiner(&crate::rpc::token::ca_digest(cluster.ca.cert_pem()).unwrap()).unwrap();
     let mut stream = raw(&server.addr, &joiner).await;
-    // it may be closed by now
+    // The write may fail, because the server may have closed the connection.
     let _ = stream.write_all(&[0, 0, 0, 8, 6, b'a', b'p', b'p', b'e', b'n', b'd', b'!']).await;
     let mut answer = Vec::new();
     drop(tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends the connection"));

@@ -1,4 +1,4 @@
-//! Expiring and renewed certificates on open connections.
+//! Tests of expiring and renewed certificates on open connections.
 
 use super::super::renew::RENEW_PATH;
 use super::*;
@@ -19,8 +19,8 @@ async fn a_certificate_that_runs_out_ends_open_connections() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(error.code(), Some("credential-expired"), "{error:?}");
-    // A new connection changes nothing. Only renewal is allowed; with a renewed certificate all
-    // requests are.
+    // A new connection with the same certificate may also only request a renewal. With a renewed
+    // certificate all requests are allowed.
     let error = ask_identity(&client).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"), "{error:?}");
     let error = client.post::<Value>(RENEW_PATH, &json!({})).await.unwrap_err();

@@ -1,23 +1,23 @@
-//! A CA rotation on running servers and clients: which peers trust each other at each step and
-//! afterwards.
+//! Tests of a CA rotation on running servers and clients. They check which peers trust each other
+//! at each step and afterwards.
 
 use super::super::renew::RENEW_PATH;
 use super::*;
 
-/// A CA and its successors, the latest last.
+/// A CA and its successors. The latest CA is the last.
 fn line(of: usize) -> Vec<Cluster> {
     let next = |_| Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     std::iter::once(Cluster::new("c1")).chain((1..of).map(next)).collect()
 }
 
-/// The cross-signed certificates with which the last of `line` is verified by nodes that know an
-/// earlier one.
+/// The cross-signed certificates of `line`. With them, nodes that know an earlier CA can verify
+/// certificates of the last one.
 fn cross(line: &[Cluster]) -> String {
     line.windows(2).rev().map(|pair| pair[0].ca.cross_sign(&pair[1].ca).unwrap()).collect()
 }
 
-/// Node `id` with a certificate of the first of `roots`, trusting all of `roots`, and with the
-/// cross-signed certificates.
+/// The identity of node `id`: a certificate of the first of `roots`, and the cross-signed
+/// certificates. It trusts all of `roots`.
 fn node(id: u64, roots: &[&Cluster], cross: &str) -> TlsIdentity {
     let own = roots[0].node(id);
     TlsIdentity {
@@ -49,13 +49,13 @@ async fn at_every_step_neighbours_take_each_other_for_who_they_are() {
             let client = Client::tls(&server.addr, &ClientTls::member(client).unwrap(), Some(NodeId(1)));
             ask_identity(&client).await.unwrap_or_else(|e| panic!("{of} asks {at}: {e:?}"));
         }
-        // A client that missed the first step verifies the second one by the cross-signed
+        // This client missed the first step. It verifies the second step by the cross-signed
         // certificate.
         if at == 2 {
             let late = Client::tls(&server.addr, &old.client(7), Some(NodeId(1)));
             assert!(ask_identity(&late).await.unwrap().contains("NodeId(7)"));
         }
-        // Tokens from before the rotation stay valid as long as the old CA does.
+        // A token from before the rotation is valid as long as the old CA is trusted.
         for (of, token, good) in [(0, old, at < 3), (1, new, at > 1)] {
             let asked = ask_identity(&Client::tls(&server.addr, &joiner(token), None)).await;
             assert_eq!(asked.is_ok(), good, "a token of {of} at {at}: {asked:?}");
@@ -85,8 +85,7 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     tls.replace(&vouched, &former).unwrap();
     let ended = tokio::time::timeout(SOON, waits).await.expect("the open connection is closed").unwrap();
     ended.unwrap_err();
-    // The client knows only the first CA, and two followed; each is cross-signed by its
-    // predecessor.
+    // This client knows only the first CA. Two CAs followed, each cross-signed by its predecessor.
     for refused in [open, Client::tls(&server.addr, &first.client(8), None)] {
         let Err(ApiError::Status { code, message, .. }) = ask_identity(&refused).await else {
             panic!("request was accepted")
@@ -100,7 +99,8 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
         ask_identity(&Client::tls(&server.addr, &ClientTls::member(&operator).unwrap(), None)).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"));
 
-    // The key of the old CA is worthless, even with a forged CA cross-signed after the certificate.
+    // The key of the old CA is useless now, even if a forged CA that it cross-signed follows the
+    // certificate.
     let own = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let mut forged = own.node(7);
     forged.cert_pem += &first.ca.cross_sign(&own.ca).unwrap();
@@ -109,7 +109,7 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
         identity_reason(ask_identity(&Client::tls(&server.addr, &ClientTls::member(&forged).unwrap(), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");
 
-    // Once the old CA is forgotten, its certificates are like any stranger's.
+    // Once the old CA is forgotten, its certificates are rejected like those of a stranger.
     tls.replace(&vouched, "").unwrap();
     let reason = identity_reason(ask_identity(&Client::tls(&server.addr, &first.client(9), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");

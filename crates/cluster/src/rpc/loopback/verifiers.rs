@@ -1,12 +1,12 @@
-//! What the verifiers accept and refuse, as a client and a server see it at the end of a handshake.
-//! [`super::rotated`] tests the same after a rotation of the CA. The verifier of `cert` checks has
-//! its tests in `remoor-check`.
+//! Certificates that the verifiers accept and reject. The tests check the result of a handshake at
+//! the client and at the server. [`super::rotated`] tests it after a rotation of the CA.
+//! `remoor-check` tests the verifier of `cert` checks.
 
 use super::*;
 use rustls_pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Both ends' results of one handshake. The server waits for the client's certificate.
+/// The results of one handshake at both ends. The server waits for the client's certificate.
 async fn shake(client: &ClientTls, name: &str, server: &ServerTls) -> (Result<(), String>, Result<(), String>) {
     let (near, far) = tokio::io::duplex(1 << 16);
     let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -66,7 +66,7 @@ async fn a_server_accepts_a_client_by_ca_and_use_and_tolerates_its_dates() {
     let (c1, c2) = (Cluster::new("c1"), Cluster::new("c2"));
     let next = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let member = |identity: TlsIdentity| ClientTls::member(&identity).unwrap();
-    // A stranger's certificate, with which the client still trusts this server.
+    // The client's certificate is of `of`, but the client trusts this server.
     let shown = |of: &Cluster, validity: Validity| {
         member(TlsIdentity { ca_pem: c1.ca.cert_pem().into(), ..of.node_valid(7, validity) })
     };
