@@ -1,7 +1,7 @@
 //! Answers of the API: the JSON contract of `/v1` (docs/reference/api.md), shared by server and command line.
 //!
-//! Changes only add fields; fields are never renamed. Times are RFC 3339 in UTC; durations end in
-//! `_ms`.
+//! Changes only add fields. Fields are never renamed. Times are RFC 3339 in UTC. The name of a
+//! field with a duration ends in `_ms`.
 
 mod agent;
 mod backup;
@@ -29,16 +29,18 @@ use std::collections::BTreeMap;
 /// The source and age of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsOf {
-    /// The manager whose state this is.
+    /// The manager whose state the answer shows.
     pub by: String,
     pub leader: Option<String>,
     pub at: String,
-    /// No leader confirmed this; it is what `by` last knew. There is no quorum, or `heard` is set.
+    /// Whether no leader confirmed the state, so that it is only the last state that `by` knew.
+    /// There is no quorum, or `heard` is set.
     pub stale: bool,
-    /// Only if stale: a leader is heard, but it did not answer the request.
+    /// Set only if `stale` is set: gossip or Raft shows a leader, but it did not answer the
+    /// request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
-    /// Age of that state.
+    /// Age of the state, in milliseconds.
     pub age_ms: u64,
 }
 
@@ -56,11 +58,11 @@ pub struct StatusView {
     pub breaker: Option<Breaker>,
     pub warnings: Vec<String>,
     pub nodes: Vec<NodeView>,
-    /// The line for `authorized_keys` with which the managers log in; None in a cluster that was
-    /// created before it had a key for that.
+    /// The line for `authorized_keys` with which the managers log in. None in a cluster that was
+    /// created by a version without such a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<String>,
-    /// The backups of the answering manager; None if it never made one and none is planned.
+    /// The backups of the answering manager. None if it never made a backup and none is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
     /// Machines and nodes that wait for `remoor accept`.
@@ -78,7 +80,7 @@ pub struct HistoryView {
     pub as_of: AsOf,
     /// Names of the nodes in the items, by id.
     pub names: BTreeMap<u64, String>,
-    /// Oldest first.
+    /// The items. The oldest item is the first.
     pub items: Vec<HistoryItem>,
 }
 
@@ -88,19 +90,19 @@ pub struct JobsView {
     pub version: u32,
     pub as_of: AsOf,
     pub names: BTreeMap<u64, String>,
-    /// Oldest first.
+    /// The jobs. The oldest job is the first.
     pub jobs: Vec<Job>,
-    /// Requests that are not jobs yet.
+    /// Requests that have not become jobs yet.
     #[serde(default)]
     pub queued: Vec<QueuedView>,
 }
 
-/// A request, from an operator or a verdict, that waits for its job.
+/// A request of an operator or a verdict that has not become a job yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedView {
     pub node: u64,
     pub want: remoor_model::ResetupRequest,
-    /// What it waits for; empty: it is about to begin.
+    /// The conditions for which the request waits. If the list is empty, its job is about to begin.
     pub waits: Vec<String>,
 }
 
@@ -114,13 +116,13 @@ pub struct WhyView {
     pub want: Option<remoor_model::ResetupRequest>,
     pub job: Option<Job>,
     pub history: Vec<HistoryItem>,
-    /// Actions that were not taken, and why.
+    /// Actions that were not taken, each with the reason.
     pub not_done: Vec<String>,
     pub next: Vec<String>,
 }
 
-/// Answer of `resetup --check NODE`: what would be done. The node was examined for it; nothing was
-/// executed.
+/// Answer of `resetup --check NODE`: the planned re-setup. The node was examined for it; nothing
+/// was executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
     pub version: u32,
@@ -128,31 +130,31 @@ pub struct PlanView {
     pub node: String,
     pub verdict: String,
     pub reasons: Vec<String>,
-    /// Whether a re-setup would be ordered.
+    /// Whether the command without `--check` would order a re-setup.
     pub would_change: bool,
-    /// The services to set up, including dependents; empty: the whole group.
+    /// The services to set up, with those that depend on them. If empty, all services of the group.
     pub services: Vec<String>,
-    /// The playbook tasks that would be selected, in order, at most 1000 of each phase.
+    /// The selected tasks of the playbooks, in their order; at most 1000 for each phase.
     pub tasks: Vec<PlanTaskView>,
-    /// Reasons for which it would wait or be refused.
+    /// The reasons for which the re-setup would wait or be refused.
     pub against: Vec<String>,
     pub notes: Vec<String>,
     pub took_ms: u64,
 }
 
-/// A task that a phase may run. Whether its conditions hold is known only on the node.
+/// A task that a phase may run. Only the node knows whether the conditions of the task are met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTaskView {
     /// `cleanup` or `provision`.
     pub phase: String,
-    /// As written, including templates.
+    /// The name in the playbook. Templates in it are not rendered.
     pub name: String,
     pub module: String,
     pub file: String,
     pub line: u32,
 }
 
-/// Answer of `check NODE`: executed now, over SSH.
+/// Answer of `check NODE`. The checks were executed now, over SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckView {
     pub version: u32,
@@ -172,7 +174,8 @@ pub struct DiffView {
     pub as_of: AsOf,
     pub node: String,
     pub files: Vec<FileDiff>,
-    /// What could not be determined, as text: unreadable files, nothing recorded to compare with.
+    /// Facts that could not be determined, as text. Examples: a file cannot be read, or no content
+    /// is recorded.
     #[serde(default)]
     pub unclear: Vec<String>,
 }
@@ -185,16 +188,16 @@ pub struct FileDiff {
     /// `missing`, `extra`, `changed`.
     pub what: String,
     pub attributes: Vec<String>,
-    /// `rendered`: the manager renders it from the fleet; `recorded`: as recorded when it was last
-    /// set up or adopted; `none`: an extra file.
+    /// The source of the compared content. `rendered`: the manager renders it from the fleet.
+    /// `recorded`: it was recorded at the last set-up or adoption. `none`: the file is extra.
     #[serde(default)]
     pub origin: String,
-    /// When it was first found, if every examination since then found it too. None: this
-    /// examination is the first.
+    /// The time of the examination that first found this difference, if every later one found it
+    /// too. None if this examination is the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Wall>,
-    /// Unified diff from rendered to found content. None if there is no rendered content, or the
-    /// file is secret.
+    /// Unified diff from the rendered to the found content. None if no content was rendered, or if
+    /// the file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,
 }
@@ -205,10 +208,10 @@ pub struct AdoptView {
     pub version: u32,
     pub node: String,
     pub digest: NodeDigest,
-    /// Differences from the previous baseline; empty for the first.
+    /// Differences from the previous baseline. Empty if there was no previous baseline.
     pub changes: Vec<Difference>,
-    /// Never set up by remoor, and no policy for it: drift on return will be reported, not
-    /// repaired.
+    /// Whether drift after a return will be reported and not repaired. This is the case if remoor
+    /// never set the node up and its group configures no policy.
     #[serde(default)]
     pub reported_only: bool,
 }
@@ -217,18 +220,19 @@ pub struct AdoptView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderView {
     pub version: u32,
-    /// One line for operators: what happens now.
+    /// One line for operators: the effect of the order.
     pub text: String,
-    /// Nothing had to be done.
+    /// Whether the order had no effect, because its goal was already reached.
     pub nothing_to_do: bool,
-    /// The order waits for the node's return.
+    /// Whether the order waits for the node's return.
     pub queued: bool,
-    /// What to consider before it takes effect (promote, demote).
+    /// Consequences that the operator should consider before the order takes effect (promote,
+    /// demote).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// The result for one node of several.
+/// The result for one of several nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderedView {
     pub node: String,
@@ -240,9 +244,9 @@ pub struct OrderedView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrdersView {
     pub version: u32,
-    /// In the order of the request.
+    /// The results, in the order of the nodes in the request.
     pub orders: Vec<OrderedView>,
-    /// Warnings that concern all of them together.
+    /// Warnings that concern all the orders together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -257,7 +261,7 @@ pub struct AppliedView {
     pub warnings: Vec<remoor_model::Fault>,
 }
 
-/// Body of `POST /v1/nodes/{name}/resetup` and its relatives.
+/// Body of `POST /v1/nodes/{name}/resetup` and of the other orders for one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrderRequest {
@@ -265,22 +269,23 @@ pub struct OrderRequest {
     pub force: bool,
     pub now: bool,
     pub no_queue: bool,
-    /// For `update` of several nodes: update all at once, without a canary in each group.
+    /// For `update` of several nodes: whether all nodes are updated at once, without a canary in
+    /// each group.
     pub no_canary: bool,
-    /// For `maintenance`: the duration; 0 ends it.
+    /// For `maintenance`: the duration in milliseconds. 0 ends the maintenance.
     pub for_ms: u64,
-    /// For `zone`: its name; empty removes the nodes from their zone.
+    /// For `zone`: the name of the zone. Empty removes the nodes from their zone.
     pub zone: String,
     /// For `trust-key`: the fingerprint that the operator verified.
     pub fingerprint: String,
-    /// For `adopt`: adopt only these paths.
+    /// For `adopt`: the only paths to adopt.
     pub paths: Vec<String>,
     /// Variables of the resulting jobs.
     pub vars: remoor_model::JobVars,
 }
 
-/// Answer of `GET /v1/nodes/{name}/checks`: all check files of the generation by which the node is
-/// examined.
+/// Answer of `GET /v1/nodes/{name}/checks`: all check files of one generation. The node is examined
+/// by that generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksView {
     pub version: u32,
@@ -290,7 +295,7 @@ pub struct ChecksView {
     pub files: Vec<remoor_model::CheckFile>,
 }
 
-/// Answer of `GET /v1/nodes/{name}/vars`, by name.
+/// Answer of `GET /v1/nodes/{name}/vars`. The variables are sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VarsView {
     pub version: u32,
@@ -308,7 +313,7 @@ pub struct VarView {
     pub origin: String,
 }
 
-/// Body of `POST /v1/orders`: the same order for several nodes, accepted or refused as a whole.
+/// Body of `POST /v1/orders`: one order for several nodes. It is accepted or refused as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrdersRequest {
@@ -328,7 +333,7 @@ pub struct Nothing {}
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CancelRequest {
-    /// Also interrupt the current task.
+    /// Whether the task that runs now is interrupted too.
     pub now: bool,
 }
 
@@ -348,7 +353,8 @@ pub struct InviteView {
     pub name: String,
     pub token: Secret,
     pub expires: String,
-    /// API addresses of the managers to join through, the leader's first.
+    /// API addresses of the managers through which the machine can join. The leader's address is
+    /// the first.
     pub managers: Vec<String>,
 }
 
@@ -366,12 +372,11 @@ pub enum StreamItem {
         phase: String,
         event: serde_json::Value,
     },
-    /// This reader was too slow; `count` items are missing.
+    /// Some items are missing, because this reader was too slow. `count` is their number.
     Missed {
         count: u64,
     },
-    /// A snapshot replaced the journal's entries up to `index`; they are available only in the
-    /// history.
+    /// A snapshot replaced the journal's entries up to `index`. Only the history contains them.
     Resync {
         index: u64,
     },

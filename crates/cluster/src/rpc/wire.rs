@@ -1,6 +1,6 @@
-//! What all answers of the API have in common: the error body, timestamps, event streams, and
-//! extractors that answer a bad request in the same form. The answers themselves, with their source
-//! and age, are in `view`.
+//! The common parts of all answers of the API: the error body, timestamps and event streams. Also
+//! the extractors, which answer an invalid request in the same form. The answers themselves, with
+//! their source and age, are in `view`.
 
 pub use super::body::{BODY_MAX, BodyLimit, LARGE_BODY_MAX, SMALL_BODY_MAX, read_bounded};
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The next step to suggest when no quorum of managers answers.
+/// The suggested next step if no quorum of managers answers.
 pub const NO_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
                                   ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
 
@@ -30,14 +30,15 @@ pub const BEHALF: &str = "remoor-on-behalf-of";
 pub const BEHALF_KEY: &str = "remoor-on-behalf-of-key";
 /// Header of every answer: the clock of the answering machine, in milliseconds since 1970.
 pub const CLOCK: &str = "remoor-clock";
-/// Maximum characters of an unknown key that are repeated in an answer.
+/// Maximum characters of an unknown key that an answer repeats.
 const KEY_CHARS_MAX: usize = 64;
-/// Interval at which an event stream sends an empty line, as a sign of life.
+/// Interval at which an event stream without events sends an empty line. The line shows the client
+/// that the stream still works.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident;)*) => {
-        /// What went wrong, for programs. A client also accepts codes that it does not know.
+        /// The kind of a failure, for programs. A client also accepts codes that it does not know.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code { $($(#[$doc])* $name,)* }
 
@@ -45,7 +46,7 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Code] = &[$(Code::$name,)*];
 
-            /// The code as on the wire.
+            /// The text of the code on the wire.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$name => $text,)* }
             }
@@ -69,29 +70,29 @@ codes! {
     Unauthenticated = "unauthenticated", UNAUTHORIZED;
     /// The caller's certificate has expired, or its CA was replaced.
     CredentialExpired = "credential-expired", UNAUTHORIZED;
-    /// The secret of a join token is not valid, or not any more.
+    /// The secret of a join token is not valid, or is no longer valid.
     BadToken = "bad-token", UNAUTHORIZED;
-    /// Waiting for an operator's `remoor accept`; retry later.
+    /// The machine waits for an operator's `remoor accept`. Retry later.
     Pending = "pending", FORBIDDEN;
-    /// The clock of the joining machine is wrong; `details.skew_ms` says how far it is ahead.
+    /// The clock of the joining machine is wrong. `details.skew_ms` says by how much it is ahead.
     ClockSkew = "clock-skew", CONFLICT;
-    /// The caller is known but not authorised for this.
+    /// The caller is known but not authorised for this request.
     Forbidden = "forbidden", FORBIDDEN;
     /// The caller was removed from the cluster.
     NodeRemoved = "node-removed", FORBIDDEN;
-    /// The Raft id of the caller is retired: it is not a member, and the id will never be used
-    /// again.
+    /// The caller's Raft id is retired. The caller is not a member of Raft, and the id is never
+    /// used again.
     Retired = "retired", FORBIDDEN;
-    /// The caller's data directory is a copy or outdated. As a Raft member it would break its
-    /// promises.
+    /// The caller's data directory is a copy or outdated. As a member of Raft, the caller would
+    /// contradict its earlier votes and acknowledgements.
     StaleDirectory = "stale-directory", FORBIDDEN;
-    /// A joining machine cannot be reached at the address that it gave.
+    /// The joining machine cannot be reached at the address in its request.
     Unreachable = "unreachable", UNPROCESSABLE_ENTITY;
-    /// Sent to, or by, another node than intended.
+    /// The request was sent to, or by, another node than intended.
     WrongNode = "wrong-node", CONFLICT;
-    /// Sent by a node of an older or newer epoch.
+    /// The request was sent by a node of an older or newer epoch.
     WrongEpoch = "wrong-epoch", CONFLICT;
-    /// Sent by a node of another cluster.
+    /// The request was sent by a node of another cluster.
     WrongCluster = "wrong-cluster", CONFLICT;
     NotFound = "not-found", NOT_FOUND;
     MethodNotAllowed = "method-not-allowed", METHOD_NOT_ALLOWED;
@@ -101,16 +102,16 @@ codes! {
     Refused = "refused", CONFLICT;
     TooLarge = "too-large", PAYLOAD_TOO_LARGE;
     RateLimited = "rate-limited", TOO_MANY_REQUESTS;
-    /// Another manager leads; `details.leader` names it if known. Nothing was changed.
+    /// Another manager leads. `details.leader` names it if it is known. Nothing was changed.
     NotLeader = "not-leader", MISDIRECTED_REQUEST;
-    /// This manager lags behind. Retry here or at another manager. Nothing was changed.
+    /// This manager is behind the log. Retry here or at another manager. Nothing was changed.
     Retry = "retry", SERVICE_UNAVAILABLE;
     /// No quorum of managers can be reached. Nothing was changed.
     NoQuorum = "no-quorum", SERVICE_UNAVAILABLE;
     /// It is not known whether the command was committed.
     OutcomeUnknown = "outcome-unknown", GATEWAY_TIMEOUT;
-    /// This daemon cannot do that: it is a worker and the request is for managers, or the requested
-    /// service is not running.
+    /// This daemon cannot execute the request. It is a worker and the request is for managers, or
+    /// the requested service is not running.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE;
     /// The other node did not answer in time.
     Timeout = "timeout", GATEWAY_TIMEOUT;
@@ -136,16 +137,16 @@ impl fmt::Display for Code {
 #[error("{message}")]
 pub struct ApiFailure {
     pub code: Code,
-    /// For operators: lowercase, without a final full stop.
+    /// The text for operators: lowercase, without a final full stop.
     pub message: String,
-    /// The command to try next, for operators.
+    /// The next command for operators to try.
     pub next: Option<String>,
-    /// For programs; the content depends on the code.
+    /// Facts for programs. Their content depends on the code.
     pub details: Box<Value>,
 }
 
 impl ApiFailure {
-    /// A failure without next step and details.
+    /// A failure without a next step and details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), next: None, details: Box::default() }
     }
@@ -169,7 +170,7 @@ pub(super) struct ErrorBody {
     pub error: ErrorFields,
 }
 
-/// The fields of [`ErrorBody`]. The code is text, since another version may have more codes.
+/// The fields of [`ErrorBody`]. The code is text, because another version may have more codes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ErrorFields {
     pub code: String,
@@ -191,12 +192,13 @@ impl IntoResponse for ApiFailure {
 /// A time as RFC 3339 with milliseconds, in UTC.
 pub fn rfc3339(at: Wall) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-    // No clock returns times beyond the year 9999; they are shown as the last representable time.
+    // No clock shows a time after the year 9999. Such a time is formatted as the last representable
+    // one.
     let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
     format!("{moment:.3}")
 }
 
-/// An answer as JSON, in which log times also get an RFC 3339 text.
+/// An answer as JSON. Each time of the log in it also gets an RFC 3339 text.
 #[derive(Debug, Clone, Copy)]
 pub struct TimedJson<T>(pub T);
 
@@ -214,7 +216,8 @@ impl<T: Serialize> IntoResponse for TimedJson<T> {
     }
 }
 
-/// A request body as JSON. A bad one is answered with `bad-request` and the position of the error.
+/// A request body as JSON. The answer to an invalid body is `bad-request` with the position of the
+/// error.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -228,9 +231,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// The body of an order to `/v1`: a JSON object, or nothing, which equals `{}`. An unknown key is
-/// rejected by name, since a partly understood order would be a different order. A value of the
-/// wrong type is rejected with its position.
+/// The body of an order to `/v1`: a JSON object. An empty body equals `{}`. An unknown key is
+/// rejected by its name, because an order that is understood in part is another order. A value of
+/// the wrong type is rejected with its position.
 #[derive(Debug, Clone, Copy)]
 pub struct Strict<T>(pub T);
 
@@ -243,7 +246,7 @@ impl<T: DeserializeOwned + Serialize + Default + 'static, S: Send + Sync> FromRe
     }
 }
 
-/// The keys of a body type, each with a valid value; computed once for each type.
+/// The keys of a body type, each with a valid value. They are computed once for each type.
 fn known_keys<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
     static KNOWN: Mutex<BTreeMap<TypeId, Arc<Map<String, Value>>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,8 +275,8 @@ fn parse_strict<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]
     })
 }
 
-/// Finds the first invalid value, by inserting each value alone into a valid body. This is needed
-/// because flattened structs keep no positions.
+/// Finds the first invalid value. It inserts each value alone into a valid body, because flattened
+/// structs keep no positions.
 fn first_invalid_value<T: DeserializeOwned>(
     given: &Map<String, Value>,
     fits: &Map<String, Value>,
@@ -302,7 +305,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     }
 }
 
-/// Answers requests that no route of the router accepts with errors.
+/// Adds error answers for requests that no route of the router accepts.
 pub fn finish(router: Router) -> Router {
     let no_such = |method: Method, uri: Uri| async move {
         ApiFailure::new(Code::NotFound, format!("no such endpoint: {method} {}", uri.path()))
@@ -313,9 +316,9 @@ pub fn finish(router: Router) -> Router {
     router.fallback(no_such).method_not_allowed_fallback(wrong_method)
 }
 
-/// An answer with one JSON value per line for as long as the sender exists, and an empty line every
-/// 10 s without events. When the client disconnects, the receiver is dropped, which the sender
-/// notices.
+/// An answer with one JSON value in each line. It lasts as long as the sender exists. Every 10 s
+/// without events it has an empty line. When the client disconnects, the receiver is dropped, and
+/// the sender notices it.
 pub fn ndjson(events: mpsc::Receiver<Value>) -> Response {
     let lines = futures_util::stream::unfold(events, |mut events| async move {
         let line = match tokio::time::timeout(HEARTBEAT, events.recv()).await {

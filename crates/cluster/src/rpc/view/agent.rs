@@ -1,5 +1,5 @@
-//! Answer of an agent about itself on its local socket: `/v1/agent`. It is marked as the agent's
-//! view, not the cluster's.
+//! Answer of `/v1/agent`: the information that an agent gives about itself on its local socket. It
+//! is marked as the agent's view, because it is not the cluster's.
 
 use super::{AsOf, ReportView};
 use remoor_model::CheckResult;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentView {
     pub version: u32,
-    /// `agent`, so that it is not mistaken for the cluster's view.
+    /// Always `agent`, so that a reader does not take the answer for the cluster's view.
     pub kind: String,
-    /// `by` is this node; `leader` is always null.
+    /// In this answer `by` is this node, and `leader` is always null.
     pub as_of: AsOf,
     pub node: AgentNode,
-    /// All other nodes that this one received from managers or met in gossip.
+    /// All other nodes that this node knows from managers or from gossip.
     pub peers: Vec<PeerView>,
     pub peers_alive: u32,
     pub isolation: IsolationView,
     pub manager: ContactView,
-    /// What managers instructed it to examine. None: no manager has ever answered.
+    /// The managers' instruction what to examine. None if no manager has ever answered.
     pub manifest: Option<ManifestView>,
-    /// The last examination of files and checks. None: none since the agent started.
+    /// The last examination of files and checks. None if there was none since the agent started.
     pub look: Option<ExaminationView>,
 }
 
@@ -38,32 +38,32 @@ pub struct AgentNode {
     pub boot: String,
     pub instance: String,
     pub started: String,
-    /// Total starts of the agent within one boot that were not preceded by an orderly stop.
+    /// The number of starts of the agent within one boot that did not follow an orderly stop.
     pub crashes: u32,
     pub previous_end: Option<String>,
-    /// Damaged files of its data directory that were moved away.
+    /// Damaged files of the node's data directory that were moved away.
     #[serde(default)]
     pub damaged: Vec<String>,
-    /// A manager's message that the node was removed permanently; its agent is then inactive.
+    /// The message of a manager that the node was removed permanently. The agent is then inactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<String>,
-    /// The node left by its own request. A join restores its identity.
+    /// Whether the node left by its own request. A join restores its identity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
 }
 
-/// Another node, as this one knows it.
+/// Another node, as this node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerView {
     pub name: String,
-    /// None: gossip lists it, and no manager has named it yet.
+    /// None if only gossip lists the node, and no manager has named it yet.
     pub id: Option<u64>,
     pub manager: bool,
-    /// Its gossip address.
+    /// The node's gossip address.
     pub gossip: String,
-    /// Its API address; empty if unknown.
+    /// The node's API address; empty if unknown.
     pub api: String,
-    /// According to this node's gossip alone: `alive`, `gone`, `left`, `never-seen`.
+    /// The presence according to this node's gossip alone: `alive`, `gone`, `left`, `never-seen`.
     pub presence: String,
     pub since: Option<String>,
     pub report: Option<ReportView>,
@@ -72,9 +72,9 @@ pub struct PeerView {
 /// Periods in which the node had no live peer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IsolationView {
-    /// Total periods without any live peer.
+    /// The number of periods without any live peer.
     pub episodes: u32,
-    /// Whether such a period lasts now.
+    /// Whether the node is in such a period now.
     pub alone: bool,
     /// Start of the last period.
     pub from: Option<String>,
@@ -85,17 +85,18 @@ pub struct IsolationView {
 /// The agent's last contact with a manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContactView {
-    /// The manager that answered last, and when. None: no answer since the agent started.
+    /// The manager that answered last. None if no manager answered since the agent started.
     pub name: Option<String>,
     pub at: Option<String>,
     pub age_ms: Option<u64>,
-    /// Why the last attempt got no answer. None: it was answered, or there was no attempt yet.
+    /// The reason why the last attempt got no answer. None if it was answered, or if there was no
+    /// attempt.
     pub error: Option<String>,
     /// API addresses of the managers that the node knows.
     pub known: Vec<String>,
 }
 
-/// What managers instructed the agent to examine.
+/// The managers' instruction to the agent, which says what to examine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestView {
     pub group: String,
@@ -117,9 +118,9 @@ pub struct ExaminationView {
     pub unreadable: Vec<String>,
     pub passed: u32,
     pub failed: u32,
-    /// Checks without a conclusive result.
+    /// The number of checks without a conclusive result.
     pub unknown: u32,
-    /// Failed checks first; at most 500.
+    /// The results of at most 500 checks. Failed checks are the first.
     pub checks: Vec<CheckResult>,
     pub checks_left_out: u64,
 }

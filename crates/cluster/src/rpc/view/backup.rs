@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackupRequest {
-    /// Absolute path on the manager's disk; must not exist.
+    /// Absolute path on the manager's disk. The file must not exist.
     pub file: String,
 }
 
@@ -16,16 +16,16 @@ pub struct BackupTakenView {
     pub version: u32,
     pub file: String,
     pub made: String,
-    /// The manager whose keys it contains.
+    /// The manager that made the backup. The backup contains the keys of this manager.
     pub by: String,
     pub epoch: u64,
-    /// Index of the last entry in it.
+    /// Index of the last entry in the backup.
     pub index: u64,
     pub generation: u64,
     pub nodes: u64,
     pub bytes: u64,
     pub sha256: String,
-    /// No leader was known, so other managers may have newer entries.
+    /// Whether no leader was known at that time. Other managers may then have newer entries.
     pub stale: bool,
 }
 
@@ -33,9 +33,9 @@ pub struct BackupTakenView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackupPlanRequest {
-    /// Absolute path.
+    /// Absolute path of the directory.
     pub dir: String,
-    /// 0: no further backups.
+    /// The interval of the backups. 0 ends the planned backups.
     pub every_ms: u64,
     pub keep: u32,
 }
@@ -43,10 +43,10 @@ pub struct BackupPlanRequest {
 /// The state of a manager's own backups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {
-    /// The manager; empty from an older one, which means the answering manager.
+    /// The manager that made the backups. Empty from an older manager; it means the answering one.
     #[serde(default)]
     pub by: String,
-    /// The last backup that was read back and verified.
+    /// The time of the last backup that was read back and verified.
     pub at: Option<String>,
     pub age_ms: Option<u64>,
     pub file: Option<String>,
@@ -54,6 +54,6 @@ pub struct BackupView {
     pub every_ms: Option<u64>,
     /// Whether the last backup is older than twice the interval.
     pub late: bool,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     pub error: Option<String>,
 }

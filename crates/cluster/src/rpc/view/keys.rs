@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct TokensView {
     pub version: u32,
     pub as_of: AsOf,
-    /// The public part of every token. A machine that joins with it waits for `remoor accept`.
+    /// The public part of all tokens. A machine that joins with it waits for `remoor accept`.
     pub public: String,
     pub tokens: Vec<TokenView>,
 }
@@ -19,10 +19,10 @@ pub struct TokensView {
 pub struct TokenView {
     /// `worker` or `manager`.
     pub role: String,
-    /// Since when the token is valid. None: the cluster did not record it yet.
+    /// The time since which the token is valid. None if the cluster has not recorded it yet.
     pub since: Option<String>,
     pub by: String,
-    /// Until when the previous token is valid too.
+    /// The time until which the previous token is also valid.
     pub old_until: Option<String>,
 }
 
@@ -30,18 +30,18 @@ pub struct TokenView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotateRequest {
     pub role: String,
-    /// For how long the previous token stays valid.
+    /// The time for which the previous token stays valid, in milliseconds.
     #[serde(default)]
     pub keep_old_ms: u64,
 }
 
-/// A new join token, shown once.
+/// A new join token. Only this answer contains its secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotatedView {
     pub version: u32,
     pub role: String,
     pub token: Secret,
-    /// Until when the previous token is or was valid.
+    /// The time at which the previous token becomes or became invalid.
     pub old_until: String,
 }
 
@@ -53,9 +53,9 @@ pub struct PendingView {
     pub why: String,
     /// `waiting`, `accepted`, `denied`.
     pub state: String,
-    /// The role that it will have or requests.
+    /// The role that the node will have, or that the machine requests.
     pub role: String,
-    /// The fingerprint of its key.
+    /// The fingerprint of the machine's key.
     pub fingerprint: String,
     pub address: String,
     pub since: String,
@@ -67,12 +67,12 @@ pub struct PendingView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptRequest {
     pub name: String,
-    /// `worker` or `manager`; empty: as requested.
+    /// `worker` or `manager`. Empty accepts the requested role.
     #[serde(default)]
     pub role: String,
     #[serde(default)]
     pub deny: bool,
-    /// The fingerprint that its key must have; empty: any.
+    /// The fingerprint that the machine's key must have. Empty accepts any key.
     #[serde(default)]
     pub fingerprint: String,
 }
@@ -82,7 +82,7 @@ pub struct AcceptRequest {
 pub struct RotateKeyRequest {
     /// `gossip` or `ca`.
     pub key: String,
-    /// The current CA rotation stops waiting for absent workers.
+    /// Whether the CA rotation in progress stops waiting for absent workers.
     #[serde(default)]
     pub finish: bool,
 }
@@ -92,14 +92,14 @@ pub struct RotateKeyRequest {
 pub struct KeysView {
     pub version: u32,
     pub as_of: AsOf,
-    /// Index of the entry that set the current gossip key; 0: `init`.
+    /// Index of the entry that set the current gossip key. 0 if the key is that of `init`.
     pub serial: u64,
-    /// The rotation in progress.
+    /// The rotation of the gossip key that is in progress.
     pub gossip: Option<RotationView>,
     /// None from an older manager.
     #[serde(default)]
     pub ca: Option<CaView>,
-    /// Nodes whose certificate is no longer valid. They get a new one by `remoor accept`.
+    /// Nodes whose certificate is no longer valid. They get a new one after `remoor accept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<PendingView>,
     /// Operators' credentials that were created by `/v1/operators`.
@@ -113,15 +113,15 @@ pub struct OperatorRequest {
     pub name: String,
 }
 
-/// New credentials, shown once.
+/// New credentials of an operator. Only this answer contains them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorMade {
     pub version: u32,
     pub name: String,
-    /// The fingerprint of their key.
+    /// The fingerprint of the credentials' key.
     pub fingerprint: String,
     pub until: String,
-    /// In the format of the file for `--credentials`.
+    /// The credentials in the format of the file for `--credentials`.
     pub credentials: TlsIdentity,
 }
 
@@ -133,47 +133,49 @@ pub struct OperatorView {
     pub since: String,
     pub by: String,
     pub until: String,
-    /// `counts` (valid), `revoked`, `ended`, `replaced` (its CA was).
+    /// `counts` (valid), `revoked`, `ended`, or `replaced` (the CA of the credentials was
+    /// replaced).
     pub state: String,
 }
 
 /// The cluster's certificate authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaView {
-    /// Index of the entry that started it; 0: `init`.
+    /// Index of the entry that introduced the CA. 0 if it is the CA of `init`.
     pub serial: u64,
-    /// As in join tokens.
+    /// The fingerprint in the form of join tokens.
     pub fingerprint: String,
     pub until: String,
-    /// The rotation in progress.
+    /// The rotation to a new CA that is in progress.
     pub next: Option<RotationView>,
 }
 
 /// A rotation in progress, of the gossip key or the CA.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationView {
-    /// For a gossip key `insert` (all nodes add it) or `use` (all encrypt with it). For a CA
-    /// `trust` (all nodes trust it in addition to the old one) or `issue` (all get certificates
-    /// from it).
+    /// The current step. For a gossip key it is `insert` (all nodes add the key) or `use` (all
+    /// nodes encrypt with it). For a CA it is `trust` (all nodes trust the new CA in addition to
+    /// the old one) or `issue` (all nodes get certificates from the new CA).
     pub step: String,
     pub since: String,
     pub by: String,
-    /// Present nodes that have not confirmed the step.
+    /// The present nodes that have not confirmed the step.
     pub waits_for: Vec<String>,
-    /// Absent nodes. They get a gossip key when they come back; a CA rotation waits for them.
+    /// The absent nodes. They get a new gossip key when they return. A CA rotation waits for them.
     pub away: Vec<String>,
-    /// For a CA: its fingerprint as in join tokens.
+    /// For a CA: the fingerprint in the form of join tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Nodes of `waits_for` that had enough time, so something is wrong with them.
+    /// The nodes of `waits_for` that have not confirmed the step although they had enough time.
+    /// They probably have a fault.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overdue: Vec<String>,
-    /// Absent workers for which a CA rotation does not wait.
+    /// The absent workers for which a CA rotation does not wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
 }
 
-/// What was done, as text.
+/// The effect of a request, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedView {
     pub version: u32,

@@ -15,11 +15,12 @@ pub struct RaftView {
     pub last_applied: u64,
     /// Whether a change of voters is half done.
     pub joint: bool,
-    /// Ids of the voters after that change; if there is none, of the current voters.
+    /// Ids of the voters after the half-done change. If no change is half done, ids of the current
+    /// voters.
     pub target: Vec<u64>,
-    /// Whether the list of members is committed. Until then Raft accepts no other.
+    /// Whether the list of members is committed. Until then Raft accepts no other list.
     pub committed: bool,
-    /// Sorted by id.
+    /// The members, sorted by id.
     pub members: Vec<RaftMemberView>,
     pub warnings: Vec<String>,
 }
@@ -28,7 +29,7 @@ pub struct RaftView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaftMemberView {
     pub id: u64,
-    /// The node with this id. None: no node has it.
+    /// The name of the node with this id. None if no node has this id.
     pub node: Option<String>,
     /// The node's desired role.
     pub role: Option<String>,
@@ -36,16 +37,17 @@ pub struct RaftMemberView {
     pub address: String,
     /// `leader`, `voter`, `learner`.
     pub is: String,
-    /// It votes only until the half-done change is completed.
+    /// Whether the member votes only until the half-done change is complete.
     pub leaving: bool,
-    /// A node had this id, and none has it now.
+    /// Whether a node had this id, and no node has it now.
     pub orphan: bool,
-    /// Index up to which it has the log. None: the answering manager does not lead, or has never
-    /// heard from it.
+    /// Index up to which the member has the log. None if the answering manager does not lead, or if
+    /// the member never answered it.
     pub matched: Option<u64>,
-    /// Number of entries that it lacks.
+    /// Number of entries that the member lacks.
     pub lag: Option<u64>,
-    /// Milliseconds since it answered the leader. None: never, or it is the leader.
+    /// Milliseconds since the member last answered the leader. None if it never answered, or if it
+    /// is the leader.
     pub answered_ms: Option<u64>,
 }
 
@@ -54,10 +56,10 @@ pub struct RaftMemberView {
 pub struct RaftStateView {
     pub version: u32,
     pub as_of: AsOf,
-    /// Index of the last entry in its state.
+    /// Index of the last entry that the manager has applied to its state.
     pub applied: u64,
-    /// Hash of that state; equal on managers that have applied the same entry.
+    /// Hash of the state. It is equal on all managers that have applied the same entries.
     pub sha256: Sha256,
-    /// Whether a change of voters is half done, as far as it knows.
+    /// Whether a change of voters is half done, according to this manager.
     pub joint: bool,
 }

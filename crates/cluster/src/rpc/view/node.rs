@@ -1,10 +1,10 @@
-//! Answers about one node: `/v1/status` has one for each node.
+//! Answers about one node. `/v1/status` has one for each node.
 
 use remoor_model::{Availability, Baseline, CheckSummary, Finding, Maintenance, Report, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A condition of a node and the reason for it.
+/// A condition of a node, and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConditionView {
     pub is: String,
@@ -19,11 +19,11 @@ pub struct NodeView {
     pub group: Option<String>,
     /// The desired role: `manager` or `worker`.
     pub role: String,
-    /// The actual role, derived from the Raft membership: `leader`, `voter` or `learner`. None: not
-    /// a member.
+    /// The actual role according to the Raft membership: `leader`, `voter` or `learner`. None if
+    /// the node is not a member of Raft.
     pub manager: Option<String>,
-    /// `alive`, `suspect`, `away`, `agent-down`, `left`, `never-seen`; `unknown` if no leader
-    /// confirms it.
+    /// `alive`, `suspect`, `away`, `agent-down`, `left` or `never-seen`. `unknown` if no leader
+    /// confirms the presence.
     pub presence: String,
     pub presence_since: Option<String>,
     #[serde(flatten)]
@@ -41,14 +41,14 @@ pub struct NodeView {
     pub reachability: ReachabilityView,
     #[serde(flatten)]
     pub membership: NodeMembershipView,
-    /// The zone of nodes that may fail together, as set by the operator; empty if not set.
+    /// The zone that the operator set: nodes of one zone may fail together. Empty if none is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// The services of its group in the current generation.
+    /// The services of the node's group in the current generation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// When the certificate ends with which the node last called the answering manager. None: it
-    /// has not called since that manager's daemon started.
+    /// The end of the node's certificate, as shown at its last request to the answering manager.
+    /// None if the node sent no request since that manager's daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_until: Option<String>,
 }
@@ -57,13 +57,13 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationView {
     pub lifecycle: String,
-    /// The failed phase, in addition to the lifecycle.
+    /// The phase in which the last job failed. The lifecycle does not show it.
     pub failed: Option<String>,
     pub availability: Availability,
     pub maintenance: Option<Maintenance>,
 }
 
-/// Where a node is reached, and its SSH host keys.
+/// The addresses of a node, and its SSH host keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressesView {
     pub api: String,
@@ -72,55 +72,56 @@ pub struct AddressesView {
     pub ssh_fingerprints: Vec<String>,
 }
 
-/// What is known about a node's configuration compared with the desired state.
+/// The known configuration of a node, compared with its desired state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigView {
     /// The finding of the last verdict.
     pub finding: Option<Finding>,
     pub baseline: Option<Baseline>,
-    /// The desired state changed since the last provisioning.
+    /// Whether the desired state changed since the last provisioning.
     pub outdated: bool,
 }
 
-/// What is known about a node's agent.
+/// The known facts about a node's agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedAgentView {
     #[serde(rename = "agent_faults")]
     pub faults: u32,
-    /// What the agent gossips about itself: a hint only.
+    /// The report that the agent gossips about itself. It is only a hint.
     pub report: Option<ReportView>,
-    /// The version of the agent's program; if it does not report one, the version at its join.
+    /// The version of the agent's program. If the agent does not report it, the version at the
+    /// node's join.
     #[serde(default, rename = "agent_version")]
     pub version: String,
 }
 
-/// How well managers reach a node.
+/// Whether managers reach a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReachabilityView {
-    /// Managers that cannot reach the node's SSH port although gossip lists it as alive.
+    /// The managers that cannot reach the node's SSH port although gossip lists the node as alive.
     pub unreachable_from: Vec<String>,
-    /// The same managers, each with the time since when.
+    /// The same managers, each with the time of its first failed attempt.
     #[serde(default)]
     pub unreachable_since: BTreeMap<String, String>,
-    /// Pings of the answering manager that the node left unanswered since that manager's daemon
-    /// started. They may lead to a suspicion; after a short interruption they do not.
+    /// The number of pings that the node did not answer since the answering manager's daemon
+    /// started. They may lead to a suspicion. After a short interruption they do not.
     #[serde(default)]
     pub unanswered: u64,
 }
 
-/// How far a node's membership in Raft is from its desired role.
+/// The membership of a node in Raft, compared with its desired role.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMembershipView {
     /// The desired role compared with the Raft membership: `worker`, `promoting`, `learner`,
     /// `voter`, `leader`, `demoting`, `lost`.
     #[serde(default, rename = "manager_state")]
     pub state: String,
-    /// What the leader waits for before the node reaches its desired role.
+    /// The condition for which the leader waits before the node gets its desired role.
     #[serde(default, rename = "manager_waits", skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// For how long a Raft member has not answered the leader, as text. It then takes no part in
-    /// decisions, whatever gossip reports about its machine. None also if no leader answered,
-    /// because only the leader knows this.
+    /// The time for which a Raft member has not answered the leader, as text. Such a member takes
+    /// no part in decisions, even if gossip lists its node as alive. None if the member answers,
+    /// and if no leader answered, because only the leader knows this time.
     #[serde(default, rename = "manager_silent", skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
     /// Number of entries that a learner lacks.
@@ -140,13 +141,15 @@ pub struct ReportView {
     /// The version of the agent's program; empty if it does not report one.
     #[serde(default)]
     pub version: String,
-    /// When the agent signed the report, by the node's clock; None with an older agent.
+    /// The time at which the agent signed the report, by the node's clock. None from an older
+    /// agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_at: Option<String>,
 }
 
 impl ReportView {
-    /// None if nothing of the report could be read because the agent has another version.
+    /// The view of a report. None if the report is blank, because the agent uses a newer version of
+    /// the format.
     pub fn from_report(report: &Report) -> Option<Self> {
         let checks = match report.checks {
             CheckSummary::None => "none",
@@ -174,11 +177,12 @@ mod tests {
     use super::*;
     use serde_json::{Map, Value};
 
-    /// Fields that an answer may lack: older managers do not send them, or they have no value.
+    /// Fields that an answer may lack. Older managers do not send them, or they have no value.
     const OPTIONAL: &str = "agent_version baseline certificate_until failed finding group job lag maintenance manager \
         manager_silent manager_state manager_waits presence_since report services ssh unanswered unreachable_since zone";
 
-    /// Other programs read this form, and managers of the previous version send and read it.
+    /// The test fixes this form, because other programs read it, and managers of the previous
+    /// version send and read it.
     #[test]
     fn the_json_form_of_a_node() {
         let text = include_str!("node_view.json");

@@ -1,5 +1,5 @@
-//! Answer of `/v1/removed`: permanently removed nodes. Also nodes that left by their own request,
-//! as listed in `/v1/status`.
+//! Answers about nodes that are no longer members: `/v1/removed` lists the permanently removed
+//! ones, and `/v1/status` those that left by their own request.
 
 use super::AsOf;
 use serde::{Deserialize, Serialize};
@@ -9,45 +9,45 @@ use serde::{Deserialize, Serialize};
 pub struct RemovedView {
     pub version: u32,
     pub as_of: AsOf,
-    /// By id, so the node that joined first is first.
+    /// The removed nodes, sorted by id. So the node that joined first is the first.
     pub removed: Vec<RemovedNode>,
 }
 
 /// A permanently removed node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedNode {
-    /// Never assigned to another node.
+    /// The id of the node. It is never assigned to another node.
     pub id: u64,
-    /// May have been assigned to another node since.
+    /// The name of the node. It may have been assigned to another node since.
     pub name: String,
-    /// When it was removed.
+    /// The time of the removal.
     pub removed: String,
     pub by: String,
-    /// Until then its certificates and its key are rejected.
+    /// The time until which the node's certificates and key are rejected.
     pub until: String,
     pub machine_id: String,
 }
 
-/// A node that left: it is not a member, and may rejoin with its identity.
+/// A node that left. It is not a member, and may rejoin with its identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftView {
     pub id: u64,
     pub name: String,
     pub group: Option<String>,
-    /// Its last API address.
+    /// The node's last API address.
     pub api: String,
-    /// When it left.
+    /// The time at which the node left.
     pub left: String,
     pub by: String,
-    /// After this time it is removed automatically.
+    /// The time after which the node is removed automatically.
     pub until: String,
 }
 
-/// A manager's answer: the node is no longer a member.
+/// A manager's answer to a node that leaves: the node is no longer a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaveReply {
     /// Text for the operator.
     pub text: String,
-    /// Until then it may rejoin with its identity.
+    /// The time until which the node may rejoin with its identity.
     pub until: String,
 }

@@ -10,15 +10,16 @@ pub struct ReplayView {
     pub version: u32,
     pub as_of: AsOf,
     pub node: String,
-    /// Since when the answering manager leads. It has no earlier steps. None: it never led.
+    /// The time since which the answering manager leads. It has no earlier steps. None if it never
+    /// led.
     pub since: Option<String>,
-    /// Steps about any node that were discarded.
+    /// The number of steps about any node that were discarded.
     pub dropped: u64,
-    /// Stored steps about this node that are not in `steps`.
+    /// The number of stored steps about this node that are not in `steps`.
     pub left_out: u64,
-    /// Oldest first.
+    /// The steps. The oldest step is the first.
     pub steps: Vec<ReplayStep>,
-    /// How the last verdict was reached. None: there is none.
+    /// The derivation of the last verdict. None if there is no verdict.
     pub verdict: Option<ReplayVerdict>,
 }
 
@@ -30,18 +31,18 @@ pub struct ReplayStep {
     #[serde(rename = "told")]
     pub told: String,
     pub asked: Vec<String>,
-    /// The engine's values, for debugging; their format may change.
+    /// The engine's own values, for debugging. Their format may change.
     pub event: Value,
     pub actions: Vec<Value>,
 }
 
-/// How a verdict was reached.
+/// The derivation of a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayVerdict {
     pub at: String,
     pub by: String,
-    /// `evidence`: derived from the examination itself when the verdict was reached; `journal`:
-    /// derived now from the journal.
+    /// The source of the evidence. `evidence`: it was derived from the examination when the verdict
+    /// was reached. `journal`: it was derived now from the journal.
     pub from: String,
     pub evidence: Vec<String>,
     pub rules: Vec<RuleView>,
@@ -55,6 +56,6 @@ pub struct RuleView {
     pub rule: String,
     pub gives: String,
     pub concluded: String,
-    /// False if today's state gives another result.
+    /// Whether the rule gives the same result with today's state.
     pub agrees: bool,
 }

@@ -1,11 +1,11 @@
-//! Times of the replicated log in answers: the log has milliseconds; answers add RFC 3339 text in
-//! another field.
+//! Times of the replicated log in answers. The log has milliseconds. An answer also has each time
+//! as RFC 3339 text in another field.
 
 use crate::rpc::wire::rfc3339;
 use remoor_model::Wall;
 use serde_json::Value;
 
-/// Names of fields with a time of the log, and of the fields for its text.
+/// Names of fields that contain a time of the log, each with the name of the field for its text.
 const MOMENTS: &[(&str, &str)] = &[
     ("at", "time"),
     ("opened", "opened_time"),
@@ -20,11 +20,11 @@ const MOMENTS: &[(&str, &str)] = &[
     ("until", "until_time"),
     ("to", "to_time"),
 ];
-/// The years 2001 and 9999; values outside are not times.
+/// Limits of times, in the years 2001 and 9999. A number outside the limits is not a time.
 const EARLIEST_MS: u64 = 1_000_000_000_000;
 const LATEST_MS: u64 = 253_402_300_800_000;
 
-/// Adds a text field for each time in milliseconds. Times that are text already are unchanged.
+/// Adds a text field for each time in milliseconds. Times that are already text are unchanged.
 pub fn with_times(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(with_times),
@@ -41,7 +41,7 @@ pub fn with_times(value: &mut Value) {
     }
 }
 
-/// A time, alone or in a pair with an event.
+/// A time. It may be alone or in a pair with an event.
 fn moment(value: &Value) -> Option<Wall> {
     let ms = match value {
         Value::Array(pair) if pair.len() == 2 => pair.iter().find_map(Value::as_u64)?,
