@@ -1,5 +1,5 @@
-//! The cluster's certificate authority (CA), its successor during a rotation, and former CAs. Holds
-//! certificates only: private keys are on the managers' disks and never in the log.
+//! The cluster's certificate authority (CA), its successor during a rotation, and former CAs. The
+//! state contains certificates only. Private keys are on the managers' disks and never in the log.
 
 use super::{NodeId, Sha256, Wall};
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 /// again.
 pub const FORMER_MAX: usize = 3;
 
-/// How far the rotation to a new CA has come.
+/// The current step of the rotation to a new CA.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaStep {
-    /// All nodes trust the new CA in addition to the current one, which still issues.
+    /// All nodes trust the new CA in addition to the current CA. The current CA still issues.
     #[default]
     Trust,
-    /// The new CA issues, and all nodes get certificates from it. The old CA is still trusted.
+    /// The new CA issues, and all nodes get certificates from it. They still trust the old CA.
     Issue,
 }
 
@@ -32,7 +32,7 @@ pub struct NextCa {
     /// The new CA's certificate, signed by the current CA. A node that knows only the current CA
     /// can therefore verify it.
     pub cross_pem: String,
-    /// Absent workers for which the rotation does not wait, because an operator ordered so.
+    /// Absent workers for which the rotation does not wait. An operator named them.
     #[serde(default)]
     pub without: BTreeSet<NodeId>,
 }
@@ -49,10 +49,11 @@ pub struct FormerCa {
 /// The state of the CAs. The current CA's certificate is kept separately, in the inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// Index of the entry that began the rotation to the current CA; 0: the CA that `init` made.
+    /// Index of the entry that began the rotation to the current CA. 0 if `init` created the
+    /// current CA.
     pub serial: u64,
     pub next: Option<NextCa>,
-    /// CAs that are no longer trusted, newest first.
+    /// CAs that are no longer trusted. The newest one is the first.
     pub former: Vec<FormerCa>,
     /// Index of the last entry that changed this state. If two managers report different states,
     /// the state with the higher index is newer.

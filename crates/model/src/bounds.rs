@@ -1,12 +1,12 @@
-//! Limits for text that a node reports about itself and that enters the log. Without them, one node
-//! could fill the log.
+//! Limits for the text that a node reports about itself and that enters the log. Without the
+//! limits, one node could fill the log.
 
 /// Maximum length of one text, in bytes.
 pub const TEXT_MAX: usize = 4096;
 /// Bytes that are reserved for a separator and the count of omitted items.
 const MORE: usize = 40;
 
-/// The beginning of `text`, at most [`TEXT_MAX`] bytes.
+/// The beginning of `text`. The result has at most [`TEXT_MAX`] bytes.
 pub fn truncate_text(text: String) -> String {
     clip(text, TEXT_MAX)
 }

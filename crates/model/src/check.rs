@@ -4,7 +4,7 @@ use super::{NodeDigest, ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// How much a failing check matters.
+/// The severity of a failing check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -14,7 +14,7 @@ pub enum Severity {
     Critical,
 }
 
-/// What remoor does when the check fails.
+/// The reaction of remoor to a failing check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFail {
@@ -23,8 +23,8 @@ pub enum OnFail {
     Resetup,
 }
 
-/// `Unknown` is neither pass nor fail: the check failed to run or timed out. It never triggers a
-/// re-setup (invariant I9).
+/// The result of a check. `Unknown` means that the check could not run or timed out. It never
+/// triggers a re-setup (invariant I9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
@@ -39,14 +39,14 @@ pub enum CheckState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckResult {
     pub service: ServiceName,
-    /// `type:id`, as in the file: `service:nginx`, `file:/etc/nginx/nginx.conf`.
+    /// `type:id` as in the check file: `service:nginx`, `file:/etc/nginx/nginx.conf`.
     pub check: String,
-    /// The attribute asserted: `running`, `sha256`.
+    /// The attribute that the check asserts: `running`, `sha256`.
     pub property: String,
     pub state: CheckState,
     pub severity: Severity,
     pub on_fail: OnFail,
-    /// The expected value as text for people. Never contains the content of a secret.
+    /// The expected value as text for people. It never contains the content of a secret file.
     pub expected: String,
     pub found: String,
     pub message: String,
@@ -70,12 +70,12 @@ impl CheckResult {
     }
 }
 
-/// A hash of everything that is wrong on a node: assertions that failed or had no answer, their
-/// severity and `on-fail`, and declared files that could not be read. 0: nothing is wrong.
+/// A hash of all problems of a node: failed or inconclusive assertions with their severity and
+/// `on-fail`, and declared files that could not be read. 0 means that the node has no problem.
 ///
-/// An agent and an examination that find the same problems compute the same hash. Values and
-/// messages are not included, because they may differ between two examinations. Checks with
-/// `on-fail: none` are not included either.
+/// An agent and an examination that find the same problems compute the same hash. The hash does not
+/// include values and messages, because they may differ between two examinations. It does not
+/// include checks with `on-fail: none` either.
 pub fn failure_hash(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
     let mut lines = BTreeSet::new();
     for c in checks.iter().filter(|c| c.on_fail != OnFail::None) {
@@ -99,7 +99,7 @@ pub fn failure_hash(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
 
 #[cfg(any(test, feature = "testing"))]
 impl CheckResult {
-    /// A critical check of `service` that fails and asks for a re-setup.
+    /// A critical check of `service` that fails and whose `on-fail` is `resetup`.
     pub fn sample_failing(service: &str, check: &str) -> Self {
         Self {
             service: service.into(),

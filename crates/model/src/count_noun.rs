@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-/// `1 fault`, `0 faults`, `2 faults`; for nouns whose plural takes an s.
+/// A number with its noun, such as `1 fault`, `0 faults` or `2 faults`. The noun's plural must end
+/// in s.
 pub fn count_noun<N: PartialEq + From<u8> + Display>(number: N, noun: &str) -> String {
     let s = if number == N::from(1) { "" } else { "s" };
     format!("{number} {noun}{s}")

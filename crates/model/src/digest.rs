@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Maximum number of unreadable paths that the digest of one service names; the rest is counted.
+/// Maximum number of unreadable paths that the digest of one service lists. Further ones are
+/// counted.
 pub const UNREADABLE_MAX: usize = 200;
 
-/// The kind of a declared path. `Absent`: the path is declared, but does not exist.
+/// The kind of a declared path. `Absent` means that the path is declared but does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
@@ -33,7 +34,7 @@ pub enum FileKind {
     Absent,
 }
 
-/// One declared path as found on the node. Times, inode and size are left out, because they change
+/// One declared path as found on the node. It has no times, inode and size, because they change
 /// without a change of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileEntry {
@@ -42,27 +43,29 @@ pub struct FileEntry {
     pub kind: FileKind,
     /// Permission bits, `mode & 0o7777`; 0 for symlinks.
     pub mode: u32,
-    /// The owner's name, because managers do not know the node's numeric IDs. An ID without a name
+    /// The owner's name, because managers do not know the node's numeric ids. An id without a name
     /// is written as `#1234`.
     pub owner: String,
     pub group: String,
-    /// Hash of the file's content; for a secret file, its HMAC with the node's digest key.
+    /// Hash of the file's content. For a secret file, the HMAC of the content with the node's
+    /// digest key.
     pub sha256: Option<Sha256>,
     /// Target of a symlink.
     pub target: Option<String>,
-    /// If set, no output shows a diff or the content.
+    /// Whether all output hides the content and its diff.
     #[serde(default)]
     pub secret: bool,
 }
 
 impl FileEntry {
-    /// The content is never shown: the file is declared secret, or only its owner may read it.
+    /// Whether the content is hidden: the file is declared secret, or only its owner may access it.
     pub fn is_hidden(&self) -> bool {
         self.secret || self.kind == FileKind::File && only_owner(self.mode)
     }
 }
 
-/// Only the owner may access a file with this mode. Its content is hidden like that of a secret.
+/// Whether only the owner may access a file with this mode. Such a file is hidden like a secret
+/// file.
 pub fn only_owner(mode: u32) -> bool {
     mode & 0o077 == 0
 }
@@ -71,11 +74,11 @@ pub fn only_owner(mode: u32) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceDigest {
     pub root: Sha256,
-    /// Sorted by path.
+    /// The entries, sorted by path.
     pub entries: Vec<FileEntry>,
-    /// Unreadable paths, each with the reason. If there are any, the verdict on the service cannot
-    /// be `same`. A path that is not UTF-8 is written like a shell's `$'...'`, so that two such
-    /// paths stay distinct and none equals an entry's path.
+    /// Unreadable paths, each with the reason. If there is an unreadable path, the verdict on the
+    /// service cannot be `same`. A path that is not UTF-8 is written like a shell's `$'...'`. So
+    /// two such paths stay distinct, and neither equals the path of an entry.
     pub unreadable: BTreeMap<String, String>,
     /// Number of unreadable paths that are not listed in `unreadable`.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -83,8 +86,8 @@ pub struct ServiceDigest {
 }
 
 impl ServiceDigest {
-    /// `entries` may be in any order. Keeps the first [`UNREADABLE_MAX`] unreadable paths and
-    /// counts the rest.
+    /// A digest of `entries`, which may be in any order. It lists the first [`UNREADABLE_MAX`]
+    /// unreadable paths and counts the others.
     pub fn new(mut entries: Vec<FileEntry>, mut unreadable: BTreeMap<String, String>) -> Self {
         entries.sort();
         let last = unreadable.keys().nth(UNREADABLE_MAX).cloned();
@@ -92,7 +95,8 @@ impl ServiceDigest {
         Self { root: Self::root_of(&entries), entries, unreadable, unreadable_more: more }
     }
 
-    /// One line `path: why` for each unreadable path, then the number of paths that are not listed.
+    /// One line `path: why` for each listed unreadable path. Then a line with the number of the
+    /// others.
     pub fn describe_unreadable(&self) -> impl Iterator<Item = String> + '_ {
         let named = self.unreadable.iter().map(|(path, why)| format!("{path}: {why}"));
         let more = (self.unreadable_more > 0).then(|| format!("{} more can't be read", self.unreadable_more));
@@ -104,7 +108,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// All services of a node as found, and the root hash over them.
+/// The digests of all services of a node, and the root hash over them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDigest {
     /// Hash over the pairs of service name and service root, sorted by name.

@@ -12,7 +12,7 @@ use std::fmt;
 /// The highest entry format that this program reads. If an earlier program would misread an entry
 /// (a new field, or another rule for applying it), the entry gets the next number as its first
 /// field, `format`. An entry without that field has format 1. A manager that meets a higher format
-/// stops, because it would otherwise compute a different state.
+/// stops. Otherwise it would compute another state than the other managers.
 pub const ENTRY_FORMAT: u32 = 3;
 
 /// One entry of the replicated log. It is stored as a MessagePack map with field names.
@@ -43,7 +43,7 @@ struct EntryToWrite<'a> {
     command: &'a Command,
 }
 
-/// The form in which an entry is read. The format is checked before the rest.
+/// The form in which an entry is read. Its format is checked before its other fields.
 #[derive(Deserialize)]
 struct EntryToRead {
     #[serde(default, rename = "format")]
@@ -88,13 +88,13 @@ pub enum Command {
         worker_secret: Sha256,
         manager_secret: Sha256,
     },
-    /// A machine joins. The index of this entry becomes its id. A machine with a known key joins as
-    /// the same node.
+    /// A machine joins. The index of this entry becomes its id. A machine whose key is known joins
+    /// as the node that has this key.
     Accept {
         spec: NodeSpec,
         role: ClusterRole,
     },
-    /// Lets one machine with this name join by its own secret, until `expires`.
+    /// Allows one machine to join with this name and its own secret, until `expires`.
     Invite {
         secret: Sha256,
         name: NodeName,
@@ -106,7 +106,7 @@ pub enum Command {
         spec: NodeSpec,
         secret: Sha256,
     },
-    /// A machine without a secret asks to join. It has proved that it holds its key.
+    /// A machine without a secret requests to join. It has proved that it holds its key.
     Pend {
         spec: NodeSpec,
         role: ClusterRole,
@@ -117,11 +117,12 @@ pub enum Command {
         key: String,
         role: ClusterRole,
     },
-    /// Refuses the machine that waits under this name.
+    /// Denies the machine that waits under this name.
     Deny {
         name: NodeName,
     },
-    /// Records operator credentials with this key, issued by this CA and valid until `until`.
+    /// Records operator credentials with this key. This CA issued them, and they are valid until
+    /// `until`.
     MakeOperator {
         name: String,
         key: String,
@@ -150,7 +151,8 @@ pub enum Command {
     CertificateRenewed {
         node: NodeId,
     },
-    /// Sets a new join secret for this role. The previous secret stays valid for `keep_ms`.
+    /// Sets a new join secret for this role. The previous secret stays valid for `keep_ms`
+    /// milliseconds.
     RotateToken {
         role: ClusterRole,
         secret: Sha256,
@@ -158,7 +160,8 @@ pub enum Command {
     },
     /// Begins a gossip key rotation. The managers derive the new key from the index of this entry.
     RotateGossip,
-    /// All nodes have the gossip key state of entry `changed`: begin the next step.
+    /// Begins the next step of the gossip key rotation. All nodes have the gossip keys of entry
+    /// `changed`.
     GossipStep {
         changed: u64,
     },
@@ -168,11 +171,12 @@ pub enum Command {
         /// The new CA's certificate, signed by the current CA.
         cross_pem: String,
     },
-    /// All nodes have reached the CA state of entry `changed`: begin the next step.
+    /// Begins the next step of the CA rotation. All nodes have reached the CA state of entry
+    /// `changed`.
     CaStep {
         changed: u64,
     },
-    /// The current CA rotation does not wait for these absent workers.
+    /// Ends the waiting of the current CA rotation for these absent workers.
     FinishCa {
         without: BTreeSet<NodeId>,
     },
@@ -182,38 +186,38 @@ pub enum Command {
         node: NodeId,
         founder: bool,
     },
-    /// Sets the desired cluster role of the node. The leader then brings it about.
+    /// Sets the desired cluster role of the node. The leader then changes the Raft membership.
     Role {
         node: NodeId,
         role: ClusterRole,
     },
-    /// Withdraws a worker's Raft id after the id left the Raft membership. The id is never granted
-    /// again.
+    /// Withdraws a worker's Raft id after the id has left the Raft membership. The id is never
+    /// granted again.
     Retire {
         node: NodeId,
         raft: RaftId,
     },
-    /// Removes the node permanently and remembers it as removed. Refused while the node is a
-    /// manager, is up or has an open job. With `force`, only an open job refuses it, and a manager
-    /// is removed once it has left Raft.
+    /// Removes the node permanently and remembers it as removed. Without `force`, the command is
+    /// refused while the node is a manager, is up or has an open job. With `force`, only an open
+    /// job refuses it, and a manager is removed once it has left Raft.
     Remove {
         node: NodeId,
         force: bool,
     },
-    /// The node announces that it leaves permanently. Refused while it is a manager or has an open
-    /// job.
+    /// The node announces that it leaves permanently. The command is refused while the node is a
+    /// manager or has an open job.
     Leave {
         node: NodeId,
     },
-    /// A node that left at `since` did not return within the configured time. It is removed as by
-    /// `Remove`.
+    /// Removes a node that left at `since` and did not return within the configured time. The
+    /// effect is that of `Remove`.
     ForgetLeft {
         node: NodeId,
         since: Wall,
     },
-    /// The node signs gossip with another address than the recorded one. Refused if another node
-    /// that is not away has that address, unless `over` names that node: the leader has then seen
-    /// it at another address.
+    /// The node signs gossip with another address than the recorded one. The command is refused if
+    /// another node that is not away has the new address. It is not refused if `over` names that
+    /// other node, because the leader has then observed the other node elsewhere.
     Readdress {
         node: NodeId,
         api: String,
@@ -221,9 +225,9 @@ pub enum Command {
         #[serde(default)]
         over: Option<NodeId>,
     },
-    /// The desired state, rendered again after the address change at entry `moved`: the hosts whose
-    /// hash differs from the applied one. With a `fault`, nothing changes and nothing waits for the
-    /// rendering any longer.
+    /// The desired state, rendered again after the address change at entry `moved`. `hosts`
+    /// contains the hosts whose hash differs from the applied one. A `fault` changes no hash, but
+    /// ends the waiting for the rendering too.
     Rendered {
         generation: GenerationSeq,
         moved: u64,
@@ -237,8 +241,8 @@ pub enum Command {
     KeyChanged {
         node: NodeId,
         fingerprint: String,
-        /// Applied index when the examination began. A key that was trusted after it is not marked
-        /// as changed. 0: unknown (older managers).
+        /// Applied index when the examination began. A key that was trusted after that index is not
+        /// marked as changed. 0 if unknown (older managers).
         #[serde(default)]
         basis: u64,
     },
@@ -250,13 +254,13 @@ pub enum Command {
         node: NodeId,
         availability: Availability,
     },
-    /// Provisions nothing on the node until it is resumed. The request `want` cleans up what is
-    /// there.
+    /// Provisions nothing on the node until the node is resumed. The request `want` cleans it up.
     Drain {
         node: NodeId,
         want: Box<ResetupRequest>,
     },
-    /// The name of the failure domain of this node; empty: none.
+    /// Sets the zone of this node, whose nodes may fail together. An empty name removes the node
+    /// from its zone.
     Zone {
         node: NodeId,
         zone: String,
@@ -265,8 +269,8 @@ pub enum Command {
         node: NodeId,
         until: Option<Wall>,
     },
-    /// The identity of a node when first examined, and at each later examination that shows no
-    /// missed absence.
+    /// The identity of a node at its first examination, and at each later one that shows no missed
+    /// absence.
     #[serde(rename = "Marks")]
     Fingerprint {
         node: NodeId,
@@ -279,8 +283,8 @@ pub enum Command {
         seen_by: Vec<NodeName>,
         gone: AbsenceKind,
         planned: bool,
-        /// Set if the absence was detected afterwards, from a changed boot id, agent instance or
-        /// isolation count.
+        /// Set if nobody noticed the absence. It was detected afterwards, because the boot id, the
+        /// agent instance or the isolation count had changed.
         returned: Option<HostFingerprint>,
     },
     #[serde(rename = "Gone")]
@@ -294,7 +298,7 @@ pub enum Command {
         no: AbsenceNo,
         after: HostFingerprint,
     },
-    /// The node went away again before its examination: the same absence continues.
+    /// The node went away again before its examination. The same absence continues.
     AwayAgain {
         node: NodeId,
         no: AbsenceNo,
@@ -304,7 +308,7 @@ pub enum Command {
         node: NodeId,
         finding: Box<Finding>,
     },
-    /// A live examination was inconclusive. It is only counted.
+    /// A live examination was inconclusive. The command only counts it.
     #[serde(rename = "Unclear")]
     Inconclusive {
         node: NodeId,
@@ -313,8 +317,8 @@ pub enum Command {
     Adopt {
         node: NodeId,
         baseline: Baseline,
-        /// Applied index when the examination began. Refused if the node was changed after it. 0:
-        /// unknown (older managers).
+        /// Applied index when the examination began. The command is refused if the node was changed
+        /// after that index. 0 if unknown (older managers).
         #[serde(default)]
         basis: u64,
     },
@@ -322,7 +326,7 @@ pub enum Command {
     Entrust {
         node: NodeId,
     },
-    /// An operator's order or a decommissioning. Queued while the node is away.
+    /// An operator's order, or a decommissioning. It waits while the node is away.
     #[serde(rename = "Want")]
     RequestResetup {
         node: NodeId,
@@ -359,8 +363,8 @@ pub enum Command {
         job: JobId,
         why: String,
     },
-    /// Cancels the job. The current task may finish unless `now` is set. `now` may also be sent for
-    /// a job that is cancelled already.
+    /// Cancels the job. The current task may finish unless `now` is set. For a job that is already
+    /// cancelled, a second command may set `now`.
     CancelJob {
         job: JobId,
         why: String,
@@ -375,10 +379,10 @@ pub enum Command {
     ResumeNode {
         node: NodeId,
     },
-    /// Orders about nodes that are accepted or refused together; at most [`BATCH_MAX`].
+    /// Orders about nodes, at most [`BATCH_MAX`]. They are accepted or refused together.
     Batch(Vec<Command>),
-    /// An order with its issuers. They may have lost their authorization before the entry is
-    /// applied; then it is refused.
+    /// An order with its issuers. If an issuer has lost its authorization before the entry is
+    /// applied, the order is refused.
     Ordered {
         /// The manager that forwarded the order to the leader.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -403,8 +407,8 @@ impl Command {
         }
     }
 
-    /// Adds the issuers whose authorization is checked again when the entry is applied. Without
-    /// issuers the command stays as it is, so that earlier programs can read it.
+    /// Adds the issuers, whose authorization is checked again when the entry is applied. Without
+    /// issuers the command is unchanged, so that earlier programs can read it.
     pub fn with_issuers(self, via: Option<NodeId>, key: Option<String>) -> Self {
         if via.is_none() && key.is_none() {
             return self;
@@ -412,7 +416,7 @@ impl Command {
         Command::Ordered { via, key, command: Box::new(self) }
     }
 
-    /// The node of an order that is allowed in a batch; None: the command is not allowed there.
+    /// The node of an order that is allowed in a batch. None if the command is not allowed there.
     pub fn in_batch(&self) -> Option<NodeId> {
         match self {
             Command::RequestResetup { node, .. }
@@ -442,7 +446,7 @@ pub enum Applied {
 }
 
 impl Applied {
-    /// The refusal; None: the command was applied.
+    /// The refusal. None if the command was applied.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Applied::Refused(refusal) => Some(refusal),
@@ -451,10 +455,10 @@ impl Applied {
     }
 }
 
-/// Why a command changed nothing; `next` is a command or an action that helps.
+/// The reason why a command changed nothing. `next` is a command or an action that helps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Machine-readable, kebab-case, stable.
+    /// The kind of refusal for programs, in kebab-case. It does not change between versions.
     pub code: String,
     pub message: String,
     pub next: Option<String>,

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::iter::successors;
 
-/// An error with its causes, on one line.
+/// An error and its causes, on one line.
 pub fn error_with_causes(error: &dyn Error) -> String {
     let causes = successors(Some(error), |cause| (*cause).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

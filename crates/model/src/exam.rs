@@ -3,8 +3,8 @@
 use super::{BootId, CheckResult, Instance, NodeDigest, Wall};
 use serde::{Deserialize, Serialize};
 
-/// The agent's persistent record, `agent.json` in its state directory. The executor reads it even
-/// if the agent does not run.
+/// The agent's persistent record in the file `agent.json` of its state directory. The executor can
+/// read the file even if the agent does not run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
     pub boot: BootId,
@@ -13,18 +13,18 @@ pub struct AgentRecord {
     /// Number of episodes without any live peer since the record began.
     pub isolation: u32,
     pub last_isolation: Option<Isolation>,
-    /// How the previous instance ended (`signal 9`, `stopped`, `boot`), if systemd or the record
+    /// The end of the previous instance (`signal 9`, `stopped`, `boot`), if systemd or the record
     /// shows it.
     pub previous_end: Option<String>,
-    /// True if the previous instance announced its departure before it ended.
+    /// Whether the previous instance announced before its end that it leaves.
     pub left: bool,
     /// Number of crashes since the record began. A start without a reboot counts as a crash if the
-    /// previous instance announced no departure.
+    /// previous instance did not announce that it leaves.
     pub crashes: u32,
-    /// When a damaged record was found and replaced by this one.
+    /// The time at which a damaged record was found and replaced by this one.
     #[serde(default)]
     pub damaged: Option<Wall>,
-    /// Number of starts of the agent since the record began, this one included; 0 in a record of an
+    /// Number of starts of the agent since the record began, this one included. 0 in a record of an
     /// older agent.
     #[serde(default)]
     pub starts: u32,
@@ -39,8 +39,9 @@ pub struct Isolation {
     pub peers_lost: u32,
 }
 
-/// Maximum number of concurrent examinations; each is an SSH login. The executing side has capacity
-/// for this many, so that an examination's timeout starts when its work starts.
+/// Maximum number of concurrent examinations. Each one is an SSH login. The part of the manager
+/// that executes examinations has capacity for this number, so no examination waits there while its
+/// timeout runs.
 pub const EXAMINATIONS_MAX: usize = 16;
 
 /// The result of one examination of a node.
@@ -49,7 +50,7 @@ pub struct Exam {
     pub boot: BootId,
     pub machine_id: String,
     pub uptime_ms: u64,
-    /// The state that systemd reports: `running`, `degraded`, `starting`; None if systemd does not
+    /// The state that systemd reports: `running`, `degraded`, `starting`. None if systemd does not
     /// answer.
     pub system_state: Option<String>,
     pub agent: Option<AgentRecord>,
@@ -58,10 +59,10 @@ pub struct Exam {
     pub checks: Vec<CheckResult>,
     pub took_ms: u64,
     /// The run of an attempt that is still active on the node, although the attempt may be closed.
-    /// If there is one, the findings describe an unfinished state.
+    /// If it is set, the findings describe an unfinished state.
     #[serde(default)]
     pub busy: Option<String>,
-    /// Damaged files of the node's data directory. A damaged file that was moved away is listed as
+    /// Damaged files of the node's data directory. A damaged file that was moved away has the name
     /// `NAME.damaged`.
     #[serde(default)]
     pub damaged: Vec<String>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One fault; `line` and `column` count from 1, 0 means the file as a whole.
+/// One fault. `line` and `column` count from 1. 0 means that the fault concerns the whole file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fault {
     pub file: String,
@@ -11,7 +11,7 @@ pub struct Fault {
     pub column: u32,
     pub message: String,
     pub hint: Option<String>,
-    /// A warning does not stop `apply`.
+    /// Whether the fault is only a warning, which does not stop `apply`.
     pub warning: bool,
 }
 

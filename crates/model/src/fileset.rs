@@ -4,29 +4,30 @@ use super::Sha256;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Maps each path (relative to the fleet directory, separated by `/`, without `.` or `..`) to its
-/// content.
+/// The content of each file by its path. Paths are relative to the fleet directory, separated by
+/// `/`, and have no `.` or `..`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileSet(pub BTreeMap<String, Vec<u8>>);
 
 impl FileSet {
-    /// The content of the file; None: it does not exist.
+    /// The content of the file. None if the file does not exist.
     pub fn get(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path).map(Vec::as_slice)
     }
-    /// The file as text; None if it is missing or not UTF-8.
+    /// The content of the file as text. None if the file does not exist or is not UTF-8.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.get(path).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
-    /// Paths below `dir` (`dir` without a slash at its end; empty: all), in order.
+    /// The paths below `dir`, in order. `dir` has no slash at its end. An empty `dir` stands for
+    /// all paths.
     pub fn paths_below<'a>(&'a self, dir: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .keys()
             .map(String::as_str)
             .filter(move |path| dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')))
     }
-    /// The hash depends on paths and contents only.
+    /// The hash of all files. It depends on paths and contents only.
     pub fn sha256(&self) -> Sha256 {
         let mut text = Vec::new();
         for (path, content) in &self.0 {

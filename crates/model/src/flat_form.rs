@@ -1,13 +1,14 @@
-//! Structs with parts in the code whose stored form is one flat map.
+//! Structs that have parts in the code, but one flat map as their stored form.
 //!
-//! `#[serde(flatten)]` is not used for what is stored as MessagePack. It writes the fields of a part
-//! one after the other, where the stored order mixes parts. It also reads through a buffer that has
-//! forgotten the format, so a value with a text and a binary form, such as an IP address, fails.
+//! Values that are stored as MessagePack do not use `#[serde(flatten)]`, for two reasons. It writes
+//! the fields of each part together, but the stored order mixes the fields of several parts. It
+//! also reads through a buffer that does not know the format. So a value with a text and a binary
+//! form, such as an IP address, cannot be read.
 
-/// Implements `Serialize` and `Deserialize` for a struct with parts whose stored form is flat.
+/// Implements `Serialize` and `Deserialize` for a struct that has parts but a flat stored form.
 ///
-/// Takes the name of the struct, the fields of the stored form in their order, with their serde
-/// attributes, and the struct made of these fields:
+/// The arguments are the name of the struct, the fields of the stored form, and the struct as built
+/// from these fields. The fields are in their stored order and have their serde attributes:
 ///
 /// ```
 /// # use remoor_model::flat_form;
@@ -28,8 +29,8 @@
 /// assert_eq!(serde_json::to_string(&note).unwrap(), r#"{"begin":1,"what":"a","end":0}"#);
 /// ```
 ///
-/// The struct is a pattern when it is written and an expression when it is read. So the compiler
-/// rejects a field that one side lacks.
+/// The struct is a pattern for writing and an expression for reading. So the compiler rejects a
+/// field that is missing on one side.
 #[macro_export]
 macro_rules! flat_form {
     ($name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)+ } = $($parts:tt)+) => {
@@ -47,7 +48,8 @@ macro_rules! flat_form {
         impl<'de> ::serde::Deserialize<'de> for $name {
             fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> ::std::result::Result<Self, D::Error> {
                 let ($($field,)+) = {
-                    // Messages about a faulty form contain this name.
+                    // The struct has the name `$name`, because error messages about an invalid form
+                    // contain the name.
                     #[derive(::serde::Deserialize)]
                     struct $name {
                         $($(#[$attribute])* $field: $type,)+

@@ -1,11 +1,12 @@
 //! The part of a generation that every decision needs: groups, services, policies and limits. The
-//! files are stored as a blob.
+//! files themselves are stored as a blob.
 
 use super::{GroupName, Node, NodeName, ServiceName, Sha256, Windows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The strongest cause that the evidence shows. Reboot outranks agent, agent outranks network.
+/// The strongest cause that the evidence shows. A reboot is stronger than the agent, and the agent
+/// is stronger than the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AbsenceCause {
@@ -17,7 +18,7 @@ pub enum AbsenceCause {
     Unknown,
 }
 
-/// Selects the policy: a cause of absence, or a trigger without an absence.
+/// Selects the policy. It is a cause of an absence, or a trigger without an absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
@@ -31,30 +32,30 @@ pub enum Trigger {
     Apply,
 }
 
-/// What remoor does about a node after a trigger.
+/// The action of remoor for a node after a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Examine and report.
+    /// The node is examined, and the result is reported.
     Report,
-    /// Examine, and set up again if drifted.
+    /// The node is examined. If it drifted, it is set up again.
     Check,
-    /// Always set up again.
+    /// The node is always set up again.
     Resetup,
 }
 
-/// Variables that an order gives its job, by name.
+/// Variables that an order sets for its job, by name.
 pub type JobVars = BTreeMap<String, serde_json::Value>;
 
-/// What the cluster knows in addition to the fleet directory; empty without a cluster.
+/// The facts of the cluster that the fleet directory does not contain. Empty without a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterContext {
     /// IP addresses by node name, as recorded in the inventory.
     pub addresses: BTreeMap<String, String>,
     /// Names of the nodes whose desired cluster role is manager.
     pub managers: BTreeSet<String>,
-    /// Variables of the job that is rendered; they override the fleet's. Empty when the desired
-    /// state is rendered.
+    /// Variables of the job that is rendered. They override the fleet's variables. Empty when the
+    /// desired state is rendered.
     #[serde(default)]
     pub vars: JobVars,
 }
@@ -72,8 +73,8 @@ pub struct FleetSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSummary {
     pub group: GroupName,
-    /// Hash of everything that defines this host: plans, templates, files, checks, variables. A
-    /// different hash means that the desired state changed.
+    /// Hash of everything that defines this host: plans, templates, files, checks, variables. If
+    /// the hash changes, the desired state has changed.
     pub desired: Sha256,
 }
 
@@ -81,23 +82,23 @@ pub struct HostSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSummary {
     pub services: Vec<ServiceName>,
-    /// The configured policies. A trigger that is not listed has the default policy, see
+    /// The configured policies. A trigger without an entry has the default policy, see
     /// [`GroupSummary::policy`].
     pub policy: BTreeMap<Trigger, Policy>,
-    /// If set, a re-setup must leave a majority of the group's members up.
+    /// Whether a re-setup must leave a majority of the group's members up.
     pub quorum: bool,
-    /// If set, a re-setup concerns all services of the group, not only the drifted ones and their
-    /// dependents.
+    /// Whether a re-setup concerns all services of the group. Otherwise it concerns the drifted
+    /// services and their dependents.
     pub whole: bool,
     /// Maximum number of members that are set up again at the same time.
     pub parallel: u32,
-    /// When re-setups may begin; includes the fleet-wide windows.
+    /// The times at which re-setups may begin. They include the windows of the whole fleet.
     #[serde(default)]
     pub windows: Windows,
 }
 
 impl GroupSummary {
-    /// The configured policy; by default `check` after an absence and `report` otherwise.
+    /// The configured policy. The default is `check` after an absence and `report` otherwise.
     pub fn policy(&self, occasion: Trigger) -> Policy {
         self.policy.get(&occasion).copied().unwrap_or(match occasion {
             Trigger::Live | Trigger::Apply => Policy::Report,
@@ -105,60 +106,62 @@ impl GroupSummary {
         })
     }
 
-    /// The policy for one node. If the group configures none, an adopted node is only reported.
+    /// The policy for one node. Without a configured policy, drift of an adopted node is only
+    /// reported.
     pub fn policy_of(&self, node: &Node, occasion: Trigger) -> Policy {
         if self.is_spared(node, occasion) { Policy::Report } else { self.policy(occasion) }
     }
 
-    /// True if the default policy would set the node up again, but the node is spared because it is
-    /// only adopted.
+    /// Whether the node is spared a re-setup of the default policy, because remoor only adopted it.
     pub fn is_spared(&self, node: &Node, occasion: Trigger) -> bool {
         node.setup.adopted_only && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }
 }
 
 impl FleetSummary {
-    /// The service is monitored only.
+    /// Whether the service is only monitored.
     pub fn is_monitor_only(&self, service: &ServiceName) -> bool {
         self.services.get(service).is_some_and(|s| s.monitor_only)
     }
 }
 
-/// One service, as far as decisions need it.
+/// The data of one service that decisions need.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSummary {
     pub depends_on: Vec<ServiceName>,
-    /// If set, a difference on a recorded path alone triggers a re-setup.
+    /// Whether a difference on a recorded path alone triggers a re-setup.
     pub resetup_on_recorded: bool,
-    /// If set, the service never triggers a re-setup, and cleanup leaves it as it is.
+    /// Whether the service is only monitored. It then never triggers a re-setup, and cleanup does
+    /// not change it.
     #[serde(default, rename = "watched")]
     pub monitor_only: bool,
 }
 
-/// All durations and budgets. `remoor.yml` may set each of them (`limits:`). Milliseconds unless
-/// the name says otherwise.
+/// All durations and budgets. `remoor.yml` may set each of them (`limits:`). A value is in
+/// milliseconds unless its name says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Limits {
-    /// Maximum settle time after a reboot. The settle time ends early when all checks pass.
+    /// Maximum settle time after a reboot. It ends early when all checks pass.
     pub settle_ms: u64,
-    /// Backoff before the 2nd, 3rd and 4th attempt. After the last one the job is held.
+    /// Backoff before the 2nd, 3rd and 4th attempt. If the last attempt fails, the job is held.
     pub retry_ms: Vec<u64>,
-    /// Number of absences within `flap_window_ms` that count as flapping.
+    /// Number of absences that count as flapping if they occur within `flap_window_ms`.
     pub flap_count: u32,
-    /// The time within which `flap_count` absences count as flapping.
+    /// The period in which `flap_count` absences count as flapping.
     pub flap_window_ms: u64,
-    /// How long a flapping node is held.
+    /// The time for which a flapping node is held.
     pub flap_hold_ms: u64,
-    /// Maximum percentage of all nodes that are set up again at the same time (at least 1 node).
+    /// Maximum percentage of all nodes that are set up again at the same time. At least 1 node is
+    /// allowed.
     pub fleet_percent: u32,
-    /// The breaker opens if more than this percentage of a group (and at least `breaker_min` nodes)
-    /// drifted or went away within `breaker_window_ms`.
+    /// The breaker opens if more than this percentage of a group drifted or went away within
+    /// `breaker_window_ms`. At least `breaker_min` nodes are necessary.
     pub breaker_group_percent: u32,
     pub breaker_fleet_percent: u32,
     pub breaker_min: u32,
     pub breaker_window_ms: u64,
-    /// Delay after a leader change before new automatic attempts start.
+    /// Delay after a change of the leader before new automatic attempts start.
     pub leader_grace_ms: u64,
     /// Minimum interval between SSH probes of a silent node.
     pub probe_ms: u64,
@@ -170,12 +173,13 @@ pub struct Limits {
     pub phase_timeout_ms: u64,
     /// Interval of the agent's own checks and of its file digest.
     pub check_interval_ms: u64,
-    /// How often a node that has peers tries to reach missing known nodes.
+    /// Interval at which a node that has peers dials the missing nodes that it knows.
     pub rejoin_ms: u64,
     /// Delay before a node that left is removed.
     pub remove_left_ms: u64,
     /// Maximum time between two examinations of a node, whatever its agent reports. The default is
-    /// not written, so that managers of the previous version can read fleets without this limit.
+    /// not written, so that managers of the previous version can read a fleet that does not set
+    /// this limit.
     #[serde(skip_serializing_if = "is_default_interval")]
     pub examination_interval_ms: u64,
 }

@@ -1,10 +1,10 @@
-//! The number of the current gossip key. The managers derive the key itself from the CA key, so the
-//! log contains no key.
+//! The number of the current gossip key. The managers derive the key from the CA key and this
+//! number, so the log contains no key.
 
 use super::{Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
-/// How far the rotation to a new gossip key has come.
+/// The current step of the rotation to a new gossip key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyStep {
@@ -23,8 +23,8 @@ pub struct NextKey {
     pub step: KeyStep,
     pub since: Wall,
     pub by: String,
-    /// The CA from whose key the gossip key is derived, by its [`super::ca_id`]; None: the CA that
-    /// `init` made.
+    /// The CA from whose key the gossip key is derived, as a [`super::ca_id`]. None if it is the CA
+    /// that `init` created.
     #[serde(default)]
     pub base: Option<Sha256>,
 }
@@ -32,9 +32,9 @@ pub struct NextKey {
 /// The current gossip key and a rotation in progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GossipKeys {
-    /// The number of the current key; 0: the key that `init` made.
+    /// The number of the current key. 0 for the key that `init` created.
     pub serial: u64,
-    /// The CA from whose key the current gossip key is derived, as in [`NextKey`].
+    /// The CA from whose key the current gossip key is derived, in the form of [`NextKey::base`].
     #[serde(default)]
     pub base: Option<Sha256>,
     pub next: Option<NextKey>,
@@ -44,7 +44,8 @@ pub struct GossipKeys {
 }
 
 impl GossipKeys {
-    /// The key that nodes send with, and the other key that they accept.
+    /// The number of the key that nodes send with, and the number of the other key that they
+    /// accept.
     pub fn active_keys(&self) -> (u64, Option<u64>) {
         match &self.next {
             None => (self.serial, None),

@@ -1,4 +1,5 @@
-//! The journal for people: decisions and their results, newest last, bounded.
+//! The journal for people: decisions and their results. It is bounded, and the newest item is the
+//! last.
 
 use super::{
     AbsenceCause, AbsenceKind, AbsenceNo, AttemptId, AttemptOutcome, Finding, GenerationSeq, JobId, NodeId, NodeName,
@@ -7,14 +8,15 @@ use super::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 
-/// Maximum number of items; older ones are dropped.
+/// Maximum number of items. Beyond it, older items are dropped.
 pub const HISTORY_MAX: usize = 5_000;
-/// Number of items in a full part. When the history is full, whole parts with [`HISTORY_MAX`] / 10
-/// items in total are dropped at once.
+/// Number of items in a full part. When the history is full, whole parts are dropped at once, with
+/// [`HISTORY_MAX`] / 10 items in total.
 const PART: usize = 50;
 
-/// The items, oldest first, bounded. Clones share the full parts. The state is cloned for every
-/// batch of entries, and cloning 5000 single `Arc`s would cost more than applying the batch.
+/// The items, bounded. The oldest item is the first. Clones share the full parts. The state is
+/// cloned for every batch of entries, and cloning 5000 single `Arc`s would cost more than applying
+/// the batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
     /// Parts of [`PART`] items each.
@@ -35,7 +37,7 @@ impl History {
         }
     }
 
-    /// The items, oldest first.
+    /// The items. The oldest item is the first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &HistoryItem> {
         self.full.iter().flat_map(|part| part.iter()).chain(self.last.iter().map(Arc::as_ref))
     }
@@ -85,7 +87,7 @@ pub struct HistoryItem {
     pub what: JournalEvent,
 }
 
-/// What happened. The variant is stored as `what`, in kebab-case.
+/// The event of an item. The variant is stored as `what`, in kebab-case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum JournalEvent {

@@ -1,4 +1,4 @@
-//! Names and numbers, each with its own type, so that they cannot be confused.
+//! Names and numbers. Each has its own type, so that they cannot be confused.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,20 +16,20 @@ macro_rules! number {
 }
 
 number! {
-    /// A machine: the log index of its Accept entry, never reused.
+    /// The id of a machine: the log index of its Accept entry. It is never reused.
     NodeId
-    /// A Raft member: 1 for the founder, else the log index of its Grant entry.
+    /// The id of a Raft member: 1 for the founder, otherwise the log index of its Grant entry.
     RaftId
-    /// One re-setup of one node: the log index of the entry that opened it.
+    /// The id of one re-setup of one node: the log index of the entry that opened it.
     JobId
-    /// One attempt of a job: the log index of the entry that opened it, so later attempts always
-    /// have a greater id.
+    /// The id of one attempt of a job: the log index of the entry that opened it. So a later
+    /// attempt always has a greater id.
     AttemptId
     /// An epoch of the cluster. Recovery and restore begin a new epoch with a higher number. Two
     /// epochs may grant the same node, job or attempt id, so such an id is unique only together
     /// with its epoch.
     Epoch
-    /// Sequence number of an applied version of the fleet; 0: none.
+    /// Sequence number of an applied version of the fleet. 0 means that none was applied.
     GenerationSeq
     /// Number of an absence, counted from 1 for each node.
     AbsenceNo
@@ -62,15 +62,15 @@ macro_rules! text {
 text! {
     /// A node's name in the inventory. The name does not identify the node; its key does.
     NodeName
-    /// A host group, as in Ansible.
+    /// A host group as in Ansible.
     GroupName
     /// A named set of declared files, checks and playbook tags.
     ServiceName
-    /// The cluster's random id in hex, made by `init`.
+    /// The cluster's random id in hex. `init` creates it.
     ClusterId
     /// The kernel's random boot id (`/proc/sys/kernel/random/boot_id`).
     BootId
-    /// The random id of one start of an agent, 16 hex digits.
+    /// The random id of one start of an agent, as 16 hex digits.
     Instance
 }
 
@@ -123,9 +123,10 @@ impl<'de> Deserialize<'de> for Sha256 {
     }
 }
 
-/// Fencing token. The executor compares it before it obeys: cluster, epoch, attempt, in this order.
+/// The fencing token. The executor compares cluster, epoch and attempt, in this order, before it
+/// obeys a manager.
 ///
-/// A node never accepts a smaller token of its own cluster. The Raft term is not part of it.
+/// A node never accepts a smaller token of its own cluster. The Raft term is not part of the token.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fence {
     pub cluster: ClusterId,
@@ -134,8 +135,8 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Environment variable that marks processes which an attempt starts on a node without the
-    /// executor.
+    /// Environment variable that marks the processes of an attempt. It is set for processes that
+    /// the attempt starts on a node without the executor.
     pub const MARK: &str = "REMOOR_ATTEMPT";
 
     /// The value of [`MARK`](Self::MARK) for processes that this attempt starts for `node`.
@@ -143,7 +144,8 @@ impl Fence {
         format!("{}/{node}/{}/{}", self.cluster, self.epoch, self.attempt)
     }
 
-    /// Parses the text of [`mark`](Self::mark). The text is untrusted: any process may have set it.
+    /// Parses the text of [`mark`](Self::mark). The text is not trusted, because any process may
+    /// set it.
     pub fn of_mark(text: &str) -> Option<(NodeName, Self)> {
         let fields: Vec<&str> = text.split('/').collect();
         let [cluster, node, epoch, attempt] = fields[..] else { return None };
@@ -156,8 +158,8 @@ impl Fence {
     }
 }
 
-/// A name that no node may have, because Ansible gives it another meaning in an inventory; returns
-/// that meaning. IPv6 addresses are not checked, because node names contain no colon.
+/// The meaning that Ansible gives this name in an inventory. No node may have such a name. None for
+/// all other names. IPv6 addresses are not checked, because node names contain no colon.
 pub fn reserved_by_ansible(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let parts: Vec<&str> = name.split('.').collect();

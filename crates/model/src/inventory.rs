@@ -1,9 +1,9 @@
 //! The replicated state and the only function that changes it.
 //!
 //! `apply` is total and deterministic: the same log gives the same state on every manager. It reads
-//! no clock; times come with the entries. A refused entry leaves the state untouched (invariant
-//! I12). Entries that violate an invariant (I3, I7, I8, I11) are refused even if the engine
-//! proposes them by mistake.
+//! no clock; each entry contains its time. A refused entry does not change the state (invariant
+//! I12). An entry that violates an invariant (I3, I7, I8, I11) is refused even if the engine
+//! proposes it by mistake.
 
 mod addresses;
 mod authority;
@@ -43,24 +43,24 @@ pub struct Inventory {
     pub ca_pem: Arc<String>,
     pub admission: Admission,
     pub gossip: GossipKeys,
-    /// The next CA, which is to replace `ca_pem`, if a rotation is in progress; and the former CAs.
+    /// The CA that will replace `ca_pem`, if a rotation is in progress, and the former CAs.
     pub authority: Arc<Authority>,
-    /// Operator credentials that were recorded by an entry, by their key.
+    /// Operator credentials that an entry recorded, by their key.
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
     /// Nodes that presented an expired certificate.
     pub expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
     pub departed: DepartedNodes,
-    /// The current generation, and those that a node or an open job refers to.
+    /// The current generation, and the generations to which a node or an open job refers.
     pub generations: BTreeMap<GenerationSeq, Arc<Generation>>,
     pub current: GenerationSeq,
     /// All open jobs, and the last [`JOBS_KEPT`] closed ones.
     pub jobs: BTreeMap<JobId, Arc<Job>>,
     pub history: History,
     pub breaker: Option<Breaker>,
-    /// When an operator last closed a breaker. Earlier drift and absences do not count when a
-    /// breaker opens again.
+    /// The time at which an operator last closed a breaker. Earlier drift and absences do not count
+    /// for opening a breaker.
     pub breaker_closed_at: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
@@ -68,7 +68,7 @@ pub struct Inventory {
     pub moved_at_index: u64,
 }
 
-/// Who may join, and who asked to.
+/// The secrets and invitations to join, and the machines that requested to join.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admission {
     pub worker_secret: Sha256,
@@ -77,18 +77,19 @@ pub struct Admission {
     pub manager_token: TokenRecord,
     /// Open invitations, by the hash of their secret.
     pub invites: BTreeMap<Sha256, Arc<Invite>>,
-    /// Machines that wait for an operator's permission to join.
+    /// Machines that wait for an operator's permission to join, by their name.
     pub pending: BTreeMap<NodeName, Arc<PendingJoin>>,
-    /// Keys that operators refused.
+    /// Keys that operators denied.
     pub denied: BTreeMap<String, Arc<DeniedKey>>,
 }
 
-/// Nodes that are not in the cluster any more.
+/// Nodes that are no longer in the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DepartedNodes {
-    /// Nodes that left by themselves, until they return or are removed. Their names stay reserved.
+    /// Nodes that left by their own request. They stay here until they return or are removed. Their
+    /// names stay reserved.
     pub left: BTreeMap<NodeId, Arc<LeftNode>>,
-    /// Permanently removed nodes, until none of their certificates can be valid any more.
+    /// Permanently removed nodes. They stay here as long as one of their certificates can be valid.
     pub removed: BTreeMap<NodeId, Arc<RemovedRecord>>,
 }
 
@@ -164,15 +165,15 @@ pub const JOBS_KEPT: usize = 500;
 struct ApplyContext<'a> {
     index: u64,
     entry: &'a InventoryEntry,
-    /// The command of the entry, or the inner command of a batch or of `Ordered` that is decided
-    /// now.
+    /// The command that is decided now: that of the entry, or the inner command of a batch or of
+    /// `Ordered`.
     command: &'a Command,
 }
 
 type Decision = Result<Applied, Refusal>;
 
 impl Inventory {
-    /// When the newest history item was proposed; 0 if there is none.
+    /// The time at which the newest item of the history was proposed. 0 if there is none.
     pub fn last_entry_at(&self) -> Wall {
         self.history.last().map_or(Wall(0), |item| item.at)
     }
@@ -188,45 +189,45 @@ impl Inventory {
         applied
     }
 
-    /// The node with this id; None also for a node that left or was removed.
+    /// The node with this id. None if there is no such node, also if it left or was removed.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id).map(Arc::as_ref)
     }
 
-    /// The node with this name; None also for a node that left or was removed.
+    /// The node with this name. None if there is no such node, also if it left or was removed.
     pub fn by_name(&self, name: &str) -> Option<&Node> {
         self.names.get(name).and_then(|id| self.node(*id))
     }
 
-    /// The job with this id; None: unknown, or too old to be kept.
+    /// The job with this id. None if it is unknown or too old to be kept.
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
     }
 
-    /// The current generation; None: no fleet was applied yet.
+    /// The current generation. None if no fleet was applied yet.
     pub fn generation(&self) -> Option<&Generation> {
         self.generations.get(&self.current).map(Arc::as_ref)
     }
 
-    /// The service of the current generation is monitored only.
+    /// Whether the current generation only monitors the service.
     pub fn is_monitor_only(&self, service: &ServiceName) -> bool {
         self.generation().is_some_and(|g| g.summary.is_monitor_only(service))
     }
 
-    /// At least one service of the node is monitored only.
+    /// Whether at least one service of the node is only monitored.
     pub(super) fn has_monitor_only_service(&self, node: NodeId) -> bool {
         let group = self.node(node).and_then(|node| self.group(node));
         group.is_some_and(|(_, group)| group.services.iter().any(|service| self.is_monitor_only(service)))
     }
 
-    /// True if there is drift and all of it concerns services that are monitored only. A re-setup
+    /// Whether there is drift, and all of it concerns services that are only monitored. A re-setup
     /// cannot repair such drift.
     pub fn drifts_only_monitored(&self, reasons: &[Reason]) -> bool {
         let drift = || reasons.iter().filter(|r| r.drifts());
         drift().count() > 0 && drift().all(|r| self.is_monitor_only(&r.service))
     }
 
-    /// The limits of the current generation; the defaults before the first one.
+    /// The limits of the current generation. Before the first generation, the defaults.
     pub fn limits(&self) -> &Limits {
         static DEFAULTS: LazyLock<Limits> = LazyLock::new(Limits::default);
         self.generation().map_or(&DEFAULTS, |g| &g.summary.limits)
@@ -239,12 +240,12 @@ impl Inventory {
         Some((name, generation.summary.groups.get(name)?))
     }
 
-    /// Hash of the node's desired state; None: the generation does not contain the node.
+    /// Hash of the node's desired state. None if the current generation does not contain the node.
     pub fn desired_hash(&self, node: &Node) -> Option<Sha256> {
         self.generation()?.desired_hash(node.name())
     }
 
-    /// The desired state changed since the node was set up or adopted.
+    /// Whether the desired state changed since the node was set up or adopted.
     pub fn is_outdated(&self, node: &Node) -> bool {
         node.setup
             .baseline
@@ -252,17 +253,17 @@ impl Inventory {
             .is_some_and(|b| self.desired_hash(node).is_some_and(|desired| desired != b.desired))
     }
 
-    /// The generation from which a re-setup of these services (none: all) is provisioned. A partial
-    /// re-setup of an outdated node uses the node's own generation. One record, one manifest and
-    /// one cleanup cannot describe two generations, and an order for a part does not request the
-    /// rest.
+    /// The generation from which a re-setup of these services is provisioned. An empty list means
+    /// all services. A partial re-setup of an outdated node uses the node's own generation, for two
+    /// reasons. One record, one manifest and one cleanup cannot describe two generations. An order
+    /// for some services does not request a change of the others.
     pub fn source_generation(&self, node: &Node, services: &[ServiceName]) -> GenerationSeq {
         let own = node.setup.baseline.as_ref().map(|b| b.generation).filter(|g| self.generations.contains_key(g));
         own.filter(|_| !services.is_empty() && self.is_outdated(node)).unwrap_or(self.current)
     }
 
-    /// Nodes of the group that are held with the current generation. While there is one, no other
-    /// member is set up automatically with this generation.
+    /// Nodes of the group that are held with the current generation. While there is such a node, no
+    /// other member is set up automatically with this generation.
     pub fn held_in_rollout<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = &'a Node> {
         let held = |j: &&Job| j.state == JobState::Held && j.kind() != JobKind::Undo && j.generation == self.current;
         let nodes = self.jobs.values().map(|j| j.as_ref()).filter(held).filter_map(|j| self.node(j.node));
@@ -334,7 +335,8 @@ impl Inventory {
         }
     }
 
-    /// `secrets`: the hashes of the workers' and of the managers' join token.
+    /// Applies the first entry. `secrets` are the hashes of the workers' and of the managers' join
+    /// secret.
     fn init(
         &mut self,
         at: &ApplyContext,

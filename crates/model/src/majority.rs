@@ -1,17 +1,17 @@
-//! The size of a majority and the number of managers that may fail: one rule for warnings and for
-//! the printed table.
+//! The size of a majority and the number of managers that may fail. Warnings and the printed table
+//! use the same rule.
 
 /// The smallest number that is more than half.
 pub fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// How many voters may fail while a majority remains.
+/// The number of voters that may fail while a majority remains.
 pub fn tolerated_losses(voters: usize) -> usize {
     voters.saturating_sub(majority(voters))
 }
 
-/// Warns about one manager or an even number of managers, and names the next better number.
+/// Warns about a single manager or an even number of managers, and names the next better number.
 pub fn tolerance_warning(managers: usize) -> Option<String> {
     let survive = |n: usize| match (n, tolerated_losses(n)) {
         (1, _) => "1 manager survives no loss".to_owned(),

@@ -1,5 +1,5 @@
-//! What an agent checks on its node. The manager derives it from a generation, the agent caches it,
-//! and every examination contains it.
+//! The list of everything that an agent hashes and checks on its node. The manager derives it from
+//! a generation, the agent caches it, and every examination contains it.
 
 use super::{GenerationSeq, GroupName, NodeName, OnFail, ServiceName, Severity};
 use serde::{Deserialize, Serialize};
@@ -13,21 +13,21 @@ pub struct NodeManifest {
     pub services: Vec<ServiceManifest>,
 }
 
-/// One service of a node: what to hash, check and clean up.
+/// One service of a node: the files to hash, the checks to run, and the objects to clean up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceManifest {
     pub name: ServiceName,
-    /// Absolute paths or globs. A path ending in `/` is a managed directory, in which additional
-    /// files count as drift.
+    /// Absolute paths or globs. A path that ends in `/` is a managed directory, in which an
+    /// additional file is drift.
     pub files: Vec<String>,
-    /// Globs that exclude files; they override `files`.
+    /// Globs that exclude files. They override `files`.
     pub exclude: Vec<String>,
     /// Globs of files whose content is hashed with the node's key and never shown.
     pub secret: Vec<String>,
     /// Regular expressions of lines that are ignored in the content of the files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub normalize: Vec<String>,
-    /// systemd units that cleanup must have stopped and disabled.
+    /// systemd units that must be stopped and disabled after cleanup.
     pub units: Vec<String>,
     /// Paths that cleanup may move away but must not delete.
     pub state: Vec<String>,
@@ -43,11 +43,11 @@ pub struct CheckFile {
     /// Path relative to the fleet directory.
     pub file: String,
     pub service: ServiceName,
-    /// The node runs the checks of this file.
+    /// Whether the node runs the checks of this file.
     pub applies: bool,
-    /// Why the file applies or does not apply, as text.
+    /// The reason why the file applies or does not apply, as text.
     pub why: String,
-    /// The text as sent to the node. Each line of the `remoor:` block is replaced by an empty line.
+    /// The text that is sent to the node. An empty line replaces each line of the `remoor:` block.
     /// Empty if the file does not apply.
     pub text: String,
     pub checks: Vec<ListedCheck>,
@@ -56,9 +56,9 @@ pub struct CheckFile {
 /// A check that a node runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedCheck {
-    /// Line in the rendered text.
+    /// Line number in the rendered text.
     pub line: u32,
-    /// The check as `type:id`, in the same form as in results.
+    /// The check as `type:id`, in the form of the results.
     pub check: String,
     pub title: Option<String>,
     pub severity: Severity,

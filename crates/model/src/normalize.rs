@@ -1,29 +1,29 @@
-//! Removes the lines of a file that `normalize:` ignores, before the content is hashed. The same
-//! code is used on a node and on a manager that renders the expected content.
+//! Removes the lines of a file that `normalize:` ignores, before the content is hashed. A node and
+//! a manager that renders the expected content use the same code.
 
 use super::Sha256;
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
 use std::fmt;
 
-/// Maximum number of patterns for one service; `PATTERN_MAX` is the maximum length of each, in
+/// Maximum number of patterns for one service. `PATTERN_MAX` is the maximum length of a pattern, in
 /// bytes.
 pub const NORMALIZE_MAX: usize = 32;
 const PATTERN_MAX: usize = 1024;
 /// Maximum size of the compiled patterns of one service, in bytes.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// The compiled `normalize:` of one service. A line is the text before a line end or before the end
-/// of the content.
+/// The compiled `normalize:` of one service. A line is the text before a line end, or before the
+/// end of the content.
 #[derive(Debug, Clone)]
 pub struct Normalizer {
     lines: RegexSet,
     id: u64,
 }
 
-/// Why patterns cannot be used. Nothing was read or hashed.
+/// The reason why patterns cannot be used. Nothing was read or hashed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct NormalizeError {
-    /// The faulty pattern; None: the error concerns all patterns together.
+    /// The faulty pattern. None if the error concerns all patterns together.
     pub pattern: Option<String>,
     pub why: String,
 }
@@ -38,7 +38,8 @@ impl fmt::Display for NormalizeError {
 }
 
 impl Normalizer {
-    /// Returns None if there are no patterns: then all of the content counts.
+    /// Compiles the patterns. Returns None if there are no patterns; the whole content is then
+    /// hashed.
     pub fn new(patterns: &[String]) -> Result<Option<Self>, NormalizeError> {
         if patterns.is_empty() {
             return Ok(None);
@@ -61,8 +62,8 @@ impl Normalizer {
         Ok(Some(Self { lines, id }))
     }
 
-    /// Checks one pattern. A pattern that drops every line is refused, because all contents would
-    /// be equal.
+    /// Checks one pattern. A pattern that matches every line is refused, because it would make all
+    /// contents equal.
     pub fn check(pattern: &str) -> Result<(), NormalizeError> {
         let refuse = |why: &str| Err(NormalizeError { pattern: Some(pattern.to_owned()), why: why.to_owned() });
         if pattern.len() > PATTERN_MAX {
@@ -72,7 +73,7 @@ impl Normalizer {
             Ok(regex) if drops_all(|line| regex.is_match(line)) => refuse("drops every line"),
             Ok(_) => Ok(()),
             Err(regex::Error::CompiledTooBig(_)) => refuse("is too large when compiled"),
-            // The message shows the pattern in several lines; the last one names the error.
+            // The message shows the pattern in several lines. The last line names the error.
             Err(error) => {
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -81,13 +82,13 @@ impl Normalizer {
         }
     }
 
-    /// A number that identifies the patterns: equal for equal patterns, different for others, never
-    /// 0.
+    /// A number that identifies the patterns. Equal patterns have equal numbers, and other patterns
+    /// have other numbers. The number is never 0.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The lines of `content` that are not ignored, including line ends.
+    /// The lines of `content` that are not ignored, with their line ends.
     pub fn significant_lines<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let lines = content.split_inclusive(|byte| *byte == b'\n');
         lines.filter(|line| !self.lines.is_match(line.strip_suffix(b"\n").unwrap_or(line)))
@@ -99,8 +100,8 @@ impl Normalizer {
     }
 }
 
-/// True if the patterns match a line that occurs in no real file, or if they match several lines
-/// that have nothing in common.
+/// Whether the patterns match a line that occurs in no real file, or all of several lines that have
+/// nothing in common.
 fn drops_all(finds: impl Fn(&[u8]) -> bool) -> bool {
     const UNLIKE: [&[u8]; 5] = [b"port = 80", b"[main]", b"  - name: \"x\"", b"</Directory>", b"0.0.0.0/0 via eth0;"];
     finds(b"\x01") || UNLIKE.iter().all(|line| finds(line))
@@ -159,14 +160,15 @@ mod tests {
             more than 32 patterns
             the patterns are together larger than 1024 KiB when compiled"#]]
         .assert_eq(&text.join("\n"));
-        // A backtracking engine would need exponential time; this one needs linear time.
+        // A backtracking engine would need exponential time for these patterns. This engine needs
+        // linear time.
         let slow = normalizer(&["^(a+)+$", "^(a|aa)+$"]).unwrap().unwrap();
         let line = "a".repeat(1 << 20) + "b\n";
         assert_eq!(slow.significant_lines(line.as_bytes()).count(), 1);
     }
 
     proptest! {
-        /// Exactly the lines without a match are kept, and a second pass drops nothing more.
+        /// The lines without a match are kept, and no others. A second pass drops nothing more.
         #[test]
         fn exactly_the_lines_without_a_match_are_kept(content in "[ab#\n\r]{0,40}") {
             let normalizer = normalizer(&["^#", "b$"]).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Operator credentials that were recorded by an entry: their owner, and whether they were revoked.
+//! Operator credentials that an entry recorded: their owner, and whether they were revoked.
 
 use super::{Sha256, Wall};
 use serde::{Deserialize, Serialize};
@@ -7,31 +7,32 @@ use serde::{Deserialize, Serialize};
 pub const OPERATORS_MAX: usize = 1_000;
 /// Maximum length of an operator's name in bytes.
 const NAME_MAX: usize = 64;
-/// How long credentials are remembered after their expiry, to tolerate wrong clocks.
+/// The time for which credentials are remembered after their expiry. It covers wrong clocks.
 pub const OPERATOR_KEPT_MS: u64 = 7 * 24 * 3_600_000;
 
-/// The operator for whom `init` creates credentials. They are neither listed nor revoked.
+/// The name of the operator for whom `init` creates credentials. These are neither listed nor
+/// revoked.
 pub const INIT_OPERATOR: &str = "operator";
 
-/// An operator may have this name. `@` is not allowed, because the journal would then show the
-/// operator like root of a manager.
+/// Whether an operator may have this name. `@` is not allowed, because the journal would then show
+/// the operator in the form of root on a manager.
 pub fn is_operator_name(name: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits) && name != INIT_OPERATOR
 }
 
-/// One set of credentials. It is valid until its certificate expires, its CA is replaced or it is
-/// revoked.
+/// One set of credentials. It is valid until its certificate expires, its CA is replaced, or the
+/// credentials are revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorKey {
     pub name: String,
     pub at: Wall,
     pub by: String,
-    /// The last moment of the certificate.
+    /// The last moment at which the certificate is valid.
     pub until: Wall,
-    /// The CA that issued it, as [`ca_id`](super::ca_id).
+    /// The CA that issued the credentials, as a [`ca_id`](super::ca_id).
     pub ca: Sha256,
-    /// When and by whom it was revoked.
+    /// The time and the issuer of the revocation.
     #[serde(default)]
     pub revoked: Option<(Wall, String)>,
 }

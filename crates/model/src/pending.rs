@@ -1,12 +1,12 @@
-//! Machines that ask to join without a secret, nodes with an expired certificate, and the validity
-//! of join secrets.
+//! Machines that request to join without a secret, nodes with an expired certificate, and the
+//! validity of join secrets.
 
 use super::{ClusterRole, NodeSpec, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of machines that wait for permission to join; decided requests are dropped first.
+/// Maximum number of machines that wait for permission to join. Decided requests are dropped first.
 pub const PENDING_MAX: usize = 64;
-/// How long a request waits and how long the decision about it is valid.
+/// The time for which a request waits, and for which a decision about it is valid.
 pub const PENDING_MS: u64 = 24 * 3_600_000;
 
 /// An operator's decision about a join request.
@@ -21,12 +21,12 @@ pub enum JoinDecision {
     Denied,
 }
 
-/// A machine that asks to join.
+/// A machine that requests to join.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingJoin {
     /// The machine's description of itself. Only its key is proved.
     pub spec: NodeSpec,
-    /// The role that the machine asks for.
+    /// The role that the machine requests.
     pub role: ClusterRole,
     pub since: Wall,
     pub expires: Wall,
@@ -37,8 +37,8 @@ pub struct PendingJoin {
 /// Maximum number of denied keys.
 pub const DENIED_MAX: usize = 1_000;
 
-/// A denied key. The denial stands until an operator revokes it, whichever secret the machine
-/// presents.
+/// A denied key. The denial is valid until an operator revokes it, also if the machine presents a
+/// secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeniedKey {
     /// The machine's description in its join request.
@@ -51,13 +51,14 @@ pub struct DeniedKey {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpiredCertificate {
     pub since: Wall,
-    /// Until when it may get a new certificate, by an operator's decision; None: not decided.
+    /// The time until which the node may get a new certificate. An operator's decision sets it.
+    /// None if there is no decision.
     #[serde(default)]
     pub accepted_until: Option<Wall>,
 }
 
 impl ExpiredCertificate {
-    /// The node may get a new certificate at this moment.
+    /// Whether the node may get a new certificate at this moment.
     pub fn is_accepted(&self, now: Wall) -> bool {
         self.accepted_until.is_some_and(|until| now <= until)
     }
@@ -66,7 +67,7 @@ impl ExpiredCertificate {
 /// Facts about the join secret of one role, in addition to its hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    /// Since when the secret is valid; 0: the cluster is older than this record.
+    /// The time since which the secret is valid. 0 if the cluster is older than this record.
     pub since: Wall,
     pub by: String,
     /// The previous secret.

@@ -1,5 +1,6 @@
-//! Permanently removed nodes, remembered as long as one of their certificates may be valid; and
-//! nodes that left by themselves, which may return with the same identity until they are removed.
+//! Permanently removed nodes, and nodes that left by their own request. A removed node is
+//! remembered as long as one of its certificates may be valid. A node that left may return with the
+//! same identity until it is removed.
 
 use super::{Node, NodeName, Wall};
 use serde::{Deserialize, Serialize};
@@ -8,20 +9,19 @@ use std::sync::Arc;
 const DAY_MS: u64 = 24 * 3_600_000;
 /// Lifetime of a node certificate in days.
 pub const CERTIFICATE_DAYS: u32 = 90;
-/// How long a removed node is remembered: the lifetime of a certificate that was issued at the last
-/// moment, and one week to tolerate wrong clocks.
+/// The time for which a removed node is remembered: the lifetime of a certificate that was issued
+/// at the last moment, and one week for wrong clocks.
 pub const REMOVED_MS: u64 = (CERTIFICATE_DAYS as u64 + 7) * DAY_MS;
-/// Maximum number of remembered removed nodes. When it is reached, no further node is removed until
-/// entries expire.
+/// Maximum number of remembered removed nodes. While it is reached, no further node is removed.
 pub const REMOVED_MAX: usize = 10_000;
-/// Maximum number of nodes that left. When it is reached, no further node may leave until some are
-/// removed.
+/// Maximum number of nodes that left. While it is reached, no further node may leave.
 pub const LEFT_MAX: usize = 10_000;
-/// Minimum absence before a node is removed without force. A shorter absence may be caused by a
-/// leader change.
+/// Minimum duration of an absence before its node is removed without force. A change of the leader
+/// may cause a shorter absence.
 pub const DOWN_MS: u64 = 10_000;
 
-/// The record of a removed node. Its name is free; its key cannot join while this record exists.
+/// The record of a removed node. The node's name is free, but its key cannot join while the record
+/// exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedRecord {
     pub name: NodeName,
@@ -31,15 +31,15 @@ pub struct RemovedRecord {
     pub at: Wall,
     /// The operator who ordered the removal.
     pub by: String,
-    /// When the record expires.
+    /// The time at which the record expires.
     pub until: Wall,
 }
 
-/// A node that announced that it leaves permanently. Until it returns it is not among the nodes, so
-/// it is not watched and nothing runs on it.
+/// A node that announced that it leaves permanently. Until it returns, it is not in the list of
+/// nodes. So it is not observed, and nothing runs on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftNode {
-    /// The node record for a return: its id, name and key, and its last known state.
+    /// The node's record for a return: id, name, key, and the last known state.
     pub node: Arc<Node>,
     pub at: Wall,
     pub by: String,

@@ -1,4 +1,4 @@
-//! What an agent reports about itself by gossip. It is a hint, never evidence.
+//! The report of an agent about itself, which is sent by gossip. It is a hint, never evidence.
 
 use super::{BootId, CheckResult, CheckState, Epoch, GenerationSeq, Instance, OnFail, Sha256, Wall};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckSummary {
-    /// No manifest yet, or not run yet.
+    /// There is no manifest yet, or the checks have not run yet.
     #[default]
     None,
     Pass,
@@ -27,52 +27,51 @@ impl CheckSummary {
     }
 }
 
-/// The report of an agent. It is sent with a signature in the gossip metadata, together at most 256
-/// bytes.
+/// The report of an agent. Gossip sends it with a signature; both together have at most 256 bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The agent announced that it leaves, so its silence is not a failure.
+    /// Whether the agent announced that it leaves. Its silence is then not a failure.
     pub leaving: bool,
     pub boot: BootId,
     pub instance: Instance,
     /// Number of episodes without any live peer since the agent's record began.
     pub isolation: u32,
-    /// Root of the node digest; all zero: not computed yet.
+    /// Root of the node digest. All zero if it was not computed yet.
     pub digest: Sha256,
-    /// Generation of the manifest that the digest was computed with.
+    /// Generation of the manifest by which the digest was computed.
     pub generation: GenerationSeq,
     pub checks: CheckSummary,
-    /// Version of the agent program; empty: not reported.
+    /// Version of the agent's program. Empty if the agent does not report it.
     #[serde(default)]
     pub version: String,
-    /// Hash of failed and inconclusive checks, see [`super::failure_hash`]; 0: no problem, or an
-    /// older agent that does not report it.
+    /// Hash of failed and inconclusive checks, see [`super::failure_hash`]. 0 if there is no
+    /// problem, or from an older agent, which does not report it.
     #[serde(default, rename = "amiss")]
     pub failure_hash: u64,
-    /// Epoch of the certificate that the node's API presents, so that other nodes can verify it
-    /// there; 0: an older agent that does not report it.
+    /// Epoch of the certificate that the node's API presents. Other nodes can verify the epoch at
+    /// the API. 0 from an older agent, which does not report it.
     #[serde(default)]
     pub epoch: Epoch,
-    /// The port of the node's API; 0: an older agent that does not report it.
+    /// The port of the node's API. 0 from an older agent, which does not report it.
     #[serde(default)]
     pub api: u16,
-    /// A manager service runs on the node.
+    /// Whether a manager service runs on the node.
     #[serde(default)]
     pub manages: bool,
-    /// Orders the reports of one node: the number of the agent's start in the upper 32 bits, and the
-    /// number of the report since that start in the lower ones. 0: an older agent that does not
-    /// report it.
+    /// Orders the reports of one node. The upper 32 bits are the number of the agent's start. The
+    /// lower ones are the number of the report since that start. 0 from an older agent, which does
+    /// not report it.
     #[serde(default)]
     pub sequence: u64,
-    /// The node's wall clock when it signed the report; 0 with an older agent.
+    /// The time of the node's wall clock when it signed the report. 0 from an older agent.
     #[serde(default)]
     pub signed_at: Wall,
 }
 
 /// Minimum interval at which an agent signs its report again although nothing changed.
 const RENEWAL_MIN_MS: u64 = 5 * 60_000;
-/// Minimum interval for each node of the cluster. All nodes together then renew about one report a
-/// second, because each renewal is gossiped to all nodes.
+/// Minimum interval for each node of the cluster. With it, all nodes together renew about one
+/// report a second. The total is limited because each renewal is gossiped to all nodes.
 const RENEWAL_PER_NODE_MS: u64 = 1_000;
 /// A report that was not renewed for this number of intervals is stale.
 const RENEWALS_MISSED: u64 = 3;
@@ -82,31 +81,31 @@ pub fn report_renewal_ms(nodes: usize) -> u64 {
     (nodes as u64).saturating_mul(RENEWAL_PER_NODE_MS).max(RENEWAL_MIN_MS)
 }
 
-/// Age in milliseconds from which the last report of a node is stale. The node may then have
-/// changed without a report that says so.
+/// Age from which the last report of a node is stale, in milliseconds. The node may then have
+/// changed although no report shows the change.
 pub fn report_stale_ms(nodes: usize) -> u64 {
     report_renewal_ms(nodes).saturating_mul(RENEWALS_MISSED)
 }
 
 impl Report {
-    /// True if the report could not be read. Then boot id and instance are empty, although every
+    /// Whether the report could not be read. Boot id and instance are then empty, although every
     /// agent sets them. Such a report shows only that the node is alive.
     pub fn is_blank(&self) -> bool {
         self.boot.as_str().is_empty() && self.instance.0.is_empty()
     }
 
-    /// Sets when the report is signed, and makes it the next one of its node.
+    /// Sets the time of signing, and gives the report the next sequence number of its node.
     pub fn stamp(&mut self, now: Wall) {
         self.sequence = self.sequence.saturating_add(1);
         self.signed_at = now;
     }
 
-    /// What orders this report among those of its node.
+    /// The number and the time that order the reports of one node.
     pub fn order(&self) -> ReportOrder {
         ReportOrder { sequence: self.sequence, signed_at: self.signed_at }
     }
 
-    /// True if only the signature is newer than that of `before`.
+    /// Whether the report is equal to `before` except for its number and its time of signing.
     pub fn is_renewal_of(&self, before: &Report) -> bool {
         let ReportOrder { sequence, signed_at } = before.order();
         Report { sequence, signed_at, ..self.clone() } == *before
@@ -121,10 +120,10 @@ pub struct ReportOrder {
 }
 
 impl ReportOrder {
-    /// True if the report was signed before `other`, a report of the same node. Both the number and
-    /// the clock must say so: a data directory that was rolled back lowers the number, and a clock
-    /// that was set back lowers the time. After such an event, reports of before it can be sent
-    /// again. A report of an older agent has neither, so it is older than each numbered one.
+    /// Whether the report was signed before `other`, a report of the same node. Both the number and
+    /// the clock must show it. A data directory that was rolled back lowers the number, and a clock
+    /// that was set back lowers the time. After such an event, reports from before the event can be
+    /// replayed. A report of an older agent has neither, so it is older than each numbered one.
     pub fn is_older_than(self, other: ReportOrder) -> bool {
         self.sequence < other.sequence && self.signed_at <= other.signed_at
     }
@@ -146,9 +145,9 @@ mod tests {
             (signed_report(4, 1_000), true),
             (signed_report(5, 1_000), false),
             (signed_report(6, 900), false),
-            // The data directory was rolled back.
+            // The data directory of the node was rolled back.
             (signed_report(1, 2_000), false),
-            // The agent was replaced by an older program.
+            // An older program replaced the agent.
             (signed_report(0, 0), true),
         ] {
             assert_eq!(report.order().is_older_than(known), older, "{report:?}");

@@ -1,9 +1,9 @@
-//! States and values for unit tests in which only a part of them matters.
+//! States and values for unit tests that need only a part of them.
 
 use super::*;
 
-/// `adopted` nodes of group web, named w1 and so on, that match their desired state; then `joined`
-/// nodes that only joined.
+/// A fleet with one group, `web`. The first `adopted` nodes match their desired state. The next
+/// `joined` nodes have only joined. The names are w1, w2 and so on.
 pub fn fleet(adopted: u64, joined: u64) -> Inventory {
     let mut inventory = Inventory::default();
     let mut summary = FleetSummary::default();

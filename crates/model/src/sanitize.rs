@@ -1,10 +1,11 @@
-//! Replaces control characters with visible ones. Text of other machines is in answers, messages and
-//! logs, and must neither control a terminal nor begin a line of its own, also after a pipe or a
-//! file.
+//! Replaces control characters with visible ones. Answers, messages and logs contain text of other
+//! machines. Such text must not control a terminal and must not begin a line of its own, also after
+//! a pipe or a file.
 
 use std::borrow::Cow;
 
-/// Characters that reorder or hide text, but are not control characters in Unicode.
+/// Whether the character reorders or hides text. Such characters are not control characters in
+/// Unicode.
 pub fn is_invisible(c: char) -> bool {
     matches!(
         c,
@@ -20,23 +21,23 @@ pub fn is_invisible(c: char) -> bool {
     )
 }
 
-/// For one line: every control character becomes its picture (`␛`) or code.
+/// For text on one line. Its picture (`␛`) or its code replaces every control character.
 pub fn line(text: &str) -> Cow<'_, str> {
     filter(text, |_| false)
 }
 
-/// For several lines: line ends and tabs stay.
+/// For text of several lines. Line ends and tabs stay.
 pub fn block(text: &str) -> Cow<'_, str> {
     filter(text, |c| c == '\n' || c == '\t')
 }
 
-/// For a cell of a row, or a name on its own line: only characters that would begin a new line are
-/// replaced.
+/// For a cell of a row, or for a name on its own line. Only characters that would begin a new line
+/// are replaced.
 pub fn cell(text: &str) -> Cow<'_, str> {
     filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }
 
-/// For a field of a log line: a further line is indented, so that it never looks like an entry of
+/// For a field of a log line. A further line is indented, so that it never looks like an entry of
 /// the log.
 pub fn log_field(text: &str) -> Cow<'_, str> {
     match block(text) {
@@ -45,8 +46,9 @@ pub fn log_field(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// For serialized JSON: its value stays, because the characters become `\u` escapes. They occur in
-/// strings only, except for line ends and tabs between them, which stay.
+/// For serialized JSON. The characters become `\u` escapes, so the value of the JSON stays the
+/// same. The characters occur only in strings. Line ends and tabs may occur between strings, and
+/// stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let bad = |c: char| (c.is_control() || is_invisible(c)) && c != '\n' && c != '\t';
     if !text.contains(bad) {

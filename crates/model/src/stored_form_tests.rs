@@ -1,13 +1,14 @@
-//! Pins the stored form of the large types: the JSON text, the MessagePack bytes, and which fields
-//! may be missing. Raft's log, snapshots and peers of another version contain these forms.
+//! Tests that fix the stored form of the large types: the JSON text, the MessagePack bytes, and the
+//! fields that may be missing. Raft's log, snapshots and peers of another version contain these
+//! forms.
 
 use crate::{Inventory, Job, Node, ResetupRequest, Sha256};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 
-/// Reads the text, which has another value than the default in each field. `digest` is that of the
-/// MessagePack form, `optional` lists the fields that may be missing.
+/// Checks the form of a text in which no field has its default value. `digest` is the hash of the
+/// MessagePack form. `optional` lists the fields that may be missing.
 fn assert_stored_form<T: Serialize + DeserializeOwned + PartialEq + Debug>(text: &str, digest: &str, optional: &str) {
     let value: T = serde_json::from_str(text).expect("the JSON form");
     let written = serde_json::to_string_pretty(&value).expect("JSON");
@@ -23,7 +24,7 @@ fn assert_stored_form<T: Serialize + DeserializeOwned + PartialEq + Debug>(text:
         let packed = rmp_serde::to_vec_named(fields).expect("MessagePack");
         rmp_serde::from_slice::<T>(&packed).ok()
     };
-    // In JSON, a number that is a key of a map is a text, which MessagePack does not read.
+    // In JSON, a number that is a key of a map becomes a text, which MessagePack does not read.
     let unpacks = unpack(&fields).is_some();
     let read = |fields: &Map<String, Value>| {
         let read = serde_json::from_value::<T>(Value::Object(fields.clone())).ok();

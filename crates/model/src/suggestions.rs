@@ -1,19 +1,19 @@
-//! "Did you mean": the known word that is nearest to an unknown one.
+//! The hint "did you mean": the known word that is nearest to an unknown one.
 
-/// The known word nearest to `word`, if it is near enough to be a typing error. Case does not
-/// count, nor does `_` in place of `-`.
+/// The known word that is nearest to `word`. None if no known word is near enough for a typing
+/// error. Upper and lower case are equal, and so are `_` and `-`.
 pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = word.chars().count();
     if letters < 2 {
         return None;
     }
-    // A more distant suggestion would mislead.
+    // A more distant suggestion would mislead the user.
     let limit = 1 + letters / 4;
     let fold = |text: &str| text.to_lowercase().replace('_', "-");
     let word = fold(word);
     let rank = |name: &'a str| {
         let folded = fold(name);
-        // If two are equally near, prefer the one that contains all typed letters: `taks` is
+        // If two words are equally near, the word with all typed letters is better: `taks` is
         // `tasks` rather than `tags`.
         let missing = word.chars().filter(|c| !folded.contains(*c)).count();
         (strsim::osa_distance(&word, &folded), missing, name)
@@ -21,12 +21,13 @@ pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
     known.into_iter().map(rank).filter(|(distance, ..)| *distance <= limit).min().map(|(.., name)| name)
 }
 
-/// Returns the hint for an unknown word if a known one is near.
+/// The hint for an unknown word. None if no known word is near.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest_word(word, known).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// The hint for an unknown word: the nearest known word, else all of them if they are few.
+/// The hint for an unknown word: the nearest known word. If none is near, all known words if they
+/// are few.
 pub fn suggest_or_list<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
     did_you_mean(word, known.clone()).or_else(|| {
         let known: Vec<_> = known.into_iter().collect();

@@ -1,8 +1,8 @@
-//! Two kinds of time. Both are passed in from outside, because the pure layers read no clock.
+//! Two kinds of time. The caller passes both in, because the pure layers read no clock.
 
 use serde::{Deserialize, Serialize};
 
-/// Monotonic milliseconds of one process. For timers in the engine; never stored.
+/// Monotonic milliseconds of one process. They are used for timers in the engine and never stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Now(pub u64);
@@ -18,8 +18,8 @@ impl Now {
     }
 }
 
-/// Wall clock in milliseconds since 1970 UTC, as the proposer of an entry saw it. For people and
-/// for budgets over minutes.
+/// Wall clock in milliseconds since 1970 UTC, from the proposer of an entry. It is used for people,
+/// and for budgets over minutes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub u64);

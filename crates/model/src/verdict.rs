@@ -1,26 +1,27 @@
-//! Conclusions about a node and the action that follows.
+//! Conclusions about a node, and the action that results.
 
 use super::{AbsenceCause, AbsenceNo, BootId, Instance, NodeName, ServiceName, Sha256, Trigger, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Three-way comparison of the desired state, the last applied state and the state on the node.
+/// The result of a three-way comparison: the desired state, the last applied state and the state on
+/// the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "why")]
 pub enum Verdict {
     Same,
     /// The desired state changed.
     Outdated,
-    /// The state on the node changed. The alias is the name of a verdict in earlier versions, which
-    /// was never concluded. A node that differs after provisioning fails the attempt with
+    /// The state on the node changed. The alias is the name of a verdict of earlier versions, which
+    /// was never concluded. A node that differs after provisioning fails its attempt with
     /// [`super::FailureClass::ProvisionedWrong`] instead.
     #[serde(alias = "provisioned-wrong")]
     Drifted,
     /// Both the desired state and the state on the node changed.
     Conflict,
-    /// Inconclusive, not drift: it is retried and then alerted, but never triggers a re-setup
-    /// (invariant I9).
+    /// The examination was inconclusive. It is not drift: the examination is retried and then an
+    /// alert is raised, but it never triggers a re-setup (invariant I9).
     Unknown(String),
 }
 
@@ -35,7 +36,7 @@ impl Verdict {
             Verdict::Unknown(_) => "unknown",
         }
     }
-    /// The node differs from the recorded state.
+    /// Whether the node differs from the recorded state.
     pub fn is_drifted(&self) -> bool {
         matches!(self, Verdict::Drifted | Verdict::Conflict)
     }
@@ -55,15 +56,16 @@ impl fmt::Display for Verdict {
 pub struct Reason {
     pub service: ServiceName,
     pub text: String,
-    /// The reason triggers a re-setup by itself; otherwise it is only reported.
+    /// Whether the reason triggers a re-setup by itself. Otherwise it is only reported.
     #[serde(rename = "grave")]
     pub actionable: bool,
     pub by: Witness,
-    /// The object: a path, or a check and its property. Empty: the service or node as a whole.
+    /// The object of the reason: a path, or a check and its property. Empty if the reason concerns
+    /// the whole service or node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// When an examination found it first, if all later ones found it too. None: the reason is not
-    /// part of a finding.
+    /// The time of the examination that first found the reason, if all later ones found it too.
+    /// None if the reason is not part of a finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Wall>,
 }
@@ -74,8 +76,8 @@ impl Reason {
         Self { service, text, actionable, by, about: String::new(), since: None }
     }
 
-    /// Dates the reasons found at `at`: a reason that the finding `before` contains keeps its
-    /// earlier date.
+    /// Dates the reasons that were found at `at`. A reason that the finding `before` contains too
+    /// keeps its earlier date.
     pub fn date_reasons(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
         let mut stood = BTreeMap::new();
         for (reason, finding) in before.iter().flat_map(|f| f.reasons.iter().map(move |r| (r, f))) {
@@ -87,8 +89,8 @@ impl Reason {
         found.into_iter().map(|r| Reason { since: Some(since(&r)), ..r }).collect()
     }
 
-    /// The node differs from the recorded state. A check that only warns is reported, but does not
-    /// count as drift.
+    /// Whether the reason is drift: a difference from the recorded state. A check that only warns
+    /// is reported, but is not drift.
     pub fn drifts(&self) -> bool {
         self.by == Witness::Digest || self.by == Witness::Check && self.actionable
     }
@@ -109,7 +111,7 @@ pub enum Witness {
 pub enum PlannedAction {
     None,
     Report,
-    /// The services to set up again, including dependents; empty: the whole group.
+    /// The services to set up again, with their dependents. Empty for the whole group.
     Resetup(Vec<ServiceName>),
     Held(String),
     Blocked(String),
@@ -133,14 +135,14 @@ impl fmt::Display for PlannedAction {
 /// A verdict with all its evidence, as stored in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// None: the node was never away.
+    /// The absence after which the node was examined. None if the node was not away.
     pub absence: Option<AbsenceNo>,
     pub cause: Option<AbsenceCause>,
-    /// The absence was announced, or the node left gracefully.
+    /// Whether the absence was announced, or the node left on purpose.
     pub planned: bool,
     pub evidence: Vec<String>,
     pub verdict: Verdict,
-    /// The verdict before a re-setup or an adoption made it obsolete, and when that happened.
+    /// The verdict before a re-setup or an adoption made it obsolete, and the time of that event.
     #[serde(default)]
     pub overtaken: Option<(Verdict, Wall)>,
     pub reasons: Vec<Reason>,
@@ -148,16 +150,16 @@ pub struct Finding {
     pub planned_action: PlannedAction,
     #[serde(rename = "occasion")]
     pub trigger: Trigger,
-    /// The manager that concluded it.
+    /// The manager that concluded the finding.
     pub by: NodeName,
     pub at: Wall,
-    /// Time from the alive event, or from the order, to the conclusion.
+    /// Time from the return of the node, or from the order, to the conclusion, in milliseconds.
     pub took_ms: u64,
     pub digest: Option<Sha256>,
-    /// Number of checks that passed, failed and were inconclusive.
+    /// Number of checks that passed, that failed, and that were inconclusive.
     pub checks: (u32, u32, u32),
-    /// Hash of failed and inconclusive checks, see [`super::failure_hash`]; None: nothing was
-    /// examined, or the finding is from an older manager.
+    /// Hash of failed and inconclusive checks, see [`super::failure_hash`]. None if nothing was
+    /// examined, or from an older manager.
     #[serde(default, rename = "amiss")]
     pub failure_hash: Option<u64>,
     #[serde(rename = "marks")]
@@ -171,19 +173,19 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The finding is inconclusive or shows drift of services other than these.
+    /// Whether the finding is inconclusive or shows drift of services other than these.
     pub fn affects_others(&self, services: &[ServiceName]) -> bool {
         matches!(self.verdict, Verdict::Unknown(_)) || self.drift_of(|service| !services.contains(service))
     }
 
-    /// The finding shows drift of a matching service.
+    /// Whether the finding shows drift of a matching service.
     pub fn drift_of(&self, such: impl Fn(&ServiceName) -> bool) -> bool {
         self.verdict.is_drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
     }
 }
 
-/// Identifies one run of a node: a change of any field means an absence, even if it was not
-/// noticed.
+/// Identifies one period without an absence. If any field changes, there was an absence, even if
+/// nobody noticed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFingerprint {
     pub boot: BootId,

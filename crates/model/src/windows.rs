@@ -1,18 +1,18 @@
-//! When a group may be set up again: weekly spans of minutes in UTC. Reads no clock and knows no
-//! time zones; offsets are converted when the fleet is read.
+//! The times at which a group may be set up again: weekly spans of minutes in UTC. This file reads
+//! no clock and knows no time zones. Offsets are converted when the fleet is read.
 
 use super::Wall;
 use serde::{Deserialize, Serialize};
 
-/// Minutes of a week; minute 0 is Monday 00:00 UTC.
+/// The number of minutes in a week. Minute 0 is Monday 00:00 UTC.
 pub const WEEK_MINUTES: u32 = 7 * 24 * 60;
 const MINUTE_MS: u64 = 60_000;
-/// 1970 began on a Thursday.
+/// The minute of the week at which 1970 began, a Thursday.
 const EPOCH_MINUTE: u64 = 3 * 24 * 60;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// A span from one minute of the week to another, excluding the last one. A span may continue past
-/// the end of Sunday (`from > to`). If `from == to`, the span is the whole week.
+/// A span from one minute of the week to another; the last minute is excluded. If `from > to`, the
+/// span continues past the end of Sunday. If `from == to`, the span is the whole week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WeekSpan {
     pub from: u32,
@@ -29,7 +29,8 @@ impl WeekSpan {
     }
 }
 
-/// `deny` overrides `allow`. Without any `allow`, the whole week is allowed.
+/// The allowed and the denied spans. `deny` overrides `allow`. Without any `allow`, the whole week
+/// is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Windows {
     #[serde(default)]
@@ -39,15 +40,15 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Work may begin at this moment.
+    /// Whether work may begin at this moment.
     pub fn is_open(&self, at: Wall) -> bool {
         self.open_at(minute_of_week(at))
     }
 
-    /// The next opening after a moment at which the windows are closed; None: they never open.
+    /// The next opening after a moment at which the windows are closed. None if they never open.
     pub fn next_opening(&self, at: Wall) -> Option<Wall> {
         let now = minute_of_week(at);
-        // Windows can only open where an `allow` span begins or a `deny` span ends.
+        // Windows can only open at the beginning of an `allow` span or at the end of a `deny` span.
         let edges = self.allow.iter().map(|s| s.from).chain(self.deny.iter().map(|s| s.to % WEEK_MINUTES));
         let wait = edges
             .filter(|minute| self.open_at(*minute))
@@ -56,7 +57,7 @@ impl Windows {
         Some(Wall((at.0 / MINUTE_MS + u64::from(wait)) * MINUTE_MS))
     }
 
-    /// There is a minute at which the windows are open.
+    /// Whether the windows are open at any minute of the week.
     pub fn ever_open(&self) -> bool {
         self.is_open(Wall(0)) || self.next_opening(Wall(0)).is_some()
     }
@@ -71,7 +72,7 @@ fn minute_of_week(at: Wall) -> u32 {
     ((at.0 / MINUTE_MS + EPOCH_MINUTE) % u64::from(WEEK_MINUTES)) as u32
 }
 
-/// `Mon 22:00 UTC`: day and time of a moment that is less than a week away.
+/// Day and time of a moment that is less than a week away, for example `Mon 22:00 UTC`.
 pub fn weekday_text(at: Wall) -> String {
     let minute = minute_of_week(at);
     let (day, hour, minute) = (minute / 1440, minute / 60 % 24, minute % 60);
@@ -122,7 +123,7 @@ mod tests {
         for (from, to) in [
             (moment(0, 12, 0), moment(0, 22, 0)),
             (moment(0, 21, 59), moment(0, 22, 0)),
-            (moment(1, 0, 0), moment(1, 2, 0)), // when a denial ends
+            (moment(1, 0, 0), moment(1, 2, 0)), // the end of a `deny` span
             (moment(1, 6, 0), moment(6, 22, 0)),
             (moment(7, 6, 0), moment(7, 22, 0)),
         ] {

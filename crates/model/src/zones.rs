@@ -1,4 +1,4 @@
-//! Zones (failure domains) and how many managers each should contain.
+//! Zones (failure domains), and the number of managers that each zone should contain.
 
 use super::{majority, tolerated_losses};
 use std::collections::BTreeMap;
@@ -6,26 +6,26 @@ use std::collections::BTreeMap;
 /// Maximum length of a zone name in bytes.
 pub const ZONE_MAX: usize = 64;
 
-/// A zone may have this name.
+/// Whether a zone may have this name.
 pub fn is_zone(name: &str) -> bool {
     (1..=ZONE_MAX).contains(&name.len()) && !name.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// Distributes the managers as evenly as possible over the zones, the largest number first. 5
-/// managers over 3 zones are 2-2-1.
+/// Distributes the managers as evenly as possible over the zones. The largest number is the first:
+/// 5 managers over 3 zones are 2-2-1.
 pub fn spread(managers: usize, zones: usize) -> Vec<usize> {
     let zones = zones.clamp(1, managers.max(1));
     (0..zones).map(|at| managers / zones + usize::from(at < managers % zones)).collect()
 }
 
-/// The displayed form: `2-2-1`.
+/// The distribution in the form `2-2-1`.
 pub fn spread_text(managers: usize, zones: usize) -> String {
     spread(managers, zones).iter().map(usize::to_string).collect::<Vec<_>>().join("-")
 }
 
-/// Warns if the loss of one zone would break the quorum. `zones` has the zone of each manager
-/// (empty: none). No warning with fewer than three managers, which survive no loss anyway, or if no
-/// zone is known.
+/// Warns if the loss of one zone would break the quorum. `zones` contains the zone of each manager,
+/// or an empty text for a manager without a zone. There is no warning for fewer than three
+/// managers, because they survive no loss anyway. There is none either if no zone is known.
 pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut held = BTreeMap::<&str, usize>::new();
     let mut managers = 0;
@@ -35,7 +35,7 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
             *held.entry(zone).or_default() += 1;
         }
     }
-    // If two zones have the same count, the first one by name is taken.
+    // If two zones have the same count, the first one by name is chosen.
     let (zone, count) = held.iter().rev().max_by_key(|(_, count)| **count)?;
     if managers < 3 || *count <= tolerated_losses(managers) {
         return None;
@@ -61,7 +61,8 @@ mod tests {
             ["1", "1-1", "1-1-1", "2-1-1", "2-2-1", "2-2-2", "3-2-2", "3-3-3"]
         );
         assert_eq!((spread(0, 3), spread(3, 0)), (vec![0], vec![3]));
-        // With this spread, the loss of one zone never breaks the quorum, from three managers on.
+        // With this distribution, the loss of one zone never breaks the quorum of three or more
+        // managers.
         assert!(
             (3..=9).all(|n| n == 4 || spread(n, 3)[0] <= tolerated_losses(n)),
             "four in three zones lose it with the first"

@@ -19,16 +19,16 @@ pub struct Difference {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DigestChange {
-    /// Expected, but not found.
+    /// The path is expected, but was not found.
     Missing,
-    /// Found, but not expected.
+    /// The path was found, but is not expected.
     Extra,
-    /// `attribute` is `sha256`, `mode`, `owner`, `group`, `kind` or `target`. For the `sha256` of a
-    /// secret file, both values are `SECRET`.
+    /// The path has another attribute. `attribute` is `sha256`, `mode`, `owner`, `group`, `kind` or
+    /// `target`. For the `sha256` of a secret file, both values are [`SECRET`].
     Changed { attribute: String, expected: String, found: String },
 }
 
-/// Replaces the hash of a secret file in a difference.
+/// The text that replaces the hash of a secret file in a difference.
 pub const SECRET: &str = "(secret)";
 
 impl fmt::Display for Difference {
@@ -45,9 +45,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences between `found` and `expected`, by service and path. Paths that could not be
-/// read in `found` are left out, because unknown is not a difference. If all paths were read, an
-/// empty result means the same as equal roots.
+/// All differences between `found` and `expected`, by service and path. Paths that `found` could
+/// not read are skipped, because unknown is not a difference. If all paths were read and the result
+/// is empty, the roots are equal.
 pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference> {
     let names: BTreeSet<&ServiceName> = expected.services.keys().chain(found.services.keys()).collect();
     let none = ServiceDigest::default();
@@ -59,7 +59,7 @@ pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference>
         let seen = entries_by_path(there);
         let paths: BTreeSet<&str> = wanted.keys().chain(seen.keys()).copied().collect();
         for path in paths {
-            // A path with an entry was read, even if other paths around it could not be.
+            // A path with an entry was read, even if other paths near it were not.
             if seen.contains_key(path) || !unread.covers(path) {
                 let mut add = |what| out.push(Difference { service: service.clone(), path: path.to_owned(), what });
                 compare(wanted.get(path).copied(), seen.get(path).copied(), &mut add);
@@ -73,12 +73,12 @@ fn entries_by_path(service: &ServiceDigest) -> BTreeMap<&str, &FileEntry> {
     service.entries.iter().map(|entry| (entry.path.as_str(), entry)).collect()
 }
 
-/// The unreadable paths of a service: only the outermost ones, sorted so that everything below a
-/// path follows it directly. A node may report any number of paths of any depth; with this order, a
-/// lookup needs one binary search and one comparison.
+/// The unreadable paths of a service, without paths below another unreadable path. Their order puts
+/// each path directly before the paths below it. So a lookup needs one binary search and one
+/// comparison, although a node may report any number of paths of any depth.
 struct UnreadablePaths<'a> {
     paths: Vec<&'a str>,
-    /// True if some unreadable paths are not listed. Then any path may be one of them.
+    /// Whether some unreadable paths are not listed. Then any path may be one of them.
     more: bool,
 }
 
@@ -95,7 +95,7 @@ impl<'a> UnreadablePaths<'a> {
         Self { paths, more: service.unreadable_more > 0 }
     }
 
-    /// The path itself or a directory above it could not be read.
+    /// Whether the path itself or a directory above it could not be read.
     fn covers(&self, path: &str) -> bool {
         let after = self.paths.partition_point(|bad| cmp_path_components(bad, path).is_le());
         self.more || after > 0 && is_at_or_below(path, self.paths[after - 1])
@@ -106,7 +106,7 @@ fn is_at_or_below(path: &str, dir: &str) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Compares as text, but `/` sorts before all other characters: `/d`, `/d/a`, `/d-x`.
+/// Compares paths as text, with `/` before all other characters: `/d`, `/d/a`, `/d-x`.
 fn cmp_path_components(a: &str, b: &str) -> Ordering {
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
     a.bytes().map(rank).cmp(b.bytes().map(rank))

@@ -1,6 +1,6 @@
-//! Parts of a digest that a node sends to a manager which searches for differences. The node first
-//! sends the roots of its services, then hashes of single branches on request. So only entries that
-//! may differ are sent.
+//! The parts of a digest that a node sends to a manager that searches for differences. The node
+//! first sends the roots of its services, and then hashes of single branches on request. So it
+//! sends only entries that may differ.
 //!
 //! ```text
 //! service whose root the manager does not know   its root; also all entries if few, else 16 hashes
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 pub const FLAT_MAX: usize = 200;
 /// Maximum number of branches in one request.
 pub const QUESTIONS_MAX: usize = 256;
-/// Number of hex digits that are sent of a branch's hash. They suffice to detect a change; the
-/// final result is checked against the full root.
+/// Number of hex digits of a branch's hash that are sent. They suffice to detect a change, because
+/// the final result is checked against the full root.
 const HASH_DIGITS: usize = 16;
 const BRANCHES: usize = 16;
 
@@ -29,7 +29,7 @@ pub struct DigestSummary {
     pub unreadable: BTreeMap<String, String>,
     #[serde(default)]
     pub unreadable_more: u64,
-    /// None: the manager knows this root already.
+    /// The content below the root. None if the manager already knows this root.
     #[serde(rename = "below")]
     pub content: Option<BranchContent>,
 }
@@ -37,25 +37,25 @@ pub struct DigestSummary {
 /// The content below one branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BranchContent {
-    /// The hashes of the 16 child branches as hex, each cut to 16 digits; zeros for a branch
-    /// without entries.
+    /// The hashes of the 16 child branches in hex, each cut to 16 digits. A branch without entries
+    /// has zeros.
     Branches(String),
-    /// All entries below the branch, by path.
+    /// All entries below the branch, sorted by path.
     Entries(Vec<FileEntry>),
 }
 
-/// Requests the content below one branch.
+/// A request for the content below one branch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BranchQuestion {
     pub service: ServiceName,
-    /// The first hex digits of the SHA-256 of the paths; empty: the root.
+    /// The first hex digits of the SHA-256 of the paths. Empty for the root.
     pub branch: String,
-    /// Request all entries, whatever their number.
+    /// Whether the request is for all entries, whatever their number is.
     #[serde(default)]
     pub whole: bool,
 }
 
-/// The entries of one service in tree order.
+/// The entries of one service, in the order of the tree.
 #[derive(Debug, Clone, Default)]
 pub struct DigestTree {
     leaves: Vec<(Leaf, FileEntry)>,
@@ -70,7 +70,8 @@ impl DigestTree {
         Self { leaves }
     }
 
-    /// None: `branch` is invalid, because a character is not a hex digit or there are too many.
+    /// The content below `branch`. None if `branch` has too many characters or one that is no hex
+    /// digit.
     pub fn branch_content(&self, branch: &str, whole: bool) -> Option<BranchContent> {
         let inside = self.branch(&parse_hex_digits(branch)?);
         if whole
@@ -116,13 +117,13 @@ fn hashes(inside: &[(Leaf, FileEntry)], digit: usize) -> Vec<String> {
     out
 }
 
-/// Splits the text of [`BranchContent::Branches`] into its hashes; None: the text is invalid.
+/// Splits the text of [`BranchContent::Branches`] into its hashes. None if the text is invalid.
 pub(super) fn parse_branches(text: &str) -> Option<Vec<&str>> {
     let whole = text.len() == BRANCHES * HASH_DIGITS && text.bytes().all(|b| b.is_ascii_hexdigit());
     whole.then(|| (0..BRANCHES).map(|n| &text[n * HASH_DIGITS..(n + 1) * HASH_DIGITS]).collect())
 }
 
-/// The hash stands for a branch without entries.
+/// Whether the hash is that of a branch without entries.
 pub(super) fn is_empty(hash: &str) -> bool {
     hash.bytes().all(|b| b == b'0')
 }
@@ -132,15 +133,15 @@ pub(super) fn parse_hex_digits(branch: &str) -> Option<Vec<u8>> {
     digits.filter(|digits| digits.len() <= KEY_DIGITS)
 }
 
-/// The part of its digest that a node keeps while a manager sends requests.
+/// The part of its digest that a node keeps for the manager's requests.
 #[derive(Debug, Default)]
 pub struct DigestTrees {
     services: BTreeMap<ServiceName, DigestTree>,
 }
 
 impl DigestTrees {
-    /// Splits a digest into the summaries that are sent at once and the trees that are kept for
-    /// requests. `known`: the roots that the manager knows.
+    /// Splits a digest into the summaries, which are sent at once, and the trees, which are kept
+    /// for requests. `known` contains the roots that the manager knows.
     pub fn summarize(
         digest: NodeDigest,
         known: &BTreeMap<ServiceName, Sha256>,
@@ -159,7 +160,8 @@ impl DigestTrees {
         (outlines, trees)
     }
 
-    /// One answer for each request, in order. Err: a request is invalid, or there are too many.
+    /// One answer for each request, in the same order. An error means that a request is invalid, or
+    /// that there are too many.
     pub fn answer(&self, questions: &[BranchQuestion]) -> Result<Vec<BranchContent>, String> {
         if questions.len() > QUESTIONS_MAX {
             return Err(format!("{} branches requested at once, the maximum is {QUESTIONS_MAX}", questions.len()));

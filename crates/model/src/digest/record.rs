@@ -1,12 +1,13 @@
-//! The record that is made of a node after it, or some of its services, was provisioned or adopted.
+//! The record of a node. It is made after the node, or some of its services, was provisioned or
+//! adopted.
 
 use super::{NodeDigest, ServiceDigest};
 use crate::{ClusterContext, ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The content of a baseline's blob: the digest, and which files the manager can render itself.
-/// Also reads older blobs, which contained only the digest.
+/// The content of a baseline's blob: the digest, and the paths that the manager can render itself.
+/// Older blobs contain only the digest, and can be read too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub root: Sha256,
@@ -14,12 +15,12 @@ pub struct Record {
     /// Facts of the node that its last provisioning could use.
     #[serde(default)]
     pub facts: serde_json::Map<String, serde_json::Value>,
-    /// Paths whose recorded content equals what the manager renders; all others are only recorded.
-    /// None: not compared.
+    /// Paths whose recorded content equals the content that the manager renders. All other paths
+    /// are only recorded. None if the contents were not compared.
     #[serde(default)]
     pub rendered: Option<BTreeSet<String>>,
-    /// Addresses and roles with which the last provisioning was rendered. The comparison uses these
-    /// and not the current ones. None: not recorded.
+    /// Addresses and roles with which the last provisioning was rendered. A comparison uses them
+    /// and not the current ones. None if they were not recorded.
     #[serde(default)]
     pub known: Option<ClusterContext>,
 }
@@ -30,9 +31,10 @@ impl Record {
         NodeDigest { root: self.root, services: self.services.clone() }
     }
 
-    /// The record after a job about `services` (empty: all), where `self` is the complete state
-    /// found. These services are taken from `self`, all others from `before`, so that drift of the
-    /// others remains drift. Newer facts override older ones.
+    /// The record after a job about `services`, or about all services if `services` is empty.
+    /// `self` is the complete state that was found. The result has these services from `self` and
+    /// all others from `before`, so drift of the others remains drift. Newer facts override older
+    /// ones.
     pub fn of_part(self, services: &[ServiceName], before: Option<&Record>) -> Record {
         let Some(before) = before.filter(|_| !services.is_empty()) else { return self };
         let (known, mut facts) = (before.known.clone(), before.facts.clone());
@@ -44,9 +46,9 @@ impl Record {
         }
     }
 
-    /// The record after a job about all services. Services that are monitored only are taken from
+    /// The record after a job about all services. Services that are only monitored are taken from
     /// `before` if it contains them. No job provisioned their current state, so only an adoption
-    /// may accept it.
+    /// may accept that state.
     pub fn except_monitored(self, watched: impl Fn(&ServiceName) -> bool, before: Option<&Record>) -> Record {
         let Some(before) = before else { return self };
         let both = |name: &ServiceName| self.services.contains_key(name) && before.services.contains_key(name);
@@ -59,8 +61,8 @@ impl Record {
         )
     }
 
-    /// Takes the selected services from `before`, with their paths of `rendered`, and all others
-    /// from `self`.
+    /// Takes the selected services from `before`, with their paths of `rendered`. All other
+    /// services are taken from `self`.
     fn with_services_from(
         self,
         such: impl Fn(&ServiceName) -> bool,

@@ -1,4 +1,4 @@
-//! Digests, their roots and their differences, also with arbitrary entries.
+//! Tests of digests, their roots and their differences, also with arbitrary entries.
 
 use super::*;
 use proptest::prelude::*;
@@ -55,8 +55,8 @@ fn arbitrary_node() -> impl Strategy<Value = NodeDigest> {
     (entries(), entries()).prop_map(|(a, b)| node(vec![("a", a), ("b", b)]))
 }
 
-/// A second digest: an independent one, the first with one attribute of one entry changed, or the
-/// first itself.
+/// Two digests. The second one is independent, equal to the first, or the first with one changed
+/// attribute of one entry.
 fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
     (arbitrary_node(), arbitrary_node(), 0u8..8, any::<prop::sample::Index>()).prop_map(|(a, b, how, index)| {
         let Some(entries) = a.services.values().map(|s| s.entries.clone()).find(|e| !e.is_empty()) else {
@@ -101,8 +101,8 @@ fn a_partial_record_keeps_the_other_services() {
     assert_eq!(left, ["/b"]);
     assert_eq!(found.clone().of_part(&[], Some(&before)), found, "a job about all");
     assert_eq!(found.clone().of_part(&["a".into()], None), found, "nothing was recorded before");
-    // A record without `rendered` does not know the origin of its files, so the origin of the other
-    // services stays unknown.
+    // The origin of the other services stays unknown, because a record without `rendered` does not
+    // know the origin of its files.
     let old = Record { rendered: None, ..before };
     assert_eq!(found.of_part(&["a".into()], Some(&old)).rendered, None);
 }
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// Roots are stored and sent. They may change only together with `ENTRY_VERSION`.
+/// Roots are stored and sent, so they may change only together with `ENTRY_VERSION`.
 #[test]
 fn the_roots_are_fixed() {
     let small = node(vec![("nginx", vec![entry("/etc/nginx.conf")])]);
@@ -207,8 +207,8 @@ fn only_paths_that_were_read_can_differ() {
     assert_eq!(left(&["/"], vec![edited, entry("/e/new")]), ["/e/new", "/e/x"]);
 }
 
-/// Comparing every path with every unreadable one took 10^10 comparisons and blocked the manager's
-/// loop.
+/// A comparison of every path with every unreadable one would take 10^10 steps and block the
+/// manager's loop.
 #[test]
 fn many_unreadable_paths_are_compared_quickly_with_many_entries() {
     const COUNT: usize = 100_000;

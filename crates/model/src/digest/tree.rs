@@ -1,15 +1,15 @@
-//! The hashes of a digest: of an entry, of a service's tree, of a node. Defines what the roots
-//! mean; compares nothing.
+//! The hashes of a digest: of an entry, of a service's tree, of a node. This file defines the
+//! meaning of the roots; it compares nothing.
 
 use super::{FileEntry, FileKind, NodeDigest, ServiceDigest};
 use crate::{ServiceName, Sha256};
 use std::collections::BTreeMap;
 
-/// Version of an entry's bytes. It is raised when the format changes, so that old and new roots
-/// never match by accident.
+/// Version of an entry's bytes. It must be raised when the format changes, so that an old root
+/// never equals a new one by accident.
 const ENTRY_VERSION: u8 = 1;
-/// Prefix bytes that separate the kinds of tree nodes, so that one kind cannot be passed off as
-/// another (RFC 6962 uses two).
+/// The first byte of the hashed text. It separates the kinds of tree nodes, so that a node of one
+/// kind cannot have the hash of another kind (RFC 6962 uses two such bytes).
 const LEAF: u8 = 0;
 const INNER: u8 = 1;
 const BUCKET: u8 = 2;
@@ -33,8 +33,8 @@ impl FileKind {
     }
 }
 impl FileEntry {
-    /// The bytes to hash: the version, then every relevant attribute with its length. The `secret`
-    /// flag is not included.
+    /// The bytes to hash: the version, then every relevant attribute with its length. They do not
+    /// contain the `secret` flag.
     pub fn canonical(&self) -> Vec<u8> {
         let mut out = vec![ENTRY_VERSION, self.kind.byte()];
         push_text(&mut out, &self.path);
@@ -59,7 +59,8 @@ impl FileEntry {
     }
 }
 impl ServiceDigest {
-    /// Root of the tree over `entries`, independent of their order. Without entries: all zero.
+    /// Root of the tree over `entries`. It does not depend on their order. Without entries it is
+    /// all zero.
     pub fn root_of(entries: &[FileEntry]) -> Sha256 {
         let mut leaves: Vec<Leaf> = entries.iter().map(Leaf::from_entry).collect();
         leaves.sort_unstable();
@@ -83,7 +84,7 @@ impl NodeDigest {
 /// The position of an entry in the tree, and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaf {
-    /// Hash of the path only.
+    /// Hash of the path alone.
     pub key: Sha256,
     pub hash: Sha256,
 }
@@ -94,8 +95,8 @@ impl Leaf {
     }
 }
 
-/// The hash over sorted `leaves` whose keys agree in the first `digit` hex digits. Without leaves:
-/// all zero.
+/// The hash over sorted `leaves` whose keys have the same first `digit` hex digits. Without leaves
+/// it is all zero.
 pub(super) fn subtree(leaves: &[Leaf], digit: usize) -> Sha256 {
     if leaves.is_empty() {
         return Sha256::default();

@@ -1,8 +1,8 @@
-//! Finds a node's current digest by requests, starting from a known digest, so that only
-//! differences are sent.
+//! Finds a node's current digest by requests. It begins with a known digest, so that the node sends
+//! only differences.
 //!
-//! The result is the complete digest, and its roots equal those that the node reported. Wrong
-//! answers end the walk with an error; they never lead to a digest that the node does not have.
+//! The result is the complete digest, and its roots equal the roots that the node reported. A wrong
+//! answer ends the walk with an error. It never leads to a digest that the node does not have.
 
 use super::digest_summary::{
     BranchContent, BranchQuestion, DigestSummary, DigestTree, QUESTIONS_MAX, is_empty, parse_branches, parse_hex_digits,
@@ -11,17 +11,17 @@ use super::{FileEntry, NodeDigest, ServiceDigest};
 use crate::{ServiceName, Sha256};
 use std::collections::BTreeMap;
 
-/// Maximum depth of branches in digits. Below it, all entries are requested.
+/// Maximum depth of branches, in digits. Below it, all entries are requested.
 const DEPTH_MAX: usize = 8;
 
-/// Maximum number of entries that a node sends in one walk. It lists no more paths.
+/// Maximum number of entries that a node sends in one walk. Its manifest lists no more paths.
 const ENTRIES_MAX: usize = 200_000;
 
-/// A walk through the services that differ. It owns its data, so that it can run on a thread where
-/// hashing blocks nothing else.
+/// A walk through the services that differ. It owns its data, so it can run on a thread of its own,
+/// where its hashing blocks no other work.
 #[derive(Debug)]
 pub struct DigestWalk {
-    /// Services that are known or completed.
+    /// Services whose digest is known or complete.
     found: BTreeMap<ServiceName, ServiceDigest>,
     walked: BTreeMap<ServiceName, WalkedService>,
     asked: Vec<BranchQuestion>,
@@ -32,7 +32,7 @@ pub struct DigestWalk {
 /// A service whose digest differs.
 #[derive(Debug)]
 struct WalkedService {
-    /// The known entries.
+    /// The known entries, as a tree.
     tree: DigestTree,
     /// The current entries by path.
     entries: BTreeMap<String, FileEntry>,
@@ -42,18 +42,19 @@ struct WalkedService {
 /// The next step of a walk.
 #[derive(Debug)]
 pub enum WalkStep {
-    /// Request these branches; pass the answers, in order, to [`DigestWalk::answers`].
+    /// Request these branches. Then pass the answers, in the same order, to
+    /// [`DigestWalk::answers`].
     Ask(Vec<BranchQuestion>),
     Found(Box<NodeDigest>),
 }
 
-/// The answers are inconsistent. The caller must request the complete digest.
+/// The node's answers are inconsistent. The caller must request the complete digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: the node's answers about its digest are inconsistent")]
 pub struct InconsistentAnswers(pub ServiceName);
 
 impl DigestWalk {
-    /// Begins with the summaries that the node sent at once. `known` is the digest whose roots were
+    /// Begins with the summaries that the node sent first. `known` is the digest whose roots were
     /// sent to the node.
     pub fn begin(
         known: NodeDigest,
@@ -83,7 +84,7 @@ impl DigestWalk {
         Ok((walk, next))
     }
 
-    /// The roots of the known digest. The node leaves out services with the same root.
+    /// The roots of the known digest. For a service with the same root, the node sends no content.
     pub fn roots(known: &NodeDigest) -> BTreeMap<ServiceName, Sha256> {
         known.services.iter().map(|(name, service)| (name.clone(), service.root)).collect()
     }
@@ -111,7 +112,7 @@ impl DigestWalk {
             next.extend(walked.and_then(|walked| walked.take(&question, below)).ok_or(astray)?);
         }
         if next.len() > QUESTIONS_MAX {
-            // So much differs that requesting the remaining services completely is cheaper.
+            // So much differs that it is cheaper to request all entries of the remaining services.
             let mut services: Vec<ServiceName> = next.into_iter().map(|q| q.service).collect();
             services.dedup();
             let whole = |service| BranchQuestion { service, branch: String::new(), whole: true };
@@ -139,8 +140,8 @@ impl DigestWalk {
 }
 
 impl WalkedService {
-    /// Applies the content below one branch and returns the follow-up requests. None: the content
-    /// is not an answer to `question`.
+    /// Applies the content below one branch, and returns the next requests. None if the content is
+    /// no answer to `question`.
     fn take(&mut self, question: &BranchQuestion, below: BranchContent) -> Option<Vec<BranchQuestion>> {
         let branch = parse_hex_digits(&question.branch)?;
         match below {
@@ -175,7 +176,7 @@ impl WalkedService {
 
     fn forget(&mut self, branch: &[u8]) {
         if branch.is_empty() {
-            // Also removes entries that earlier answers added.
+            // This also removes entries that earlier answers added.
             self.entries.clear();
         }
         for entry in self.tree.entries(branch) {

@@ -1,5 +1,5 @@
-//! Walks against the answers of real trees: the result equals the complete digest, and the cost is
-//! limited.
+//! Tests of walks with the answers of real trees: the result equals the complete digest, and the
+//! cost is limited.
 
 use super::super::digest_summary::{DigestTrees, FLAT_MAX};
 use super::*;
@@ -23,7 +23,8 @@ fn files(count: usize) -> Vec<FileEntry> {
     (0..count).map(|n| entry(&format!("/etc/service/conf.d/{:03}/{n:05}.conf", n % 200))).collect()
 }
 
-/// The result of a walk and its cost in both directions, as MessagePack with field names.
+/// The result of a walk, and its cost in both directions. The bytes are those of MessagePack with
+/// field names.
 struct WalkResult {
     found: NodeDigest,
     round_trips: usize,
@@ -145,7 +146,7 @@ fn inconsistent_answers_are_rejected() {
     for text in ["", "zz", &"f".repeat(255), &"é".repeat(128), &"0".repeat(256)] {
         assert!(astray(&|answers| answers[0] = BranchContent::Branches(text.to_owned())), "{text}");
     }
-    // A node that always reports further branches is finally asked for all entries.
+    // A node that always reports further branches is finally asked for all its entries.
     assert!(astray(&|answers| answers.iter_mut().for_each(|a| *a = BranchContent::Branches("12".repeat(128)))));
     let mut outlines = DigestTrees::summarize(is.clone(), &DigestWalk::roots(&known)).0;
     outlines.values_mut().for_each(|o| o.content = None);
@@ -160,7 +161,7 @@ fn inconsistent_answers_are_rejected() {
     assert!(!ask("app", "0", QUESTIONS_MAX + 1));
 }
 
-/// Entries of two services, and the same with some of them changed, removed or added.
+/// Entries of two services, and a copy in which some entries were changed, removed or added.
 fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
     let change = (any::<prop::sample::Index>(), 0u8..4);
     (0usize..700, 0usize..40, prop::collection::vec(change, 0..40)).prop_map(|(a, b, changes)| {

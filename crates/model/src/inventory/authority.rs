@@ -1,18 +1,18 @@
-//! Entries about the certificate authority. All nodes first trust a new CA, then it issues, then it
-//! is the only one.
+//! Entries about the certificate authority. First all nodes trust a new CA in addition. Then the
+//! new CA issues certificates. At the end it is the only CA.
 //!
 //! ```text
 //! RotateCa -> Trust (old issues; both trusted) -> Issue (new issues; both trusted) -> the new one alone
 //! ```
-//! The credentials of one step are also valid in the next one, so nodes need not change step at the
-//! same time.
+//! The credentials of one step are also valid in the next one. So nodes need not change from step
+//! to step at the same time.
 
 use super::*;
 use std::collections::BTreeSet;
 
 impl Inventory {
-    /// Checks whether a CA rotation may begin. Called before the new key is generated, and again
-    /// when the entry is applied.
+    /// Checks whether a CA rotation may begin. It is called before the new key is generated, and
+    /// again when the entry is applied.
     pub fn may_rotate_ca(&self) -> Result<(), Refusal> {
         if let Some(next) = &self.authority.next {
             let text = format!("a CA rotation is in progress already, begun by {}", next.by);
@@ -49,8 +49,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Refused unless `changed` is the current state. The leader saw the nodes confirm exactly that
-    /// state.
+    /// Begins the next step. It is refused unless `changed` is the current state, because the nodes
+    /// have confirmed exactly that state to the leader.
     pub(super) fn ca_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
         if self.authority.changed != changed {
             return Err(Refusal::new("outlived", "the CA rotation has moved on meanwhile"));
@@ -79,8 +79,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The rotation no longer waits for these workers. It still waits for workers that go away
-    /// later, because the operator did not name them.
+    /// Ends the waiting of the rotation for these workers. The rotation still waits for workers
+    /// that go away later, because the operator did not name them.
     pub(super) fn finish_ca(&mut self, at: &ApplyContext, without: &BTreeSet<NodeId>) -> Decision {
         let Some(next) = &self.authority.next else {
             return Err(Refusal::new("nothing-new", "no CA rotation is in progress").next("remoor key status"));
@@ -99,7 +99,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The certificates of the trusted CAs; the issuing CA first.
+    /// The certificates of the trusted CAs. The issuing CA is the first.
     pub fn roots(&self) -> Vec<&str> {
         match &self.authority.next {
             None => vec![&self.ca_pem],
@@ -113,8 +113,9 @@ impl Inventory {
         self.roots()[0]
     }
 
-    /// The chain that is appended to newly issued certificates, for nodes that know only a former
-    /// CA: from the issuing CA to the oldest remembered one, each signed by its predecessor.
+    /// The chain that is appended to new certificates, for nodes that know only a former CA. It
+    /// goes from the issuing CA to the oldest remembered CA. Each certificate is signed by the CA
+    /// before it in time.
     pub fn cross_chain(&self) -> String {
         let next = self.authority.next.iter().filter(|next| next.step == CaStep::Issue).map(|n| &n.cross_pem);
         next.chain(self.authority.former.iter().map(|f| &f.cross_pem)).map(String::as_str).collect()
@@ -139,7 +140,7 @@ mod tests {
         Inventory { ca_pem: Arc::new("A".to_owned()), cluster: "c1".into(), ..Inventory::default() }
     }
 
-    /// Nodes that are one step apart trust each other's certificates, in both directions.
+    /// Nodes that are one step apart trust each other's certificates in both directions.
     #[test]
     fn neighbours_in_the_rotation_trust_each_other() {
         let mut i = initial_inventory();

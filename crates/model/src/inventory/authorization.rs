@@ -1,6 +1,7 @@
-//! Orders that another manager forwarded, or from an operator whose credentials can be revoked.
-//! Both are checked again when the entry is applied, because the manager may have been removed or
-//! the credentials revoked after the proposal (docs/design/scenarios.md, E29).
+//! Orders that another manager forwarded, or that came from an operator whose credentials can be
+//! revoked. Manager and credentials are checked again when the entry is applied. The manager may
+//! have been removed, or the credentials revoked, after the proposal (docs/design/scenarios.md,
+//! E29).
 
 use super::*;
 
@@ -44,7 +45,8 @@ mod tests {
         refused
     }
 
-    /// The managers m1 to m3 (nodes 1 to 3) and w1; zoe has two sets of credentials.
+    /// A cluster with the managers m1 to m3 (nodes 1 to 3) and the worker w1. The operator zoe has
+    /// two sets of credentials.
     fn cluster() -> Inventory {
         let mut i = Inventory::default();
         for (name, role) in ["m1", "m2", "m3"].map(|name| (name, ClusterRole::Manager)) {
@@ -148,8 +150,8 @@ mod tests {
     }
 
     proptest! {
-        /// After any sequence of events, an order from an issuer outside the cluster has no effect,
-        /// and any other order has the effect of the bare order.
+        /// After any sequence of events, an order from an issuer outside the cluster has no effect.
+        /// Any other order has the effect of the same command without issuers.
         #[test]
         fn an_order_from_outside_the_cluster_changes_nothing(steps in prop::collection::vec(step(), 1..40)) {
             let mut i = cluster();

@@ -1,4 +1,4 @@
-//! Several orders in one entry: all of them are applied, or none.
+//! Several orders in one entry. Either all orders are applied, or none.
 
 use super::*;
 

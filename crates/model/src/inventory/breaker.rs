@@ -6,14 +6,15 @@ use serde::{Deserialize, Serialize};
 /// An open circuit breaker: no automatic re-setup begins in its group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
-    /// None: the whole fleet.
+    /// The group that the breaker concerns. None if it concerns the whole fleet.
     pub group: Option<GroupName>,
     pub why: String,
     pub at: Wall,
 }
 
 impl Inventory {
-    /// A breaker of the whole fleet replaces an open one of a group. Otherwise only one is open.
+    /// Opens a breaker. Only one breaker can be open. A breaker of the whole fleet replaces an open
+    /// one of a group; any other one is refused.
     pub(super) fn open_breaker(&mut self, at: &ApplyContext, group: Option<&GroupName>, why: &str) -> Decision {
         let wider = |open: &Breaker| open.group.is_some() && group.is_none();
         if self.breaker.as_ref().is_some_and(|open| !wider(open)) {

@@ -1,5 +1,5 @@
-//! Entries about the gossip key. All nodes first accept a new key, then send with it, then it is
-//! the only one.
+//! Entries about the gossip key. First all nodes accept a new key in addition. Then they send with
+//! it. At the end it is the only key.
 
 use super::*;
 
@@ -21,8 +21,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Refused unless `changed` is the current state. The leader saw the nodes confirm exactly that
-    /// state.
+    /// Begins the next step. It is refused unless `changed` is the current state, because the nodes
+    /// have confirmed exactly that state to the leader.
     pub(super) fn gossip_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
         if self.gossip.changed != changed {
             return Err(Refusal::new("outlived", "the gossip key rotation has moved on meanwhile"));

@@ -1,4 +1,4 @@
-//! Entries about invitations: created, and used once.
+//! Entries about invitations: their creation and their single use.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! Entries about nodes that leave by themselves. They are gone until they return with the same
-//! identity or are removed.
+//! Entries about nodes that leave by their own request. Such a node is no longer in the cluster
+//! until it returns with the same identity.
 //!
-//! A node that left is kept separately and not among the nodes. Everything that is derived from the
-//! nodes therefore ignores it, and nothing is watched, concluded or run (invariant I8). Its name
-//! stays reserved.
+//! A node that left is kept separately from the other nodes. So everything that is derived from the
+//! nodes ignores it: it is not observed, no verdict is concluded, and nothing is run on it
+//! (invariant I8). Its name stays reserved.
 
 use super::*;
 
@@ -15,7 +15,7 @@ impl Inventory {
     }
 
     /// The entry that removes the first node that did not return in time. None if there is no such
-    /// node, or if no more removed nodes can be remembered.
+    /// node, or if the maximum number of removed nodes is already remembered.
     pub fn next_to_forget(&self, moment: Wall) -> Option<Command> {
         let (over, fits) = (self.limits().remove_left_ms, self.departed.removed.len() < REMOVED_MAX);
         let (id, left) = self.departed.left.iter().find(|(_, left)| fits && moment.ms_since(left.at) >= over)?;
@@ -23,7 +23,7 @@ impl Inventory {
     }
 
     /// The first moment at which an applied entry drops the record of a removed node. None if there
-    /// is no such record. A node that left is dropped by an entry of its own, see
+    /// is no such record. A node that left is dropped by another entry, see
     /// [`Self::next_to_forget`].
     pub fn next_forgetting_at(&self) -> Option<Wall> {
         self.departed.removed.values().map(|removed| removed.until).min()
@@ -65,8 +65,8 @@ impl Inventory {
             removing: None,
             maintenance: None,
             hold: None,
-            // The node is examined from scratch when it returns, because its time away is not an
-            // absence.
+            // A node that returns is examined like a new one, because its time outside the cluster
+            // is not an absence.
             examination: NodeExamination {
                 last_identity: None,
                 consecutive_inconclusive: 0,
@@ -88,8 +88,8 @@ impl Inventory {
         let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());
         let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
-        // `move_to` changes the addresses below, as for any other node, so that the rendering of
-        // its peers follows.
+        // The new node has its old addresses first. `move_to` below changes them as for any other
+        // node, so that its peers are rendered again.
         let (api, gossip) = (was.spec.api.clone(), was.spec.gossip.clone());
         let node = Node {
             spec: NodeSpec { zone, api, gossip, ..spec.clone() },
@@ -103,13 +103,14 @@ impl Inventory {
         };
         self.names.insert(name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
-        self.moved_at_index = at.index; // while the node was gone, peers were rendered without its address
+        self.moved_at_index = at.index; // its peers were rendered without its address
         self.note(at, Some(id), JournalEvent::Accepted { name });
         self.move_to(at, id, &spec.api, &spec.gossip)?;
         Ok(Applied::Node(id))
     }
 
-    /// Removes a node that left, by an operator's order or because it did not return in time.
+    /// Removes a node that left. The reason is an operator's order, or that the node did not return
+    /// in time.
     pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         self.may_remember()?;
         let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;

@@ -18,8 +18,8 @@ impl Inventory {
             return Err(Refusal::new("bad-name", text));
         }
         let now = at.entry.at;
-        // A wrong clock must not revive revoked credentials, so they are remembered as long as
-        // their CA is trusted.
+        // Revoked credentials are remembered as long as their CA is trusted, because a wrong clock
+        // must not make them valid again.
         let roots: Vec<Sha256> = self.roots().into_iter().map(ca_id).collect();
         let counts = |operator: &OperatorKey| operator.revoked.is_some() && roots.contains(&operator.ca);
         let over = |operator: &OperatorKey| now.ms_since(operator.until) > OPERATOR_KEPT_MS && !counts(operator);
@@ -56,7 +56,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// When and by whom these credentials were revoked; None: they were not. `key` is in hex.
+    /// The time of the revocation and its issuer. None if the credentials are not revoked. `key` is
+    /// in hex.
     pub fn revocation(&self, key: &str) -> Option<&(Wall, String)> {
         self.operators.get(key).and_then(|operator| operator.revoked.as_ref())
     }
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(apply(&mut i, 1, made("aa", ca_id("A"))), None);
         assert_eq!(apply(&mut i, 1, made("bb", ca_id("B"))), None);
         assert_eq!(apply(&mut i, 2, Command::RevokeOperator { name: "zoe".to_owned() }), None);
-        // This leader's clock is a year ahead of the others.
+        // The clock of this leader is a year ahead of the others.
         assert_eq!(apply(&mut i, 101 + OPERATOR_KEPT_MS, made("cc", ca_id("A"))), None);
         assert_eq!(["aa", "bb", "cc"].map(|key| i.operators.contains_key(key)), [true, false, true]);
         assert!(i.revocation("aa").is_some());

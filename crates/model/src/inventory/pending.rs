@@ -1,11 +1,11 @@
-//! Entries about machines that ask to join without a secret, about nodes with an expired
+//! Entries about machines that request to join without a secret, about nodes with an expired
 //! certificate, and about join secrets. Requests that need an operator's decision are kept here.
 
 use super::*;
 
 impl Inventory {
-    /// Refuses a machine whose disk is a copy of a known node's: same machine id, but another key
-    /// and another boot id. With the same boot id it is the same machine.
+    /// Refuses a machine whose disk is a copy of a known node's: it has the same machine id, but
+    /// another key and another boot id. With the same boot id it is the same machine.
     pub(super) fn not_a_copy(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let known = self.nodes.values().any(|n| n.spec.public_key == spec.public_key);
         let told = !known && !spec.machine_id.is_empty() && !spec.boot.is_empty();
@@ -40,8 +40,8 @@ impl Inventory {
         self.not_a_copy(spec)
     }
 
-    /// Refuses a machine that may not wait to be accepted. A leader asks before it proposes the
-    /// entry, so that a request that is refused does not enter the log.
+    /// Refuses a machine that may not wait for acceptance. The leader also calls this before it
+    /// proposes the entry, so that a refused request does not enter the log.
     pub fn check_pend(&self, spec: &NodeSpec, now: Wall) -> Result<(), Refusal> {
         self.not_denied(spec)?;
         self.check_identity(spec)?;
@@ -96,7 +96,7 @@ impl Inventory {
         waits.map(Arc::make_mut).ok_or_else(|| unknown().next("remoor nodes"))
     }
 
-    /// Refuses a denied key, whichever way it joins, until the denial is revoked.
+    /// Refuses a denied key, whatever the way of joining is, until the denial is revoked.
     pub(super) fn not_denied(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let Some(denied) = self.admission.denied.get(&spec.public_key) else { return Ok(()) };
         let (name, by) = (&denied.spec.name, &denied.by);
@@ -104,13 +104,13 @@ impl Inventory {
         Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, revokes the denial")))
     }
 
-    /// The key of this name that was denied last.
+    /// The denied key with this name. If there are several, the one that was denied last.
     pub fn denied_by_name(&self, name: &str) -> Option<&DeniedKey> {
         let of_name = self.admission.denied.values().filter(|d| d.spec.name.as_str() == name);
         of_name.max_by_key(|d| d.at).map(Arc::as_ref)
     }
 
-    /// Revokes a denial: the machine may ask again or join with a secret.
+    /// Revokes a denial. The machine may then request to join again, or join with a secret.
     fn revoke_denial(&mut self, at: &ApplyContext, key: &str) -> Option<Applied> {
         let denied = self.admission.denied.remove(key)?;
         let text = format!("the no to {} is taken back", denied.spec.name);
@@ -118,8 +118,8 @@ impl Inventory {
         Some(Applied::Done)
     }
 
-    /// Accepts the key that the operator saw. Refused if the machine could not join anyway. If the
-    /// key does not wait but is denied, revokes the denial.
+    /// Accepts the key that the operator was shown. It is refused if the machine could not join
+    /// anyway. If the key does not wait but is denied, the denial is revoked.
     pub(super) fn admit(&mut self, at: &ApplyContext, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
         let waits = self.admission.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
         match waits.filter(|p| p.spec.public_key == key) {
@@ -164,7 +164,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// An accepted machine joins. It may repeat the request, because its answer may have been lost.
+    /// Lets an accepted machine join. The machine may repeat the request, because the answer may
+    /// have been lost.
     pub(super) fn accept_pending(&mut self, at: &ApplyContext, spec: &NodeSpec) -> Decision {
         let pending = self.admission.pending.get(&spec.name).cloned();
         let accepted = pending.filter(|p| p.expires >= at.entry.at && p.spec.public_key == spec.public_key);
@@ -206,7 +207,8 @@ impl Inventory {
         }
     }
 
-    /// Removes the node from those with an expired certificate, because it uses its new one.
+    /// Removes the node from the nodes with an expired certificate, because it uses its new
+    /// certificate.
     pub(super) fn clear_expired_certificate(&mut self, node: NodeId) -> Decision {
         match self.expired_certificates.remove(&node) {
             Some(_) => Ok(Applied::Done),

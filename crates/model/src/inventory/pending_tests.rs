@@ -1,4 +1,4 @@
-//! Join requests, entry by entry: what is allowed and what is refused.
+//! Tests of join requests, entry by entry: the allowed and the refused ones.
 
 use super::*;
 
@@ -85,13 +85,13 @@ fn a_denial_overrides_every_secret_until_it_is_revoked() {
     }
     let refusal = apply(&mut i, 4, by_token("w1")).refusal().cloned().expect("refused");
     assert!(refusal.next.is_some_and(|next| next.contains("remoor accept w1")));
-    // Another machine with the same name may wait. The denial is revoked by its key.
+    // Another machine with the same name may wait. The key identifies the denial to revoke.
     apply(&mut i, 5 + 2 * PENDING_MS, pend("w1", "b"));
     assert_eq!(apply(&mut i, 6 + 2 * PENDING_MS, admit("w1", "a", W)), Applied::Done);
     assert!(i.admission.denied.is_empty() && i.admission.pending[&name].answer == JoinDecision::None);
     assert!(matches!(apply(&mut i, 7 + 2 * PENDING_MS, by_token("w2")), Applied::Node(_)));
 
-    // Accepting a denied machine that still waits also revokes the denial.
+    // The acceptance of a denied machine that still waits also revokes the denial.
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
     apply(&mut i, 2, Command::Deny { name: "w1".into() });

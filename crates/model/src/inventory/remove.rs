@@ -1,7 +1,7 @@
-//! The entry that removes a node permanently, and the record that is kept of it.
+//! The entry that removes a node permanently, and the record that is kept of the node.
 //!
-//! A Raft member is never removed directly. With `force` it is demoted first, and the leader's role
-//! manager proposes the removal again after its Raft id is retired.
+//! A member of Raft is never removed directly. With `force` the node is demoted first. The leader's
+//! role manager proposes the removal again after the node's Raft id is retired.
 
 use super::*;
 
@@ -33,7 +33,7 @@ impl Inventory {
         Err(Refusal::new("job-open", text).next(format!("remoor job cancel {}", job.id)))
     }
 
-    /// Without force, only a worker that is down can be removed.
+    /// Checks a removal without force: only a worker that is down can be removed.
     fn may_go(&self, node: &Node, moment: Wall) -> Result<(), Refusal> {
         let name = node.name();
         if node.role == ClusterRole::Manager {
@@ -55,14 +55,14 @@ impl Inventory {
                 Err(Refusal::new("just-gone", text).next(format!("remoor remove {name} again in a moment")))
             }
             Some(_) => Ok(()),
-            // A node that was never seen has no absence. The API asks gossip whether the node is
-            // alive before it proposes the order.
+            // A node that was never observed has no absence. The API checks in gossip whether such
+            // a node is alive before it proposes the order.
             None if node.examination.last_identity.is_none() => Ok(()),
             None => Err(up),
         }
     }
 
-    /// Demotes the node. It is removed once it has left Raft.
+    /// Demotes the node. The node is removed once it has left Raft.
     fn begin_removal(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         let node = self.change(id)?;
         if node.role == ClusterRole::Worker && node.removing.is_some() {
@@ -87,14 +87,14 @@ impl Inventory {
 
     /// Deletes the node from the list of nodes, so that nothing is run on it any more (invariant
     /// I8). An open absence gets its single verdict here (invariant I11). `why` is one word, such
-    /// as `removed`. A refusal changes nothing.
+    /// as `removed`. If the deletion is refused, nothing has changed.
     pub(super) fn withdraw(&mut self, at: &ApplyContext, id: NodeId, why: &str) -> Result<Arc<Node>, Refusal> {
         self.close_held_job(id, at.entry.at)?;
         let cancelled = |j: &Job| {
             matches!(j.attempts.last(), Some(Attempt { closed: Some((_, AttemptOutcome::Cancelled(_))), .. }))
         };
         for job in self.jobs.values_mut().filter(|j| j.node == id && !j.end_task_now && cancelled(j)) {
-            Arc::make_mut(job).end_task_now = true; // a task that was allowed to finish is ended now
+            Arc::make_mut(job).end_task_now = true; // a task that was allowed to finish ends now
         }
         let node = self.nodes.remove(&id).ok_or_else(|| self.departed.membership(id).no_such_node(id))?;
         self.names.remove(node.name());
@@ -110,7 +110,7 @@ impl Inventory {
         Ok(node)
     }
 
-    /// Stores the record of a removed node. Its key cannot join while the record exists.
+    /// Stores the record of a removed node. The node's key cannot join while the record exists.
     pub(super) fn remember(&mut self, at: &ApplyContext, node: &Node, by: String) {
         let moment = at.entry.at;
         self.note(at, Some(node.id), JournalEvent::Operator { text: format!("removed for good, as {by} ordered") });
@@ -130,9 +130,9 @@ impl Inventory {
         self.departed.removed.retain(|_, removed| moment < removed.until);
     }
 
-    /// A removed key cannot join, because it may be on a copy or on a machine that missed the
-    /// removal. A machine cannot join under the name of a group, because host patterns could not
-    /// distinguish them.
+    /// Refuses a removed key, because it may be on a copy or on a machine that missed the removal.
+    /// Also refuses a new machine with the name of a group, because host patterns could not
+    /// distinguish the two.
     pub(super) fn may_join(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let group = GroupName(spec.name.0.clone());
         let new = !self.names.contains_key(&spec.name);

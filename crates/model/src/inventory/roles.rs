@@ -1,12 +1,12 @@
-//! Entries about cluster roles: the desired roles, and the Raft ids that follow from them.
+//! Entries about cluster roles: the desired roles, and the Raft ids that result from them.
 //!
-//! The Raft membership is not part of this state. The role manager (`engine/roles.rs`) reconciles
-//! the two.
+//! The Raft membership is not part of this state. The role manager (`engine/roles.rs`) adapts the
+//! membership to the desired roles.
 
 use super::*;
 
 impl Inventory {
-    /// Nodes that are to be managers, including those that are not yet.
+    /// Nodes whose desired role is manager, also those that are not voters yet.
     pub fn managers(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values().map(Arc::as_ref).filter(|n| n.role == ClusterRole::Manager)
     }
@@ -16,8 +16,8 @@ impl Inventory {
         self.nodes.values().map(Arc::as_ref).find(|n| n.raft == Some(raft))
     }
 
-    /// True if the id is no longer in use. Ids are log indices. An id that no node has, and that is
-    /// not higher than the last applied index, is never granted again.
+    /// Whether the id is no longer in use. Raft ids are log indices. So an id that no node has and
+    /// that is not higher than the last applied index is never granted again.
     pub fn is_retired(&self, raft: RaftId) -> bool {
         raft.0 <= self.applied && self.raft_id_holder(raft).is_none()
     }
@@ -35,9 +35,9 @@ impl Inventory {
         Ok(Applied::Raft(id))
     }
 
-    /// Counts desired managers, not current voters, so the demotion of the last one is always
-    /// refused. swarmkit counts current voters instead; there, three simultaneous demotions leave a
-    /// manager whose desired role is worker.
+    /// Sets the desired role. The demotion of the last manager is always refused, because the
+    /// desired managers are counted and not the current voters. swarmkit counts current voters;
+    /// three simultaneous demotions there leave a manager whose desired role is worker.
     pub(super) fn set_role(&mut self, at: &ApplyContext, id: NodeId, role: ClusterRole) -> Decision {
         let managers = self.managers().count();
         let changed = self.change(id)?;
@@ -141,11 +141,11 @@ mod tests {
         assert_eq!(log.role(w1, ClusterRole::Manager).as_deref(), Some("nothing-new"));
         let Applied::Raft(first) = log.write(Command::Grant { node: w1, founder: false }) else { panic!("no id") };
         assert_eq!(log.write(Command::Grant { node: w1, founder: false }), Applied::Raft(first), "asked twice");
-        // docs/design/scenarios.md, E3: promoted again before its id was retired.
+        // docs/design/scenarios.md, E3: the node was promoted again before its id was retired.
         assert_eq!((log.role(w1, ClusterRole::Worker), log.role(w1, ClusterRole::Manager)), (None, None));
         let retire = Command::Retire { node: w1, raft: first };
         assert_eq!(log.code(retire.clone()).as_deref(), Some("overtaken"));
-        // docs/design/scenarios.md, E4: retired before it was promoted again.
+        // docs/design/scenarios.md, E4: the id was retired before the node was promoted again.
         assert_eq!((log.role(w1, ClusterRole::Worker), log.code(retire.clone())), (None, None));
         assert!(log.0.is_retired(first) && !log.0.is_retired(RaftId(1)));
         assert!(!log.0.is_retired(RaftId(log.0.applied + 1)), "not granted yet is not retired");
