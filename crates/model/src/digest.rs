@@ -95,7 +95,7 @@ impl ServiceDigest {
         Self { root: Self::root_of(&entries), entries, unreadable, unreadable_more: more }
     }
 
-    /// One line `path: why` for each listed unreadable path. Then a line with the number of the
+    /// One line `path: why` for each listed unreadable path, and a last line with the number of the
     /// others.
     pub fn describe_unreadable(&self) -> impl Iterator<Item = String> + '_ {
         let named = self.unreadable.iter().map(|(path, why)| format!("{path}: {why}"));

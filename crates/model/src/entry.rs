@@ -226,8 +226,8 @@ pub enum Command {
         over: Option<NodeId>,
     },
     /// The desired state, rendered again after the address change at entry `moved`. `hosts`
-    /// contains the hosts whose hash differs from the applied one. A `fault` changes no hash, but
-    /// ends the waiting for the rendering too.
+    /// contains the hosts whose hash differs from the applied one. If `fault` is set, no hash
+    /// changes, and the waiting for the rendering ends too.
     Rendered {
         generation: GenerationSeq,
         moved: u64,

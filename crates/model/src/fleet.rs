@@ -5,8 +5,8 @@ use super::{GroupName, Node, NodeName, ServiceName, Sha256, Windows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The strongest cause that the evidence shows. A reboot is stronger than the agent, and the agent
-/// is stronger than the network.
+/// The cause of an absence. If the evidence shows several causes, a reboot takes precedence over
+/// the agent, and the agent over the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AbsenceCause {
@@ -142,7 +142,7 @@ pub struct ServiceSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Limits {
-    /// Maximum settle time after a reboot. It ends early when all checks pass.
+    /// Maximum settle time after a reboot. The settle time ends early when all checks pass.
     pub settle_ms: u64,
     /// Backoff before the 2nd, 3rd and 4th attempt. If the last attempt fails, the job is held.
     pub retry_ms: Vec<u64>,

@@ -227,7 +227,7 @@ impl Inventory {
         drift().count() > 0 && drift().all(|r| self.is_monitor_only(&r.service))
     }
 
-    /// The limits of the current generation. Before the first generation, the defaults.
+    /// The limits of the current generation, or the defaults before the first generation.
     pub fn limits(&self) -> &Limits {
         static DEFAULTS: LazyLock<Limits> = LazyLock::new(Limits::default);
         self.generation().map_or(&DEFAULTS, |g| &g.summary.limits)

@@ -21,7 +21,7 @@ pub fn is_invisible(c: char) -> bool {
     )
 }
 
-/// For text on one line. Its picture (`␛`) or its code replaces every control character.
+/// For text on one line. Every control character is replaced by its picture (`␛`) or its code.
 pub fn line(text: &str) -> Cow<'_, str> {
     filter(text, |_| false)
 }
@@ -46,9 +46,8 @@ pub fn log_field(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// For serialized JSON. The characters become `\u` escapes, so the value of the JSON stays the
-/// same. The characters occur only in strings. Line ends and tabs may occur between strings, and
-/// stay.
+/// For serialized JSON. Control characters become `\u` escapes, so the value of the JSON stays the
+/// same. Such characters occur only in strings, except line ends and tabs, which stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let bad = |c: char| (c.is_control() || is_invisible(c)) && c != '\n' && c != '\t';
     if !text.contains(bad) {

@@ -26,8 +26,8 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
     nearest_word(word, known).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// The hint for an unknown word: the nearest known word. If none is near, all known words if they
-/// are few.
+/// The hint for an unknown word: the nearest known word. If no known word is near, the hint lists
+/// all known words, provided that they are few.
 pub fn suggest_or_list<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
     did_you_mean(word, known.clone()).or_else(|| {
         let known: Vec<_> = known.into_iter().collect();

@@ -61,8 +61,8 @@ mod tests {
             ["1", "1-1", "1-1-1", "2-1-1", "2-2-1", "2-2-2", "3-2-2", "3-3-3"]
         );
         assert_eq!((spread(0, 3), spread(3, 0)), (vec![0], vec![3]));
-        // With this distribution, the loss of one zone never breaks the quorum of three or more
-        // managers.
+        // Over three zones, the loss of one zone does not break the quorum of three or more
+        // managers. The only exception is four managers.
         assert!(
             (3..=9).all(|n| n == 4 || spread(n, 3)[0] <= tolerated_losses(n)),
             "four in three zones lose it with the first"

@@ -47,8 +47,8 @@ pub struct Config {
 pub struct GossipTiming {
     /// The interval at which one random member is probed.
     pub probe_interval: Duration,
-    /// If a probed member does not answer within this time, other members are asked to probe it. It
-    /// must be shorter than `probe_interval`.
+    /// If a probed member does not answer within this time, other members are asked to probe it.
+    /// The timeout must be shorter than `probe_interval`.
     pub probe_timeout: Duration,
     /// Timeout of a stream for connecting, reading and writing. The fallback ping over TCP has the
     /// same timeout and blocks probing.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 /// generic parameters.
 pub(super) type MemberlistError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why an operation on the gossip member failed.
+/// The reason why an operation of the gossip member failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GossipError {
     /// Nothing was started. The configuration has to change.

@@ -23,7 +23,7 @@ pub struct EpochClaim {
     /// The node's gossip address.
     pub addr: SocketAddr,
     pub epoch: Epoch,
-    /// The port of its API.
+    /// The port of the node's API.
     pub api: u16,
     /// Whether the node claims to be a manager.
     pub manages: bool,

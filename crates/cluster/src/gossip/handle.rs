@@ -41,7 +41,7 @@ pub struct Gossip {
     keyring: Arc<GossipKeyring>,
 }
 
-/// The member at one address. A change of the address replaces it.
+/// The member at one address. A change of the address replaces the member.
 struct Inner {
     list: List,
     shared: Arc<GossipState>,
@@ -166,8 +166,9 @@ impl Gossip {
     }
 
     /// Moves the running member to another address; its instance stays the same. The member leaves
-    /// the old address without a leave message, because peers could not receive one from there. All
-    /// peers are reported `Gone`, and each is reported `Alive` again after it is dialled.
+    /// the old address without a leave message, because peers could not receive a message from
+    /// there. All peers are reported `Gone`, and each is reported `Alive` again after it is
+    /// dialled.
     ///
     /// After an error the member is stopped, and the move may be tried again.
     pub async fn move_to(&self, bind: SocketAddr, advertise: SocketAddr) -> Result<(), GossipError> {
@@ -250,8 +251,8 @@ impl Gossip {
         self.current().shared.view().len_without(self.name())
     }
 
-    /// Exchanges state with the member at `addr`. The members that it knows arrive as events, some
-    /// of them after this method returns.
+    /// Exchanges state with the member at `addr`. The members that the other side knows arrive as
+    /// events, some of them after this method returns.
     ///
     /// Takes at most three stream timeouts. Dropping the future does not cancel the exchange.
     pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
@@ -267,7 +268,7 @@ impl Gossip {
         }
     }
 
-    /// Judges the members whose key changed again. Call this method after the keys behind
+    /// Judges every member again whose key has changed. Call this method after the keys behind
     /// `Config::verify` changed.
     ///
     /// Emits an `Update` if a signature started or stopped being valid, `Gone` for a removed node,
@@ -325,7 +326,7 @@ impl Gossip {
     /// timeout plus 5 s. Failures are only logged.
     pub async fn leave(self) {
         // With memberlist alone, peers cannot distinguish a leaving node from a failed one. So the
-        // report announces it first.
+        // report announces the leave first.
         if let Err(error) = self.announce(|current| Report { leaving: true, ..current.clone() }).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -339,7 +340,7 @@ impl Gossip {
         self.shutdown().await;
     }
 
-    /// Stops without an announcement, as a crash would. Peers notice it by probing.
+    /// Stops without an announcement, as a crash would. Peers detect the stop by probing.
     pub async fn shutdown(self) {
         stop(&self.current().list).await;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Maximum remembered subjects. Beyond it, the subject with the oldest alarm is forgotten.
 const SUBJECTS_MAX: usize = 1024;
 
-/// Remembers when each kind of alarm about each subject was last raised.
+/// Remembers the time of the last alarm of each kind about each subject.
 #[derive(Debug)]
 pub struct Limiter(KeyedLimiter<(&'static str, String)>);
 

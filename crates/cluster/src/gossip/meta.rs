@@ -5,9 +5,10 @@
 //!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24
 //!     [ zero 1 | amiss 8 [ epoch 8 | api port 2 [ sequence 8 | signed at 8 ] ] ] | signature 64
 //! ```
-//! At most 193 bytes. `program` is the version of the agent's program as text. The fields in
-//! brackets are sent only if they are not zero. A program that does not know these fields reads all
-//! others except the program version. Unknown trailing bytes are ignored. Numbers are big endian.
+//! The number after a field is its size in bytes. A report has at most 193 bytes. `program` is the
+//! version of the agent's program as text. The fields in brackets are sent only if they are not
+//! zero. A program that does not know these fields reads all others except the program version.
+//! Unknown trailing bytes are ignored. Numbers are big endian.
 //!
 //! In every version, also in future ones, the first byte is the version. The last 64 bytes are an
 //! ed25519 signature over (cluster, name, advertised address, everything before the signature). So
@@ -37,7 +38,7 @@ const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
 const MANAGES: u8 = 8;
 
-/// Why a report cannot be encoded.
+/// The reason why a report cannot be encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MetaError {
     /// A boot id that is not a UUID, because of a bug or an unusual kernel.
@@ -98,8 +99,8 @@ pub(super) fn sign_as(mut payload: Vec<u8>, scope: SignatureScope<'_>, signer: &
     payload
 }
 
-/// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. Also works for
-/// future versions.
+/// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. The check also
+/// works for future versions.
 pub fn verify(meta: &[u8], scope: SignatureScope<'_>, key: &VerifyingKey) -> bool {
     let Some((payload, signature)) = split(meta) else { return false };
     key.verify_strict(&signed_text(scope, payload), &Signature::from_bytes(signature)).is_ok()
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(sent("0.0.9"), "0.0.9");
         assert_eq!(sent("1.0.0-\u{1b}[31m"), "1.0.0-[31m");
         assert_eq!(sent(&"9".repeat(300)), "9".repeat(PROGRAM_MAX));
-        // Bytes appended by a later program are not read as a version.
+        // Bytes that a later program appends are not read as the program version.
         let mut payload = encode(&Report::default(), f.scope(), &key(1)).expect("encode")[..PAYLOAD].to_vec();
         payload.extend([0x01; 9]);
         payload.extend([0; SIGNATURE]);

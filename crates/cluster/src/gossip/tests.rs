@@ -458,7 +458,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
         tokio::time::timeout(PATIENCE, claims.wait_for(|claims| claims.get(&NodeName::from("b")) == Some(&claim)))
             .await;
     drop(heard.expect("it is heard").expect("the member runs"));
-    // `b` reaches that epoch and is no manager, so now `b` is the daemon that has to stop.
+    // Now `b` has the epoch of the newer daemon and is no manager, so `b` has to stop.
     b.gossip.publish(of(7, false, FIRST)).await.expect("published");
     assert!(b.gossip.claims().borrow().is_empty(), "what was claimed is known");
     let (mut b, addr) = (b, newer.gossip.addr());

@@ -1,5 +1,5 @@
-//! What this member currently believes: live members and recent alarms. Plain state behind a lock;
-//! no network.
+//! The state that this member knows: live members and recent alarms. Plain state behind a lock;
+//! nothing here uses the network.
 
 use super::config::GossipTiming;
 use super::event::{Member, MemberEvent};
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Maximum members that the inventory does not know. Further ones are rejected, since anybody with
-/// the gossip key can invent them.
+/// Maximum members that the inventory does not know. Further ones are rejected, because anybody
+/// with the gossip key can invent such members.
 pub const DISCOVERED_MAX: usize = 1024;
 
 /// An accepted record of a live member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberEntry {
     pub addr: SocketAddr,
-    /// The record as received, for a cheap comparison.
+    /// The record as it was received. It is kept because comparing its bytes is cheap.
     pub meta: Bytes,
     pub report: Report,
     pub signed: bool,
@@ -46,21 +46,21 @@ struct NewestReport {
 /// The live members and the state of the alarms.
 pub struct MembershipView {
     members: BTreeMap<NodeName, MemberEntry>,
-    /// How many of them the inventory does not know.
+    /// The number of `members` that the inventory does not know.
     discovered: usize,
     alarms: Limiter,
     sighting: Option<Sighting>,
-    /// Members whose current process also signs at another address: either the node moved, or a
+    /// Members whose current process also signs at another address. Either the node moved, or a
     /// running machine was copied.
     moves: BTreeMap<NodeName, Sighting>,
-    /// The newest signed report of each node of the inventory and the key that signed it, kept while
-    /// the node is away. So an old record cannot be replayed.
+    /// The newest signed report of each node of the inventory, and the key that signed it. It is
+    /// kept while the node is away, so that an old record cannot be replayed.
     newest: BTreeMap<NodeName, NewestReport>,
     copy_grace: Duration,
-    /// Two sightings further apart than this are unrelated.
+    /// Two observations with a longer pause between them are unrelated.
     copy_gap: Duration,
-    /// Incremented by every change, so that a snapshot taken outside the lock can be recognised as
-    /// outdated.
+    /// Incremented by every change. By this number, a copy that was made outside of the lock is
+    /// recognised as outdated.
     pub version: u64,
     /// Incremented whenever a member came or went.
     pub population: u64,
@@ -83,7 +83,7 @@ impl MembershipView {
         }
     }
 
-    /// Stores an accepted record. Returns the event it causes, if anything changed.
+    /// Stores an accepted record. Returns the resulting event, or None if nothing changed.
     pub fn put(&mut self, name: NodeName, entry: MemberEntry) -> Option<MemberEvent> {
         let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
         self.version += 1;
@@ -106,7 +106,7 @@ impl MembershipView {
         }
     }
 
-    /// Removes a member. Returns the event it causes, if there was one.
+    /// Removes a member. Returns the resulting event, or None if there was no such member.
     pub fn remove(&mut self, name: &NodeName) -> Option<MemberEvent> {
         self.version += 1;
         self.moves.remove(name);
@@ -116,9 +116,9 @@ impl MembershipView {
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
     }
 
-    /// True if a newer report was signed with the same key. The older report is a late echo or a
-    /// replay. A report without a number is accepted again once the newest one is stale, because the
-    /// node may run an older program again.
+    /// Whether a newer report was signed with the same key. Then `report` is a late echo or a
+    /// replay. A report without a number is accepted again once the newest one is stale, because
+    /// the node may run an older program again.
     pub fn has_newer(&self, name: &NodeName, key: &[u8; 32], report: &Report, now: Instant) -> bool {
         let Some(newest) = self.newest.get(name).filter(|newest| newest.key == *key) else { return false };
         let stale = Duration::from_millis(report_stale_ms(self.newest.len()));
@@ -131,7 +131,7 @@ impl MembershipView {
         self.newest.retain(|name, _| is_known(name));
     }
 
-    /// An empty view of the same node at another address. It still knows which reports are newest.
+    /// An empty view of the same node at another address. It keeps the newest reports.
     pub fn successor(&self, timing: &GossipTiming) -> Self {
         Self { version: self.version, population: self.population, newest: self.newest.clone(), ..Self::new(timing) }
     }
@@ -172,13 +172,13 @@ impl MembershipView {
         self.members.contains_key(name) || self.discovered < DISCOVERED_MAX
     }
 
-    /// The event for a record with a bad signature, unless it is rate-limited.
+    /// The event for a record with a bad signature. None while such events are rate-limited.
     pub fn alarm_forged(&mut self, name: &NodeName, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
         let allowed = self.alarms.allow("forged", name.as_str(), now);
         allowed.then(|| MemberEvent::Forged { name: name.clone(), addr })
     }
 
-    /// The event for a report of an unknown version, unless it is rate-limited.
+    /// The event for a report of an unknown version. None while such events are rate-limited.
     pub fn alarm_unreadable(
         &mut self,
         name: &NodeName,
@@ -190,7 +190,7 @@ impl MembershipView {
         allowed.then(|| MemberEvent::Unreadable { name: name.clone(), addr, version })
     }
 
-    /// The event for two addresses that claim one name, unless it is rate-limited.
+    /// The event for two addresses that claim one name. None while such events are rate-limited.
     pub fn alarm_conflict(
         &mut self,
         name: &NodeName,
@@ -203,13 +203,13 @@ impl MembershipView {
     }
 
     /// Records that a live member's process also signs at `addr`. Returns whether this may still be
-    /// a move, in which case the old address is soon found dead. A copy of a running machine keeps
-    /// both addresses alive, so after the grace period it does not count as a move.
+    /// a move of the node. After a move, the old address is soon found dead. A copy of a running
+    /// machine keeps both addresses alive, so it does not count as a move after the grace period.
     pub fn note_move(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
         match self.moves.get_mut(name) {
             Some(seen) if seen.instance == instance && now.saturating_duration_since(seen.last) <= self.copy_gap => {
-                // A change of address does not restart the grace period; otherwise two copies could
-                // alternate.
+                // A change of the address does not restart the grace period. Otherwise two copies
+                // could alternate.
                 (seen.addr, seen.last) = (addr, now);
                 now.saturating_duration_since(seen.first) < self.copy_grace
             }
@@ -222,8 +222,8 @@ impl MembershipView {
         }
     }
 
-    /// Records that this node's own signed record was seen at another address, from a daemon that
-    /// has to stop.
+    /// Records that this node's own signed record was observed at another address, and that the
+    /// daemon there has to stop. Returns the event, or None while such events are rate-limited.
     pub fn note_outranked(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
         let lasting = self.sighting_duration(addr, instance, now) >= self.copy_grace;
         let kind = if lasting { "outranked" } else { "outranked at first" };
@@ -231,7 +231,8 @@ impl MembershipView {
         allowed.then_some(MemberEvent::OutrankedElsewhere { addr, lasting })
     }
 
-    /// For how long this node's own signed record has been seen at `addr` without a long gap.
+    /// The time for which this node's own signed record has been observed at `addr` without a long
+    /// gap.
     fn sighting_duration(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
         match &mut self.sighting {
             Some(seen)
@@ -249,11 +250,12 @@ impl MembershipView {
         }
     }
 
-    /// Records that this node's own signed record was seen at another address. Returns the event
-    /// once the record has been alive there for the grace period.
+    /// Records that this node's own signed record was observed at another address. Returns the
+    /// event once the record was observed there for the grace period.
     ///
     /// After a quick restart at a new address, other members still report the old address until
-    /// they find it dead. A copy keeps answering, so its record keeps coming.
+    /// they find it dead. A copy of the machine continues to answer, so its record is reported
+    /// again and again.
     pub fn note_elsewhere(&mut self, addr: SocketAddr, report: &Report, now: Instant) -> Option<MemberEvent> {
         let lasting = self.sighting_duration(addr, report.instance.clone(), now) >= self.copy_grace;
         let allowed = lasting && self.alarms.allow("elsewhere", &addr.to_string(), now);
@@ -292,7 +294,8 @@ mod tests {
         assert!(!refused(&view, &signed(7, 100)));
         assert!(!refused(&view, &signed(8, 110)));
         assert!(!view.has_newer(&w1, &[2; 32], &signed(6, 90), now), "the node has a new key");
-        // An older program again: accepted once the newest report is stale.
+        // The node runs an older program again. Its report is accepted once the newest report is
+        // stale.
         assert!(refused(&view, &Report::default()));
         let later = now + Duration::from_millis(2 * report_stale_ms(1));
         assert!(!view.has_newer(&w1, &[1; 32], &Report::default(), later));
@@ -320,7 +323,7 @@ mod tests {
         for second in [0, 5, 29] {
             assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start + Duration::from_secs(second)), None);
         }
-        // A paused node resumes an hour later and reports the address again.
+        // A node that was paused resumes an hour later and reports the old address again.
         assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start + Duration::from_secs(3600)), None);
     }
 

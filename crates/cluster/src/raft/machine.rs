@@ -46,10 +46,10 @@ pub struct Machine<S: StateMachine> {
 }
 
 /// Publishes the latest state. Readers get it immediately. Waiters are notified at most every 5 ms,
-/// because one notification for each entry of a burst would wake a dozen of them each time.
+/// because one notification for each entry of a burst would wake a dozen waiters each time.
 struct Published<S> {
     state: watch::Sender<Arc<S>>,
-    /// The time of the last notification. If a notification is scheduled, its time.
+    /// The time of the last notification, or of the scheduled one if there is one.
     last_notified: Option<Instant>,
     /// Whether a task will notify the waiters soon.
     notify_scheduled: Arc<AtomicBool>,
@@ -81,7 +81,7 @@ impl<S: StateMachine> Published<S> {
 }
 
 impl<S: StateMachine> Machine<S> {
-    /// Starts from the snapshot in `file`, or from nothing.
+    /// Starts from the snapshot in `file`, or with an empty state if there is no snapshot.
     pub fn open(
         file: SnapshotFile,
         publish: watch::Sender<Arc<S>>,

@@ -27,8 +27,8 @@ pub struct LastState<S> {
     /// Index of the last entry in the state. `term` is the term of that entry.
     pub index: u64,
     pub term: u64,
-    /// The voters of the last list of members, with addresses. If a change of the voters is half
-    /// done, the voters of the old and the new list.
+    /// The voters of the last list of members, with addresses. While a change of the voters is half
+    /// done, these are the voters of both lists.
     pub voters: BTreeMap<RaftId, String>,
 }
 
@@ -65,8 +65,8 @@ pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S
     Ok(LastState { state, index, term, voters })
 }
 
-/// The index of the last entry in the log of `cfg`. If the log has no entry, the index of the last
-/// purged one. The log must not be running. Blocks.
+/// The index of the last entry in the log of `cfg`, or of the last purged entry if the log is
+/// empty. The log must not be running. Blocks.
 pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
     let path = cfg.dir.join(log::FILE);
     let (_, stored) = writer::open(&path)?;

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct RaftStatus {
     pub id: RaftId,
     pub term: u64,
-    /// The leader that this member follows, which may be itself.
+    /// The leader that this member follows. It may be this member itself.
     pub leader: Option<RaftId>,
     /// Whether this member leads: a majority acknowledged it within the last lease, and it has
     /// applied everything that was committed before.
@@ -36,21 +36,21 @@ pub struct RaftStatus {
     pub learners: BTreeMap<RaftId, String>,
     /// Whether a change of voters is half done. Setting the voters again completes it.
     pub joint: bool,
-    /// The voters after the half-done change. If no change is half done, the same as `voters`.
+    /// The voters after the half-done change. If no change is half done, they equal `voters`.
     pub target: BTreeSet<RaftId>,
     /// Voters whose vote does not count yet, because the change that adds them is half done or not
     /// committed. Until the change is complete, the earlier voters are also needed for a quorum.
     pub entering: BTreeSet<RaftId>,
     /// Whether the newest list of members is committed. Until then no other change is accepted.
     pub members_committed: bool,
-    /// On the leader: milliseconds since a majority acknowledged it.
+    /// On the leader: milliseconds since a majority last acknowledged this leader.
     pub quorum_acked_ms: Option<u64>,
     /// On the leader: the index up to which each other member has the log.
     pub matched: BTreeMap<RaftId, u64>,
     /// On the leader: milliseconds since the last answer of each other member. A member that never
     /// answered is absent.
     pub acked_ms: BTreeMap<RaftId, u64>,
-    /// On the leader: for how long it has led without interruption.
+    /// On the leader: the time for which it has led without interruption, in milliseconds.
     pub led_ms: Option<u64>,
     /// False once the log has stopped for any reason. The process should then exit.
     pub running: bool,

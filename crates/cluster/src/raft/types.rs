@@ -59,8 +59,8 @@ impl<E: fmt::Debug> fmt::Debug for ProposedEntry<E> {
 }
 
 impl<E> fmt::Display for ProposedEntry<E> {
-    // openraft logs entries with this. The text is short, because the content may be long and the
-    // code that applies the entry logs it.
+    // openraft uses this text to log an entry. The text is short, because the content may be long
+    // and the code that applies the entry logs it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("command")
     }
@@ -78,8 +78,8 @@ pub fn leader<S: StateMachine>(
     }
 }
 
-// openraft requires these traits of the configuration type. Deriving them would also require them
-// of the state machine.
+// openraft requires these traits of the configuration type. A derive would also require them of the
+// state machine.
 impl<S> fmt::Debug for Types<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Types")

@@ -22,7 +22,7 @@ const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const BATCH_MAX: usize = 512;
 /// Maximum operations that wait for the disk: two full batches. Beyond it, the producer waits.
 const QUEUE_MAX: usize = 2 * BATCH_MAX;
-/// Size of redb's cache, in bytes. Its default is up to a gigabyte, but reads use the log in
+/// Size of redb's cache, in bytes. redb's default is up to a gigabyte, but reads use the log in
 /// memory.
 const CACHE_BYTES: usize = 2 << 20;
 /// The commit position is written with a batch at most this often. Without a batch it is written
@@ -235,7 +235,7 @@ struct Writer {
     db: Database,
     path: PathBuf,
     pending_commit: Arc<PendingCommit>,
-    /// When a commit position was last written.
+    /// The time at which a commit position was last written.
     committed_written_at: Instant,
     failed: Option<String>,
 }

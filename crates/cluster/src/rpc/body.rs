@@ -24,7 +24,7 @@ const BODY_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimit(pub usize);
 
-/// Why a body was not received.
+/// The reason why a body was not received.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError<E> {
     /// The body is longer than allowed. If its length was announced, no byte of it was read.

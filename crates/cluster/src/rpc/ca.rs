@@ -26,8 +26,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub const NODE_LIFE: Duration = DAY.saturating_mul(CERTIFICATE_DAYS);
 /// The period for which the CA's own certificate is valid, in days.
 const CA_DAYS: u32 = 3652;
-/// How long before its issue a certificate becomes valid. It is meant for machines whose clock is
-/// behind.
+/// The time by which a new certificate is backdated, for machines whose clock is behind.
 const BACKDATED: Duration = DAY;
 /// Default name of the CA's files, without the extension.
 const FILES: &str = "ca";
@@ -43,7 +42,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Valid from a day ago until `days` from now.
+    /// A validity from a day ago until `days` from now.
     pub fn days_from_now(days: u32) -> Self {
         let now = SystemTime::now();
         Self { from: now - BACKDATED, until: now + DAY * days }
@@ -94,8 +93,8 @@ impl ClusterCa {
         Ok(params.signed_by(next.issuer.key(), &self.issuer).map_err(failed)?.pem())
     }
 
-    /// The authority of this certificate and key. If they do not belong together, it returns an
-    /// error.
+    /// The authority of this certificate and key. The result is an error if they do not belong
+    /// together.
     pub fn from_pem(cert_pem: &str, key_pem: &Secret) -> Result<Self, IdentityError> {
         let malformed = |what, reason: String| IdentityError::Malformed { what, reason };
         let key = KeyPair::from_pem(key_pem.reveal()).map_err(|e| malformed("CA key", e.to_string()))?;

@@ -1,8 +1,8 @@
 //! The caller's identity, which the connection proves, and the names in certificates that contain
 //! it.
 //!
-//! Whether the caller was removed, is a manager, or is authorised for its request is decided by the
-//! layers above, from the applied inventory.
+//! The layers above decide, from the applied inventory, whether the caller was removed, is a manager,
+//! or is authorised for its request.
 
 use super::identity::{self, IdentityError};
 use super::wire::{ApiFailure, Code};

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Timeout of a request unless [`Client::within`] sets another.
+/// Timeout of a request unless [`Client::with_timeout`] sets another.
 const REQUEST_WITHIN: Duration = Duration::from_secs(30);
 /// Maximum time for which an unused connection is kept. It is well below the server's timeout, so
 /// that requests do not use a connection that the server is closing.
@@ -39,7 +39,7 @@ const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
 /// Maximum characters in an error message of a body that is not an API error.
 const SHOWN_MAX: usize = 200;
 
-/// Why a request was not answered successfully.
+/// The reason why a request was not answered successfully.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ApiError {
     /// The daemon answered with an error. The code says in which state the server is afterwards.

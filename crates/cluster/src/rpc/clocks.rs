@@ -33,9 +33,9 @@ impl PeerClocks {
         readings.insert(node, Reading { wall, asked, answered });
     }
 
-    /// By how many milliseconds the clock of `node` is certainly ahead of this machine's clock;
-    /// negative if it is behind. `wall` is the time of this machine's clock at `now`. None if there
-    /// is no valid reading.
+    /// The number of milliseconds by which the clock of `node` is certainly ahead of this machine's
+    /// clock; negative if it is behind. `wall` is the time of this machine's clock at `now`. None
+    /// if there is no valid reading.
     pub fn difference_ms(&self, node: NodeId, wall: Wall, now: Instant) -> Option<i64> {
         let reading = self.readings().get(&node).copied()?;
         let since = |then: Instant| now.saturating_duration_since(then);

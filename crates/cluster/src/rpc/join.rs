@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const JOIN_PATH: &str = "/join/v1";
 /// Maximum time for the answer of the managers, who commit the acceptance before they answer.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
-/// Maximum length of a node's name.
+/// Maximum length of a node's name, in bytes.
 const NAME_CHARS_MAX: usize = 253;
 /// The rule of [`check_name`], for messages.
 pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, at most 253, not starting with a dot or dash";
@@ -59,8 +59,7 @@ pub struct JoinRequest {
     /// Boot id of the machine.
     #[serde(default)]
     pub boot: String,
-    /// The time of the machine's clock. [`join`] sets it if it is missing. None from an older
-    /// version.
+    /// The time of the machine's clock. [`join`] sets a missing time. None from an older version.
     #[serde(default)]
     pub now: Option<Wall>,
     /// The cluster in the machine's data directory, if the machine was a node before.
@@ -207,7 +206,7 @@ impl JoinReply {
     }
 }
 
-/// Why a machine did not become a node. Nothing changed on this machine.
+/// The reason why a machine did not become a node. Nothing changed on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// [`ApiError`] says whether the cluster may have accepted the machine. Another join with the

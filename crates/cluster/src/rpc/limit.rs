@@ -22,8 +22,8 @@ impl RateLimit {
         Self(Mutex::new(KeyedLimiter::new(burst, refill, ADDRESSES_MAX, Overflow::ShareBucket)))
     }
 
-    /// Takes one token of the peer now. If there is no token, the error is the failure to answer
-    /// with. Callers on the local socket are not limited.
+    /// Takes one token of the peer now. If there is no token, the error is the answer to the peer.
+    /// Callers on the local socket are not limited.
     pub fn admit(&self, peer: PeerAddr) -> Result<(), ApiFailure> {
         let Some(addr) = peer.0 else { return Ok(()) };
         self.take(addr.ip(), Instant::now()).map_err(|wait| {

@@ -17,8 +17,8 @@ pub const MANAGE_PATH: &str = "/node/v1/manage";
 pub const ASK_PATH: &str = "/node/v1/ask";
 
 /// The request to run a manager service under this Raft id from now on. If a service already runs
-/// under the id, the node does nothing. Otherwise it first archives the log of an older id. The
-/// older id is retired, because a node gets a new id only after that.
+/// under the id, the node does nothing. Otherwise the node first archives the log of an older id.
+/// The older id is retired, because a node gets a new id only after the retirement of its old one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManageRequest {
     pub cluster: ClusterId,

@@ -21,7 +21,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
     atomic_write(path, bytes, 0o600).map_err(|e| failed(e.into_io()))
 }
 
-/// Reads `path` as text. If others than its owner may use the file, it returns an error.
+/// Reads `path` as text. The result is an error if others than the owner may use the file.
 pub fn read(path: &Path) -> Result<String, IdentityError> {
     let failed = |source| IdentityError::File { action: "read", path: path.into(), source };
     let damaged = |what: String| IdentityError::Damaged { path: path.into(), what };

@@ -9,8 +9,8 @@
 //!
 //! Messages follow one another on a connection, and only nodes may send them. For a node that the
 //! server does not know as a manager, the size limit is lower and Raft's threads are not used. The
-//! router answers as it answers `POST /raft/{kind}`, with the same caller. So authorisation is in
-//! one function only. Older servers do not support this ALPN protocol; clients then use HTTP.
+//! router gives the same answer as to `POST /raft/{kind}` of the same caller, so authorisation is
+//! in one function only. Older servers do not support this ALPN protocol; clients then use HTTP.
 //! Snapshots are large and always use HTTP.
 
 use super::caller::{Caller, PeerAddr};

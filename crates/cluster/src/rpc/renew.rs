@@ -22,7 +22,7 @@ pub struct RenewRequest {
     pub machine_id: String,
 }
 
-/// The new certificate.
+/// The answer to a [`RenewRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewReply {
     /// The new certificate. Cross-signed certificates may follow; in them, an earlier CA confirms

@@ -95,7 +95,7 @@ pub struct ClientTls {
     /// None for a machine that has not joined a cluster.
     cluster: Option<ClusterId>,
     config: Arc<RwLock<Arc<ClientConfig>>>,
-    /// Incremented with each replacement.
+    /// Incremented with each replacement of the identity.
     generation: Arc<AtomicU64>,
 }
 

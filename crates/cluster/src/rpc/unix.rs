@@ -50,7 +50,8 @@ impl LocalSocket {
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {}
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => return Err(failed(e)),
-                // The call would block if the socket's queue is full, so a process owns the socket.
+                // The error `WouldBlock` means that the socket's queue is full, so a process owns
+                // the socket.
                 Ok(_) | Err(_) => return Err(SocketError::InUse(path.into())),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}

@@ -175,7 +175,7 @@ mod tests {
             assert!(!of(Error::InvalidCertificate(why.clone())), "{why:?}");
         }
         assert!(!of(Error::AlertReceived(AlertDescription::UnknownCA)));
-        // This message contains the same words, but has another cause.
+        // This message contains the same words, but its cause is not a clock.
         assert!(!may_be_the_clock("invalid name: expired.example is not valid yet"));
     }
 }

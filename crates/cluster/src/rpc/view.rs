@@ -33,8 +33,8 @@ pub struct AsOf {
     pub by: String,
     pub leader: Option<String>,
     pub at: String,
-    /// Whether no leader confirmed the state, so that it is only the last state that `by` knew.
-    /// There is no quorum, or `heard` is set.
+    /// Whether no leader confirmed the state. It is then only the last state that `by` knew. If
+    /// `heard` is not set, the reason is a missing quorum.
     pub stale: bool,
     /// Set only if `stale` is set: gossip or Raft shows a leader, but it did not answer the
     /// request.
@@ -62,7 +62,8 @@ pub struct StatusView {
     /// created by a version without such a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<String>,
-    /// The backups of the answering manager. None if it never made a backup and none is planned.
+    /// The backups of the answering manager. None if the manager never made a backup and none is
+    /// planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
     /// Machines and nodes that wait for `remoor accept`.
@@ -102,7 +103,7 @@ pub struct JobsView {
 pub struct QueuedView {
     pub node: u64,
     pub want: remoor_model::ResetupRequest,
-    /// The conditions for which the request waits. If the list is empty, its job is about to begin.
+    /// The conditions for which the request waits. If the list is empty, the job is about to begin.
     pub waits: Vec<String>,
 }
 
@@ -132,7 +133,8 @@ pub struct PlanView {
     pub reasons: Vec<String>,
     /// Whether the command without `--check` would order a re-setup.
     pub would_change: bool,
-    /// The services to set up, with those that depend on them. If empty, all services of the group.
+    /// The services to set up, with those that depend on them. Empty stands for all services of the
+    /// group.
     pub services: Vec<String>,
     /// The selected tasks of the playbooks, in their order; at most 1000 for each phase.
     pub tasks: Vec<PlanTaskView>,

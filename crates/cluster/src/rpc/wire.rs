@@ -1,6 +1,6 @@
-//! The common parts of all answers of the API: the error body, timestamps and event streams. Also
-//! the extractors, which answer an invalid request in the same form. The answers themselves, with
-//! their source and age, are in `view`.
+//! The common parts of all answers of the API: the error body, timestamps and event streams. It
+//! also has the extractors, which answer an invalid request in the same form. The answers
+//! themselves, with their source and age, are in `view`.
 
 pub use super::body::{BODY_MAX, BodyLimit, LARGE_BODY_MAX, SMALL_BODY_MAX, read_bounded};
 

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 /// Maximum depth of branches, in digits. Below it, all entries are requested.
 const DEPTH_MAX: usize = 8;
 
-/// Maximum number of entries that a node sends in one walk. Its manifest lists no more paths.
+/// Maximum number of entries that a node sends in one walk. If it sends more, its answers count as
+/// inconsistent.
 const ENTRIES_MAX: usize = 200_000;
 
 /// A walk through the services that differ. It owns its data, so it can run on a thread of its own,

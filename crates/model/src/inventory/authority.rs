@@ -114,8 +114,8 @@ impl Inventory {
     }
 
     /// The chain that is appended to new certificates, for nodes that know only a former CA. It
-    /// goes from the issuing CA to the oldest remembered CA. Each certificate is signed by the CA
-    /// before it in time.
+    /// goes from the issuing CA to the oldest remembered CA. Each CA in it is signed by its
+    /// predecessor.
     pub fn cross_chain(&self) -> String {
         let next = self.authority.next.iter().filter(|next| next.step == CaStep::Issue).map(|n| &n.cross_pem);
         next.chain(self.authority.former.iter().map(|f| &f.cross_pem)).map(String::as_str).collect()

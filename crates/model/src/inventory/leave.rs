@@ -109,8 +109,7 @@ impl Inventory {
         Ok(Applied::Node(id))
     }
 
-    /// Removes a node that left. The reason is an operator's order, or that the node did not return
-    /// in time.
+    /// Removes a node that left. Either an operator ordered it, or the node did not return in time.
     pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         self.may_remember()?;
         let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;

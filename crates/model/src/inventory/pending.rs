@@ -104,7 +104,7 @@ impl Inventory {
         Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, revokes the denial")))
     }
 
-    /// The denied key with this name. If there are several, the one that was denied last.
+    /// The denied key with this name. If several keys were denied, it is the last one.
     pub fn denied_by_name(&self, name: &str) -> Option<&DeniedKey> {
         let of_name = self.admission.denied.values().filter(|d| d.spec.name.as_str() == name);
         of_name.max_by_key(|d| d.at).map(Arc::as_ref)
@@ -118,8 +118,8 @@ impl Inventory {
         Some(Applied::Done)
     }
 
-    /// Accepts the key that the operator was shown. It is refused if the machine could not join
-    /// anyway. If the key does not wait but is denied, the denial is revoked.
+    /// Accepts the key that the operator was shown. The acceptance is refused if the machine could
+    /// not join anyway. If the key does not wait but is denied, the denial is revoked.
     pub(super) fn admit(&mut self, at: &ApplyContext, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
         let waits = self.admission.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
         match waits.filter(|p| p.spec.public_key == key) {

@@ -23,7 +23,7 @@ struct Form {
     nodes: Addresses,
 }
 
-/// Why the cache could not be read or written.
+/// The reason why the cache could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The file cannot be read, but its content may be intact. The cache starts empty and the next

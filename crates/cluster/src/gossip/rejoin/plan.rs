@@ -33,8 +33,9 @@ pub struct Tries {
 
 /// The wait of an isolated node doubles up to this factor of the minimum wait.
 const DOUBLED_MAX: u64 = 4;
-/// After that, the maximum wait grows as this fraction (1/16) of the isolation's length. So a node
-/// returns soon after an isolation of a minute, but dials rarely after an isolation of hours.
+/// Beyond [`DOUBLED_MAX`], the maximum wait grows as this fraction (1/16) of the isolation's
+/// length. So a node returns soon after an isolation of a minute, but dials rarely after an
+/// isolation of hours.
 const ALONE_PART: u64 = 16;
 
 /// A missing node in the order of the dials: the time of its next dial, its last dial, its name.
@@ -138,7 +139,8 @@ impl DialState {
             self.spread_first_dials(now_ms);
         } else if !was_isolated {
             self.alone_since_ms = Some(now_ms);
-            // The wait restarts at its minimum for every node, whenever it was last dialled.
+            // The wait restarts at its minimum for every node, also for one that was dialled a
+            // short time ago.
             for name in self.known.keys() {
                 self.tries.insert(
                     name.clone(),
@@ -195,7 +197,8 @@ impl DialState {
         }
     }
 
-    /// Whether the node can be dialled: it is known, no member, and no dial is under way.
+    /// Whether the node can be dialled: the cluster knows it, it is not a member, and no dial to it
+    /// is under way.
     fn is_missing(&self, name: &NodeName) -> bool {
         *name != self.me
             && !self.members.contains_key(name)

@@ -4,7 +4,8 @@
 //! ```text
 //!   12 | length of the label 1 | label | 15 | algorithm 1 | length of the text 4 | nonce 12 | text | tag 16
 //! ```
-//! The label is authenticated with the text. Nothing here uses the network.
+//! In this layout, 12 and 15 are the values of single bytes, and the other numbers are lengths in
+//! bytes. The label is authenticated with the text. Nothing here uses the network.
 
 use super::super::error::GossipError;
 use bytes::{BufMut, BytesMut};

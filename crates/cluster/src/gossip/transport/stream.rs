@@ -31,7 +31,8 @@ impl Default for FrameBudget {
 }
 
 impl FrameBudget {
-    /// Takes from the budget for a buffer of `bytes`, less the units that `held` already has.
+    /// Takes the units that a buffer of `bytes` needs from the budget. The units in `held` are
+    /// already taken.
     fn extend(
         &self,
         held: &mut Option<OwnedSemaphorePermit>,

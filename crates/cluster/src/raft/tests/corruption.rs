@@ -152,8 +152,8 @@ async fn what_was_acknowledged_is_in_the_files_as_a_crash_would_leave_them() {
     }
     let crashed = dir.path().join("crashed");
     std::fs::create_dir_all(crashed.join("raft-1")).unwrap();
-    // No file is closed or flushed before the copy, so the copy contains only the guarantee of an
-    // acknowledgement.
+    // No file is closed or flushed before the copy. So the copy contains only the data that an
+    // acknowledgement guarantees.
     std::fs::copy(dir.path().join("raft-1/log.redb"), crashed.join("raft-1/log.redb")).unwrap();
     stop(&raft, &mesh).await;
     let (raft, _) = start(config(&crashed, 1), &mesh).await;

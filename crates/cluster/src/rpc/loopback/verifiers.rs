@@ -1,5 +1,5 @@
 //! Certificates that the verifiers accept and reject. The tests check the result of a handshake at
-//! the client and at the server. [`super::rotated`] tests it after a rotation of the CA.
+//! the client and at the server. [`super::rotated`] tests the verifiers after a rotation of the CA.
 //! `remoor-check` tests the verifier of `cert` checks.
 
 use super::*;
@@ -66,7 +66,7 @@ async fn a_server_accepts_a_client_by_ca_and_use_and_tolerates_its_dates() {
     let (c1, c2) = (Cluster::new("c1"), Cluster::new("c2"));
     let next = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let member = |identity: TlsIdentity| ClientTls::member(&identity).unwrap();
-    // The client's certificate is of `of`, but the client trusts this server.
+    // A client that trusts this server and has a certificate of the cluster `of`.
     let shown = |of: &Cluster, validity: Validity| {
         member(TlsIdentity { ca_pem: c1.ca.cert_pem().into(), ..of.node_valid(7, validity) })
     };

@@ -19,7 +19,8 @@ pub struct AgentView {
     pub peers_alive: u32,
     pub isolation: IsolationView,
     pub manager: ContactView,
-    /// The managers' instruction what to examine. None if no manager has ever answered.
+    /// The managers' instruction for the agent's examinations. None if no manager has ever
+    /// answered.
     pub manifest: Option<ManifestView>,
     /// The last examination of files and checks. None if there was none since the agent started.
     pub look: Option<ExaminationView>,
@@ -96,7 +97,7 @@ pub struct ContactView {
     pub known: Vec<String>,
 }
 
-/// The managers' instruction to the agent, which says what to examine.
+/// The managers' instruction for the agent's examinations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestView {
     pub group: String,

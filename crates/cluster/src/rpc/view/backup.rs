@@ -43,7 +43,8 @@ pub struct BackupPlanRequest {
 /// The state of a manager's own backups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {
-    /// The manager that made the backups. Empty from an older manager; it means the answering one.
+    /// The manager that made the backups. Empty from an older manager, which shows only its own
+    /// backups.
     #[serde(default)]
     pub by: String,
     /// The time of the last backup that was read back and verified.

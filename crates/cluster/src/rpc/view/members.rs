@@ -15,7 +15,7 @@ pub struct RaftView {
     pub last_applied: u64,
     /// Whether a change of voters is half done.
     pub joint: bool,
-    /// Ids of the voters after the half-done change. If no change is half done, ids of the current
+    /// Ids of the voters after the half-done change. Without such a change, ids of the current
     /// voters.
     pub target: Vec<u64>,
     /// Whether the list of members is committed. Until then Raft accepts no other list.
@@ -42,12 +42,12 @@ pub struct RaftMemberView {
     /// Whether a node had this id, and no node has it now.
     pub orphan: bool,
     /// Index up to which the member has the log. None if the answering manager does not lead, or if
-    /// the member never answered it.
+    /// the member never answered the manager.
     pub matched: Option<u64>,
     /// Number of entries that the member lacks.
     pub lag: Option<u64>,
-    /// Milliseconds since the member last answered the leader. None if it never answered, or if it
-    /// is the leader.
+    /// Milliseconds since the member last answered the leader. None for the leader itself, and for
+    /// a member that never answered.
     pub answered_ms: Option<u64>,
 }
 

@@ -47,13 +47,13 @@ pub struct NodeView {
     /// The services of the node's group in the current generation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// The end of the node's certificate, as shown at its last request to the answering manager.
-    /// None if the node sent no request since that manager's daemon started.
+    /// The end of the certificate that the node presented in its last request to the answering
+    /// manager. None if the node sent no request since that manager's daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_until: Option<String>,
 }
 
-/// Whether a node is in service, and what an operator ordered for it.
+/// Whether a node is in service, and an operator's orders for the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationView {
     pub lifecycle: String,
@@ -89,8 +89,8 @@ pub struct ReportedAgentView {
     pub faults: u32,
     /// The report that the agent gossips about itself. It is only a hint.
     pub report: Option<ReportView>,
-    /// The version of the agent's program. If the agent does not report it, the version at the
-    /// node's join.
+    /// The version of the agent's program, or the version at the node's join if the agent does not
+    /// report one.
     #[serde(default, rename = "agent_version")]
     pub version: String,
 }

@@ -10,8 +10,8 @@ pub struct ReplayView {
     pub version: u32,
     pub as_of: AsOf,
     pub node: String,
-    /// The time since which the answering manager leads. It has no earlier steps. None if it never
-    /// led.
+    /// The time since which the answering manager leads. The manager has no earlier steps. None if
+    /// it never led.
     pub since: Option<String>,
     /// The number of steps about any node that were discarded.
     pub dropped: u64,
