@@ -47,8 +47,8 @@ pub struct FileEntry {
     /// is written as `#1234`.
     pub owner: String,
     pub group: String,
-    /// Hash of the file's content. For a secret file, the HMAC of the content with the node's
-    /// digest key.
+    /// Hash of the file's content. A secret file has the HMAC of its content with the node's digest
+    /// key.
     pub sha256: Option<Sha256>,
     /// Target of a symlink.
     pub target: Option<String>,

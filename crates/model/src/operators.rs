@@ -10,8 +10,8 @@ const NAME_MAX: usize = 64;
 /// The time for which credentials are remembered after their expiry. It covers wrong clocks.
 pub const OPERATOR_KEPT_MS: u64 = 7 * 24 * 3_600_000;
 
-/// The name of the operator for whom `init` creates credentials. These are neither listed nor
-/// revoked.
+/// The name of the operator for whom `init` creates credentials. These credentials are neither
+/// listed nor revoked.
 pub const INIT_OPERATOR: &str = "operator";
 
 /// Whether an operator may have this name. `@` is not allowed, because the journal would then show

@@ -21,24 +21,25 @@ pub fn is_invisible(c: char) -> bool {
     )
 }
 
-/// For text on one line. Every control character is replaced by its picture (`␛`) or its code.
+/// Sanitizes text for one line. Every control character is replaced by its picture (`␛`) or its
+/// code.
 pub fn line(text: &str) -> Cow<'_, str> {
     filter(text, |_| false)
 }
 
-/// For text of several lines. Line ends and tabs stay.
+/// Sanitizes text of several lines. Line ends and tabs stay.
 pub fn block(text: &str) -> Cow<'_, str> {
     filter(text, |c| c == '\n' || c == '\t')
 }
 
-/// For a cell of a row, or for a name on its own line. Only characters that would begin a new line
-/// are replaced.
+/// Sanitizes a cell of a row, or a name on its own line. Only characters that would begin a new
+/// line are replaced.
 pub fn cell(text: &str) -> Cow<'_, str> {
     filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }
 
-/// For a field of a log line. A further line is indented, so that it never looks like an entry of
-/// the log.
+/// Sanitizes a field of a log line. A further line is indented, so that it never looks like an
+/// entry of the log.
 pub fn log_field(text: &str) -> Cow<'_, str> {
     match block(text) {
         text if text.contains('\n') => Cow::Owned(text.replace('\n', "\n    ")),
@@ -46,8 +47,8 @@ pub fn log_field(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// For serialized JSON. Control characters become `\u` escapes, so the value of the JSON stays the
-/// same. Such characters occur only in strings, except line ends and tabs, which stay.
+/// Sanitizes serialized JSON. Control characters become `\u` escapes, so the value of the JSON
+/// stays the same. Such characters occur only in strings, except line ends and tabs, which stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let bad = |c: char| (c.is_control() || is_invisible(c)) && c != '\n' && c != '\t';
     if !text.contains(bad) {

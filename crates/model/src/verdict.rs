@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The result of a three-way comparison: the desired state, the last applied state and the state on
-/// the node.
+/// The result of a comparison of three states: the desired one, the last applied one, and the one
+/// on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "why")]
 pub enum Verdict {

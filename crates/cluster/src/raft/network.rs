@@ -24,8 +24,8 @@ use std::time::Duration;
 /// The rate by which the timeout of a large request grows, in bytes per millisecond: 10 MB/s.
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Minimum time that a peer gets to sync entries. An earlier timeout would only send them again to
-/// a disk that is already slow. Heartbeats detect live peers and keep openraft's shorter timeout.
+/// Minimum time that a peer gets to sync entries. After a shorter time, openraft would only send
+/// the same entries again to a slow disk. openraft itself ends heartbeats earlier.
 const APPEND_MIN: Duration = Duration::from_secs(1);
 
 /// Maximum delay until followers learn that entries are committed and apply them, if no further
@@ -131,8 +131,8 @@ type Answers<'s, S> =
     Result<BaseStream<'s, Result<StreamAppendResult<Types<S>>, RPCError<Types<S>>>>, RPCError<Types<S>>>;
 
 /// Drops requests that only report a new commit index if another request follows at once, because
-/// the next request has the index too. Without this, one client caused a quarter more messages. The
-/// first request is sent unchanged, because it probes the peer.
+/// the next request has the index too. Without the dropping, one client caused a quarter more
+/// messages. The first request is sent unchanged, because it probes the peer.
 ///
 /// openraft treats the answer to a later request as the answer to all earlier ones, so a dropped
 /// request needs no answer of its own. openraft counts the leader's lease from the creation of the

@@ -50,7 +50,7 @@ pub struct RaftStatus {
     /// On the leader: milliseconds since the last answer of each other member. A member that never
     /// answered is absent.
     pub acked_ms: BTreeMap<RaftId, u64>,
-    /// On the leader: the time for which it has led without interruption, in milliseconds.
+    /// On the leader: the duration of its uninterrupted leadership, in milliseconds.
     pub led_ms: Option<u64>,
     /// False once the log has stopped for any reason. The process should then exit.
     pub running: bool,

@@ -25,9 +25,9 @@ const QUEUE_MAX: usize = 2 * BATCH_MAX;
 /// Size of redb's cache, in bytes. redb's default is up to a gigabyte, but reads use the log in
 /// memory.
 const CACHE_BYTES: usize = 2 << 20;
-/// The commit position is written with a batch at most this often. Without a batch it is written
-/// after this time. The position has a tree of its own, whose pages would double the bytes that a
-/// batch of one entry writes.
+/// The commit position is written with a batch at most once in this time. If there is no batch, the
+/// position is written alone after this time. It has a tree of its own, whose pages would double
+/// the bytes that a batch of one entry writes.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The name of the thread that opens the database. A panic on the thread is caught and becomes an

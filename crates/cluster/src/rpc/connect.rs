@@ -90,8 +90,8 @@ pub struct VerifiedNode {
 }
 
 /// Reads the verified certificate of the node at `addr`. If `expected` (id and key) is given, the
-/// certificate must match it. A valid signature of the CA alone does not prove that it is this
-/// node. Only the handshake is performed; no request is sent.
+/// certificate must match it. A valid signature of the CA alone does not prove that the server is
+/// the expected node. Only the handshake is performed; no request is sent.
 pub async fn verify_node(
     addr: &str,
     tls: &ClientTls,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Errors of keys, certificates or their files. Nothing on disk has changed. Also after a failed
+/// Errors of keys, certificates or their files. Nothing on disk has changed. Even after a failed
 /// write (`File`), the file has its old content.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {

@@ -271,16 +271,15 @@ pub struct OrderRequest {
     pub force: bool,
     pub now: bool,
     pub no_queue: bool,
-    /// For `update` of several nodes: whether all nodes are updated at once, without a canary in
-    /// each group.
+    /// Whether `update` updates all nodes at once, without a canary in each group.
     pub no_canary: bool,
-    /// For `maintenance`: the duration in milliseconds. 0 ends the maintenance.
+    /// The duration of `maintenance`, in milliseconds. 0 ends the maintenance.
     pub for_ms: u64,
-    /// For `zone`: the name of the zone. Empty removes the nodes from their zone.
+    /// The name of the zone, which `zone` sets. Empty removes the nodes from their zone.
     pub zone: String,
-    /// For `trust-key`: the fingerprint that the operator verified.
+    /// The fingerprint that the operator of `trust-key` verified.
     pub fingerprint: String,
-    /// For `adopt`: the only paths to adopt.
+    /// The paths to which `adopt` is limited.
     pub paths: Vec<String>,
     /// Variables of the resulting jobs.
     pub vars: remoor_model::JobVars,

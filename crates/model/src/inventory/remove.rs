@@ -130,9 +130,9 @@ impl Inventory {
         self.departed.removed.retain(|_, removed| moment < removed.until);
     }
 
-    /// Refuses a removed key, because it may be on a copy or on a machine that missed the removal.
-    /// Also refuses a new machine with the name of a group, because host patterns could not
-    /// distinguish the two.
+    /// Refuses a removed key, because the key may be on a copy or on a machine that missed the
+    /// removal. A new machine with the name of a group is refused too, because host patterns could
+    /// not distinguish the two.
     pub(super) fn may_join(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let group = GroupName(spec.name.0.clone());
         let new = !self.names.contains_key(&spec.name);

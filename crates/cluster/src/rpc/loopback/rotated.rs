@@ -99,8 +99,8 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
         ask_identity(&Client::tls(&server.addr, &ClientTls::member(&operator).unwrap(), None)).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"));
 
-    // The key of the old CA is useless now. A forged CA that is cross-signed with this key, and
-    // appended to a certificate of the forged CA, is rejected.
+    // The key of the old CA is useless now. Here it cross-signs a forged CA, and a certificate of
+    // the forged CA is rejected even with that signature.
     let own = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let mut forged = own.node(7);
     forged.cert_pem += &first.ca.cross_sign(&own.ca).unwrap();

@@ -163,7 +163,7 @@ pub struct RotationView {
     pub waits_for: Vec<String>,
     /// The absent nodes. They get a new gossip key when they return. A CA rotation waits for them.
     pub away: Vec<String>,
-    /// For a CA: the fingerprint in the form of join tokens.
+    /// The fingerprint of the new CA, in the form of join tokens. None for a gossip key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// The nodes of `waits_for` that have not confirmed the step although they had enough time.

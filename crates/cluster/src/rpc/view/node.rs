@@ -120,8 +120,8 @@ pub struct NodeMembershipView {
     #[serde(default, rename = "manager_waits", skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     /// The time for which a Raft member has not answered the leader, as text. Such a member takes
-    /// no part in decisions, even if gossip lists its node as alive. None if the member answers,
-    /// and if no leader answered, because only the leader knows this time.
+    /// no part in decisions, even if gossip lists its node as alive. None for a member that
+    /// answers. Also None if no leader answered, because only the leader knows this time.
     #[serde(default, rename = "manager_silent", skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
     /// Number of entries that a learner lacks.
