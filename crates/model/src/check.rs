@@ -23,8 +23,8 @@ pub enum OnFail {
     Resetup,
 }
 
-/// The result of a check. `Unknown` means that the check could not run or timed out. It never
-/// triggers a re-setup (invariant I9).
+/// The result of a check. `Unknown` means that the check could not run or timed out. A result
+/// `Unknown` never triggers a re-setup (invariant I9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {

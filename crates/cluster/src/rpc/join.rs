@@ -42,7 +42,7 @@ pub struct JoinRequest {
     /// same key.
     pub node_public_key: String,
     pub tls_csr_pem: String,
-    /// Lines in the format of `/etc/ssh/*.pub`.
+    /// The SSH host keys of the machine, as lines in the format of `/etc/ssh/*.pub`.
     #[serde(default)]
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
