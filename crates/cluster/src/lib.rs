@@ -4,6 +4,6 @@
 pub mod gossip; // membership by memberlist
 pub mod incarnation; // who may speak as which node; pure
 pub mod raft; // the log by openraft
-pub mod rpc; // identity, TLS, wire types, client and server plumbing
+pub mod rpc; // identity, TLS, wire types, client and server
 
 mod keyed_limiter; // rate limits for addresses and names, bounded in memory

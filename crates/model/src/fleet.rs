@@ -142,7 +142,7 @@ pub struct ServiceSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Limits {
-    /// Maximum settle time after a reboot. The settle time ends early when all checks pass.
+    /// Maximum settle time after a reboot. It ends early when all checks pass.
     pub settle_ms: u64,
     /// Backoff before the 2nd, 3rd and 4th attempt. If the last attempt fails, the job is held.
     pub retry_ms: Vec<u64>,

@@ -1,5 +1,5 @@
-//! Decides whether a re-setup may begin now. The engine asks before it proposes, and the state
-//! machine asks again when it applies the entry. Two concurrent proposals therefore cannot exceed a
+//! Decides whether a re-setup may begin now. The engine calls it before a proposal, and the state
+//! machine calls it again when it applies the entry. So two concurrent proposals cannot exceed a
 //! budget together (invariant I7).
 
 use super::{
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::fmt;
 
-/// What blocks a requested re-setup.
+/// The reason why a requested re-setup waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "code", content = "text")]
 pub enum Wait {
@@ -20,7 +20,7 @@ pub enum Wait {
     KeyChanged(String),
     Paused,
     Maintenance,
-    /// When the window opens; None: never.
+    /// The time at which the window opens. None if it never opens.
     Window(Option<Wall>),
     Held(String),
     Moved,
@@ -55,20 +55,19 @@ impl fmt::Display for Wait {
     }
 }
 
-/// Ok, or the first precondition that is not met. `at` is the current time.
+/// Returns the first precondition that is not met, as the error. `at` is the current time.
 ///
 /// An operator's order ignores pause, maintenance and breaker. With `now` it also ignores hold and
 /// window. With `force` it ignores that the agent is silent, if the host still answers. An undo
-/// ignores hold and window, because they concern provisioning. Nothing overrides the lifecycle, the
-/// host key, the budgets of running work, the quorum and the canary of an ordered rollout. Windows
-/// protect nodes in service. They do not delay an order to commission or decommission a node, nor
-/// the repair of a node that an earlier attempt left half done.
+/// ignores hold and window, because they concern provisioning. No order overrides the lifecycle,
+/// the host key, the budgets of running work, the quorum and the canary of an ordered rollout.
+/// Windows protect nodes in service. They do not delay an order to commission or decommission a
+/// node. They do not delay the repair of a node that an earlier attempt left half done either.
 pub fn may_open(inventory: &Inventory, node: &Node, spec: &JobSpec, at: Wall) -> Result<(), Wait> {
     FleetView::new(inventory).may_open(node, spec, at)
 }
 
-/// One state of the fleet for many checks. Values that are the same for all nodes are computed
-/// once.
+/// One state of the fleet for many checks. Values that are equal for all nodes are computed once.
 pub struct FleetView<'a> {
     inventory: &'a Inventory,
     busy: OnceCell<Vec<&'a Node>>,
@@ -101,7 +100,8 @@ impl<'a> FleetView<'a> {
         PRECONDITIONS.iter().filter_map(|ask| ask(&question)).collect()
     }
 
-    /// The breaker of the whole fleet is open: nothing may begin without an operator's order.
+    /// Whether the breaker of the whole fleet is open. Nothing may then begin without an operator's
+    /// order.
     pub fn is_shut(&self) -> bool {
         self.inventory.breaker.as_ref().is_some_and(|b| b.group.is_none())
     }
@@ -127,7 +127,7 @@ struct PreconditionInput<'q, 'a> {
     group: Option<(&'a GroupName, &'a GroupSummary)>,
 }
 
-/// One precondition of a re-setup; None: it is met.
+/// One precondition of a re-setup. The result is None if it is met.
 type Precondition = fn(&PreconditionInput) -> Option<Wait>;
 
 /// All preconditions, in the order in which they are checked and reported.
@@ -156,7 +156,7 @@ impl<'q, 'a> PreconditionInput<'q, 'a> {
         Self { fleet, inventory, node, spec, at, automatic, group }
     }
 
-    /// The operator uses `force`, and the host answers while its agent is silent.
+    /// Whether the operator uses `force`, and the host answers while its agent is silent.
     fn is_forced(&self) -> bool {
         self.spec.force && !self.automatic && self.node.agent_down()
     }
@@ -212,15 +212,16 @@ fn node_held(q: &PreconditionInput) -> Option<Wait> {
     hold.map(|hold| Wait::Held(hold.why.clone()))
 }
 
-/// An automatic re-setup for a changed address waits until the address is stable, because the
-/// address may change again.
+/// Checks an automatic re-setup because of a changed address. It waits until the address is stable,
+/// because the address may change again.
 fn moved_recently(q: &PreconditionInput) -> Option<Wait> {
     let own = q.inventory.own_address_change(q.node).filter(|_| q.automatic && !q.spec.now && !q.node.half_done())?;
     let only = q.spec.reasons.iter().all(|r| r.by == Witness::Desired);
     (only && q.at.ms_since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
-/// Windows protect nodes in service. They do not delay the repair of a half-done node.
+/// Checks the windows. They protect nodes in service and do not delay the repair of a half-done
+/// node.
 fn window(q: &PreconditionInput) -> Option<Wait> {
     let (_, group) = q.group.filter(|_| !q.spec.now && q.spec.undo.is_none() && !q.node.half_done())?;
     let takes_in_or_out = !q.automatic && (q.spec.decommission || !q.node.serves());
@@ -239,9 +240,9 @@ fn rollout(q: &PreconditionInput) -> Option<Wait> {
     canary(q, name).err()
 }
 
-/// A node that returns when a newer generation exists joins its rollout, whatever the reason of its
-/// absence (docs/design/design.md, section 8). A node that only changed its address, or that is
-/// half done, is set up without a canary.
+/// Whether the node joins the rollout of a newer generation. Every node joins that returns after
+/// the generation was applied, whatever the reason of its absence (docs/design/design.md, section
+/// 8). A node that only changed its address, or that is half done, is set up without a canary.
 fn joins_rollout(q: &PreconditionInput) -> bool {
     let (inventory, node) = (q.inventory, q.node);
     let renewed = q.automatic && q.spec.undo.is_none() && !q.spec.decommission && q.spec.services.is_empty();
@@ -268,12 +269,12 @@ fn manager(q: &PreconditionInput) -> Option<Wait> {
     q.busy().find(|n| n.manages()).map(|other| Wait::Manager(other.name().to_string()))
 }
 
-/// A node that is not in service cannot reduce the quorum.
+/// Checks the quorum of the group. A node that is not in service cannot reduce it.
 fn quorum(q: &PreconditionInput) -> Option<Wait> {
     let (name, _) = q.group.filter(|(_, group)| group.quorum && q.node.serves())?;
     let members: Vec<&Node> =
         q.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| q.of_group(n) && n.serves()).collect();
-    // Two half-done nodes must not wait for each other, because it is unknown which of them still
+    // Two half-done nodes must not wait for each other, because it is unknown which one still
     // serves.
     let up = |n: &Node| !n.is_away() && q.busy().all(|busy| busy.id != n.id) && (q.node.half_done() || !n.half_done());
     let others = members.iter().filter(|n| n.id != q.node.id && up(n)).count();
@@ -282,16 +283,16 @@ fn quorum(q: &PreconditionInput) -> Option<Wait> {
         .then(|| Wait::Quorum(format!("{others} other members of group {name} are up, {majority} must stay")))
 }
 
-/// A rollout waits for the first node of the group and stops if a node of it is held. If the first
-/// node goes away, the rollout does not wait for it; another node takes its place.
+/// Checks the canary. A rollout waits for the first node of the group, and stops if a node of the
+/// group is held. If the first node goes away, another node becomes the canary.
 fn canary(q: &PreconditionInput, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
     let absent = |other: &Node, job: &Job| other.is_away() && !(job.spec.force && other.agent_down());
     if let Some(held) = inventory.held_in_rollout(group).find(|n| n.id != node.id) {
         return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
     }
-    // If two jobs are both between attempts, the older one continues. So the jobs never wait for
-    // each other.
+    // If two jobs are both between attempts, the older one continues. So jobs never wait for each
+    // other.
     let earlier = |job: &Job| job.open_attempt().is_some() || node.job.is_none_or(|own| job.id < own);
     let mut first = None;
     let rollouts = inventory.jobs.values().filter(|j| j.generation == inventory.current && j.kind() != JobKind::Undo);
@@ -320,7 +321,8 @@ mod tests {
 
     const HOUR: u64 = 3_600_000;
 
-    /// w1, w2 and w3 (nodes 1 to 3) of group web, adopted before the current generation.
+    /// A fleet with the nodes w1, w2 and w3 (1 to 3) of group web, adopted before the current
+    /// generation.
     fn outdated_fleet() -> Inventory {
         let mut inventory = Inventory::default();
         for name in ["w1", "w2", "w3"] {
@@ -435,7 +437,7 @@ mod tests {
         write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
         let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
         assert_eq!(check_may_open(&inventory, 2, &back), held);
-        // A node that has this generation already does not join the rollout.
+        // A node that already has this generation does not join the rollout.
         let baseline = baseline("two");
         write(&mut inventory, Command::Adopt { node: NodeId(3), baseline, basis: 0 });
         assert_eq!(check_may_open(&inventory, 3, &back), Ok(()));
@@ -452,8 +454,8 @@ mod tests {
         assert_eq!(check_may_open(&inventory, 2, &want), Ok(()));
         let second = open(&mut inventory, 2, &want);
         assert_eq!(check_may_open(&inventory, 3, &want), blocked_by_canary("w2"));
-        // The first node is back and waits while the second is being set up. If no attempt is open,
-        // the older job continues.
+        // The first node is back, and waits while the second one is being set up. If no attempt is
+        // open, the older job continues.
         let no = AbsenceNo(1);
         write(&mut inventory, Command::Returned { node: NodeId(1), no, after: HostFingerprint::default() });
         let retry = |inventory: &Inventory, id: u64, job: JobId| {

@@ -8,7 +8,8 @@ use crate::flat_form;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Phases run in this order only. Each begins when its log entry is committed (invariants I1, I3).
+/// The phases of an attempt, in their only order. Each begins when its log entry is committed
+/// (invariants I1, I3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -17,8 +18,8 @@ pub enum Phase {
     Cleaned,
     Provision,
     Verify,
-    /// For an undo, replaces all phases after `Fence`: files that the attempt backed up are put
-    /// back.
+    /// The phase of an undo. It replaces all phases after `Fence`, and puts back the files that the
+    /// attempt backed up.
     Undo,
 }
 
@@ -32,7 +33,7 @@ pub enum JobKind {
 }
 
 impl Phase {
-    /// The next phase of an attempt of this kind; None after the last.
+    /// The next phase of an attempt of this kind. None after the last phase.
     pub fn next(self, kind: JobKind) -> Option<Phase> {
         match (self, kind) {
             (Phase::Fence, JobKind::Undo) => Some(Phase::Undo),
@@ -63,14 +64,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The class of a failure. It determines whether the failure uses up a retry.
+/// The class of a failure. It decides whether the failure uses up a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureClass {
     /// A task failed or timed out, the node was not clean, or the verification failed.
     Step,
-    /// The node went away or refused the connection. The job waits for its return and uses up no
-    /// retry.
+    /// The node went away or refused the connection. The job waits for the node's return. No retry
+    /// is used up.
     Unreachable,
     /// The node offered another SSH host key. The job stops until `trust-key`.
     HostKey,
@@ -94,14 +95,14 @@ impl FailureClass {
     }
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub class: FailureClass,
     pub phase: Phase,
     pub rc: Option<i32>,
     pub message: String,
-    /// The last lines of output, at most 20.
+    /// The last lines of the output, at most 20.
     pub tail: Vec<String>,
 }
 
@@ -118,13 +119,13 @@ impl Failure {
 /// Maximum number of output lines that a failure keeps.
 const TAIL_MAX: usize = 20;
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttemptOutcome {
     Done,
     Failed(Failure),
-    /// A later attempt replaced this one; with the reason.
+    /// A later attempt replaced this one. The text is the reason.
     Superseded(String),
     Cancelled(String),
 }
@@ -133,11 +134,11 @@ pub enum AttemptOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub id: AttemptId,
-    /// Number within the job, from 1.
+    /// The number of the attempt within its job, counted from 1.
     pub no: u32,
     pub opened: Wall,
     pub why: String,
-    /// The manager that runs it.
+    /// The manager that runs the attempt.
     pub runner: NodeName,
     pub phase: Phase,
     pub closed: Option<(Wall, AttemptOutcome)>,
@@ -159,20 +160,21 @@ pub enum JobState {
 pub struct JobSpec {
     pub trigger: Trigger,
     pub reasons: Vec<Reason>,
-    /// Empty: all services of the group.
+    /// The services of the job. Empty stands for all services of the group.
     pub services: Vec<ServiceName>,
-    /// The operator; None: remoor itself.
+    /// The operator. None if remoor itself opened the job.
     pub by: Option<String>,
     /// If set, the job ignores hold, window and settle time, but not fencing and quorum.
     pub now: bool,
-    /// If set, the node is only cleaned up and nothing is provisioned.
+    /// Whether the node is only cleaned up and nothing is provisioned.
     pub decommission: bool,
     /// If set, the job also runs if the agent is down but the host answers. This overrides nothing
     /// else.
     pub force: bool,
-    /// If set, the job is an undo: it only restores what this attempt backed up.
+    /// The attempt to undo. If it is set, the job only restores the files that this attempt backed
+    /// up.
     pub undo: Option<AttemptId>,
-    /// Variables of this job; they override the fleet's.
+    /// Variables of this job. They override the fleet's variables.
     pub vars: JobVars,
     /// Part of an order that rolls a generation out to several nodes of a group. One of them goes
     /// first as the canary, as in an automatic rollout.
@@ -223,15 +225,16 @@ pub struct Job {
     pub generation: GenerationSeq,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
-    /// Failures that used up a retry.
+    /// Number of failures that used up a retry.
     pub failures: u32,
-    /// When the next attempt is due.
+    /// The time at which the next attempt is due.
     pub retry_at: Option<Wall>,
     pub closed: Option<Wall>,
     pub result: Option<Baseline>,
     /// Number of attempts that were dropped from the record, which keeps the last 16.
     pub attempts_dropped: u32,
-    /// Cancelled with `now`: the current task is ended too, and not allowed to finish.
+    /// Whether the job was cancelled with `now`. The current task is then ended instead of
+    /// finishing.
     pub end_task_now: bool,
 }
 
@@ -288,14 +291,14 @@ impl Job {
         self.spec.kind()
     }
 
-    /// The same request again, after the job was held. For an automatic job, the node is examined
-    /// again first.
+    /// The request that opens this job again after it was held. For an automatic job, the node is
+    /// examined first.
     pub fn to_request(&self, since: Wall) -> ResetupRequest {
         let examined = self.spec.by.is_none().then_some(self.opened);
         ResetupRequest { examined, ..self.spec.clone().into_request(since) }
     }
 
-    /// The attempt that is running, if any.
+    /// The attempt that is running. None if no attempt runs.
     pub fn open_attempt(&self) -> Option<&Attempt> {
         self.attempts.last().filter(|a| a.closed.is_none())
     }

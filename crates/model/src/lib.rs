@@ -1,5 +1,5 @@
-//! Plain data: no clock, no IO, no tokio, ordered maps only. Everything here may be part of the
-//! replicated state.
+//! Plain data without clock, IO and tokio, with ordered maps only. Every type here may be part of
+//! the replicated state.
 #![doc = include_str!("../README.md")]
 
 mod authority;

@@ -31,12 +31,12 @@ impl ClusterRole {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Availability {
-    /// Automatic re-setup.
+    /// The node is set up again automatically.
     #[default]
     Active,
-    /// Only examined and reported.
+    /// The node is only examined and reported.
     Pause,
-    /// Cleaned up, and nothing is provisioned on it. A drained manager still votes.
+    /// The node is cleaned up, and nothing is provisioned on it. A drained manager still votes.
     Drain,
 }
 
@@ -65,14 +65,14 @@ impl Lifecycle {
     }
 }
 
-/// Why a node is silent, as far as this is visible from outside.
+/// The reason why a node is silent, as far as other nodes can observe it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AbsenceKind {
-    /// Not probed yet, or the host does not answer on SSH.
+    /// The host was not probed yet, or does not answer on SSH.
     #[default]
     Away,
-    /// The host answers on SSH, the agent does not.
+    /// The host answers on SSH, but the agent does not.
     AgentDown,
     /// The agent announced that it leaves.
     Left,
@@ -84,23 +84,22 @@ pub enum AbsenceKind {
 pub struct Absence {
     pub no: AbsenceNo,
     pub opened: Wall,
-    /// When the node was last known to be present.
+    /// The time at which the node was last known to be present.
     pub last_seen: Wall,
-    /// The managers that noticed the absence; empty if it was detected afterwards.
+    /// The managers that noticed the absence. Empty if the absence was detected afterwards.
     pub seen_by: Vec<NodeName>,
     #[serde(rename = "gone")]
     pub kind: AbsenceKind,
     /// The node's identity at its last examination.
     pub before: HostFingerprint,
-    /// None while it lasts.
+    /// The time of the return. None while the absence lasts.
     pub returned: Option<Wall>,
-    /// What the agent reported after the return. It is a hint, not evidence.
+    /// The fingerprint that the agent reported after the return. It is a hint, not evidence.
     pub after: Option<HostFingerprint>,
     pub planned: bool,
 }
 
-/// The state that was found on the node after its last successful provisioning, or when it was
-/// adopted.
+/// The state that was found on the node after its last successful provisioning, or at its adoption.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
     pub generation: GenerationSeq,
@@ -108,15 +107,15 @@ pub struct Baseline {
     pub desired: Sha256,
     /// Root of the node digest.
     pub root: Sha256,
-    /// Blob with the node digest itself, MessagePack of `NodeDigest`.
+    /// Hash of the blob with the node digest itself, which is the MessagePack of `NodeDigest`.
     pub blob: Sha256,
     pub adopted: bool,
     pub at: Wall,
 }
 
 impl Baseline {
-    /// The baseline after a job about these services (empty: all). The node as a whole keeps the
-    /// desired hash of `before`, or none.
+    /// The baseline after a job about these services, or about all services if the list is empty.
+    /// After a partial job, the node keeps the desired hash of `before`, or has none.
     pub(super) fn of_part(&self, services: &[ServiceName], before: Option<&Baseline>) -> Baseline {
         let whole = before.map(|b| b.desired).unwrap_or_default();
         Baseline { desired: if services.is_empty() { self.desired } else { whole }, ..self.clone() }
@@ -131,26 +130,27 @@ pub struct Maintenance {
     pub by: String,
 }
 
-/// A hold: no re-setup begins until it ends, except with `now`.
+/// A hold. Until it ends, no re-setup begins, except with `now`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     pub why: String,
     pub since: Wall,
-    /// None: until an operator ends it.
+    /// The end of the hold. None if only an operator ends it.
     pub until: Option<Wall>,
 }
 
-/// The node's address changed since it was last set up or adopted, so configuration that was
+/// A change of the node's address since it was last set up or adopted. Configuration that was
 /// rendered with the old address is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressChange {
     /// The previous IP address.
     pub from: String,
-    /// When the address last changed.
+    /// The time at which the address last changed.
     pub since: Wall,
 }
 
-/// What a joining node reports about itself. The addresses are hints; the key is its identity.
+/// The data that a joining node reports about itself. The addresses are hints; the key is its
+/// identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
     pub name: NodeName,
@@ -165,13 +165,15 @@ pub struct NodeSpec {
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
     pub version: String,
-    /// Drain the node from the beginning. Not used after the node is accepted.
+    /// Whether the node is drained from the beginning. Not used after the node is accepted.
     #[serde(default)]
     pub drain: bool,
-    /// The failure domain as named by the operator; empty: none.
+    /// The zone that the operator named: nodes of one zone may fail together. Empty if there is
+    /// none.
     #[serde(default)]
     pub zone: String,
-    /// Boot id of the machine when it joined; empty: unknown. Two machines never have the same one.
+    /// Boot id of the machine when it joined. Empty if unknown. Two machines never have the same
+    /// one.
     #[serde(default)]
     pub boot: String,
 }
@@ -185,12 +187,12 @@ pub struct Node {
     /// The desired role. The observed role is derived from the applied Raft membership.
     pub role: ClusterRole,
     pub raft: Option<RaftId>,
-    /// The node is removed as soon as it has left Raft.
+    /// Set if the node is removed as soon as it has left Raft.
     pub removing: Option<super::PendingRemoval>,
     pub availability: Availability,
     pub lifecycle: Lifecycle,
-    /// The phase in which the last re-setup failed. Separate from the lifecycle, because a failed
-    /// repair must not take a node out of its group.
+    /// The phase in which the last re-setup failed. It is separate from the lifecycle, because a
+    /// failed repair must not take a node out of its group.
     pub failed: Option<String>,
     pub maintenance: Option<Maintenance>,
     pub hold: Option<Hold>,
@@ -202,8 +204,8 @@ pub struct Node {
     pub pending_resetup: Option<ResetupRequest>,
     /// The open job.
     pub job: Option<JobId>,
-    /// The node was to be a manager when the cluster was rebuilt without it. Set until an operator
-    /// decides its role.
+    /// Whether the node was to be a manager when the cluster was rebuilt without it. Set until an
+    /// operator decides its role.
     pub awaiting_role_decision: bool,
 }
 
@@ -213,29 +215,29 @@ pub struct HostKeyState {
     /// Fingerprint of a changed SSH host key that the node offered. Nothing is sent to the node
     /// until `trust-key`.
     pub changed: Option<String>,
-    /// Index of the entry by which an operator last trusted its SSH host keys.
+    /// Index of the entry by which an operator last trusted the node's SSH host keys.
     pub trusted_at_index: u64,
 }
 
-/// What examinations found on a node, and whether it has to be examined again.
+/// The results of the examinations of a node, and whether it has to be examined again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeExamination {
-    /// The identity at the last examination; None: never examined.
+    /// The identity at the last examination. None if the node was never examined.
     pub last_identity: Option<HostFingerprint>,
-    /// When the node was last examined.
+    /// The time of the last examination.
     pub seen: Wall,
-    /// The last conclusion about an absence or from a live examination.
+    /// The last conclusion, from an absence or from a live examination.
     pub finding: Option<Finding>,
     /// Number of consecutive examinations that were inconclusive.
     pub consecutive_inconclusive: u32,
     /// Index of the last entry that invalidates earlier examinations: the node returned, something
     /// ran on it, or its baseline or verdict changed.
     pub invalidated_at_index: u64,
-    /// Since when the node is known to be drifted. Later examinations that confirm the drift do not
-    /// change it.
+    /// The time since which the node is known to be drifted. Later examinations that confirm the
+    /// drift do not change it.
     pub drifted_since: Option<Wall>,
-    /// Something ran on the node after its last examination. It is examined even if its agent
-    /// reports no problem.
+    /// Whether something ran on the node after its last examination. The node is then examined even
+    /// if its agent reports no problem.
     pub needs_examination: bool,
 }
 
@@ -243,17 +245,17 @@ pub struct NodeExamination {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AbsenceHistory {
     pub count: AbsenceNo,
-    /// Start times of the last absences, at most 16, to detect flapping.
+    /// Start times of the last absences, at most 16. They serve to detect flapping.
     pub recent: Vec<Wall>,
     /// Number of agent crashes that verdicts named.
     pub agent_faults: u32,
 }
 
-/// How a node was last set up or adopted.
+/// The last set-up or adoption of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSetup {
     pub baseline: Option<Baseline>,
-    /// True if the node was adopted but neither set up by remoor nor entrusted to it, see
+    /// Whether the node was adopted, but neither set up by remoor nor entrusted to it, see
     /// `GroupSummary::policy_of`.
     pub adopted_only: bool,
     pub address_change: Option<AddressChange>,
@@ -342,28 +344,28 @@ impl Node {
     pub fn name(&self) -> &NodeName {
         &self.spec.name
     }
-    /// The node is to be a manager, or has not left Raft yet. Other nodes query and trust it, and
-    /// it must not be removed carelessly.
+    /// Whether the desired role of the node is manager, or the node has not left Raft yet. Other
+    /// nodes query and trust such a node, so it is not removed without a demotion.
     pub fn manages(&self) -> bool {
         self.role == ClusterRole::Manager || self.raft.is_some()
     }
-    /// The recorded IP address; None: the record contains none.
+    /// The recorded IP address. None if the record contains none.
     pub fn ip(&self) -> Option<&str> {
         super::ip_of(&self.spec.gossip)
     }
-    /// An absence is open and the node has not come back.
+    /// Whether an absence is open and the node has not returned.
     pub fn is_away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
     }
-    /// Records the phase in which a re-setup failed. A failure in the phase `Fence` or of an undo
-    /// does not overwrite the failure of a run that got further.
+    /// Records the phase in which a re-setup failed. A failure in the phase `Fence`, or of an undo,
+    /// does not overwrite the failure in a later phase.
     pub(super) fn record_failure(&mut self, phase: Phase) {
         if !matches!(phase, Phase::Fence | Phase::Undo) || self.failed.is_none() {
             self.failed = Some(phase.as_str().to_owned());
         }
     }
-    /// Records that the node matches its desired state. If the last finding said otherwise, the
-    /// finding is marked as overtaken.
+    /// Records that the node matches its desired state. If the last finding has another verdict,
+    /// the finding is marked as overtaken.
     pub(super) fn mark_as_desired(&mut self, root: Option<Sha256>, at: Wall) {
         self.examination.drifted_since = None;
         if let Some(finding) = &mut self.examination.finding {
@@ -377,8 +379,8 @@ impl Node {
             finding.failure_hash = Some(0);
         }
     }
-    /// The node was set up and has not been decommissioned yet; includes a node whose
-    /// decommissioning was revoked.
+    /// Whether the node was set up and has not been decommissioned yet. It is also true for a node
+    /// whose decommissioning was revoked.
     pub fn serves(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Commissioned => true,
@@ -386,20 +388,21 @@ impl Node {
             Lifecycle::Accepted | Lifecycle::Decommissioned => false,
         }
     }
-    /// The node counts for the budgets and breakers of its group and fleet. Nodes that only joined
-    /// or are decommissioned do not count.
+    /// Whether the node counts for the budgets and breakers of its group and fleet. Nodes that only
+    /// joined or are decommissioned do not count.
     pub fn in_service(&self) -> bool {
         !matches!(self.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned)
     }
-    /// A re-setup ended between cleanup and verification, so the node's services may not run.
+    /// Whether a re-setup ended between cleanup and verification. The node's services may then not
+    /// run.
     pub fn half_done(&self) -> bool {
         self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.as_str())
     }
-    /// The node is away, and its host answers on SSH.
+    /// Whether the node is away and its host answers on SSH.
     pub fn agent_down(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.kind == AbsenceKind::AgentDown)
     }
-    /// A maintenance window is open at this moment.
+    /// Whether a maintenance window is open at this moment.
     pub fn in_maintenance(&self, at: Wall) -> bool {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)
     }
@@ -428,7 +431,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// The node's host group; None: the generation does not contain the node.
+    /// The node's host group. None if the generation does not contain the node.
     pub fn group_of(&self, node: &NodeName) -> Option<&GroupName> {
         self.summary.hosts.get(node).map(|h| &h.group)
     }
@@ -437,8 +440,8 @@ impl Generation {
         let group = self.group_of(node).and_then(|name| self.summary.groups.get(name));
         group.map(|g| g.services.as_slice()).unwrap_or_default()
     }
-    /// Hash of the node's desired state, rendered with the recorded addresses; None: the generation
-    /// does not contain the node.
+    /// Hash of the node's desired state, rendered with the recorded addresses. None if the
+    /// generation does not contain the node.
     pub fn desired_hash(&self, node: &NodeName) -> Option<Sha256> {
         self.rendered.get(node).copied().or_else(|| self.summary.hosts.get(node).map(|h| h.desired))
     }

@@ -11,10 +11,11 @@ pub struct ResetupRequest {
     /// away.
     pub spec: JobSpec,
     pub since: Wall,
-    /// When the underlying examination was made; None: an operator's order needs no examination.
+    /// The time of the examination on which the request is based. None for an operator's order,
+    /// which needs no examination.
     pub examined: Option<Wall>,
-    /// If set, the re-setup takes the node into service, even if it was decommissioned. No other
-    /// request does that.
+    /// Whether the re-setup takes the node into service, even if the node was decommissioned. No
+    /// other request does so.
     pub commission: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Callbacks from memberlist. Nothing here may await: memberlist aborts its task in the middle of
-//! `notify_leave`, and it calls with its member table locked, so a call back into memberlist would
+//! Callbacks from memberlist. No callback may await. memberlist aborts its task in the middle of
+//! `notify_leave`. It also calls with its member table locked, so a call back into memberlist would
 //! deadlock.
 
 use super::config::GossipTiming;
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 type Node = Arc<NodeState<SmolStr, SocketAddr>>;
 
-/// Why a record was rejected.
+/// The reason why a record was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordRejection {
     #[error("the signature is not this node's")]
@@ -42,36 +42,36 @@ pub enum RecordRejection {
     Outdated,
 }
 
-/// Maximum nodes whose signed claims of a newer epoch are kept; one verified claim is enough. When
-/// full, a manager's claim replaces a worker's.
+/// Maximum nodes whose signed claims of a newer epoch are kept. The number may be small, because
+/// one verified claim is enough. Beyond it, a manager's claim replaces a worker's.
 const CLAIMS_MAX: usize = 64;
-/// The same limit for nodes that the inventory does not know. Anybody with the gossip key can
-/// invent them.
+/// The same maximum for nodes that the inventory does not know. It is smaller, because anybody with
+/// the gossip key can invent such nodes.
 const STRANGE_CLAIMS_MAX: usize = 16;
 
-/// State shared by the delegate and the handle.
+/// The state that the delegate and the handle share.
 pub struct GossipState {
     pub judge: Judge,
-    /// The report that this node publishes. Its instance identifies a record that this very process
-    /// signed at an earlier address.
+    /// The report that this node publishes. By its instance, this node recognises a record that the
+    /// same process signed at an earlier address.
     own_report: Mutex<Report>,
-    /// Nodes that claim a newer epoch.
+    /// The nodes that claim a newer epoch.
     claims: Arc<watch::Sender<BTreeMap<NodeName, EpochClaim>>>,
     view: Mutex<MembershipView>,
     /// The signed report in force.
     meta: Mutex<Bytes>,
-    /// Unbounded, because sending to a full channel would have to await. The number of members and
-    /// the alarm interval bound it.
+    /// The channel is unbounded, because sending to a full channel would have to await. The number
+    /// of members and the alarm interval limit the events.
     events: mpsc::UnboundedSender<MemberEvent>,
-    /// Incremented when members came or went.
+    /// Incremented whenever a member came or went.
     changed: Arc<watch::Sender<u64>>,
-    /// Set once a successor took over after a move. Later callbacks concern the abandoned address
-    /// and are ignored.
+    /// Set when a successor took over after a change of the address. Later callbacks concern the
+    /// old address and are ignored.
     closed: AtomicBool,
 }
 
 impl GossipState {
-    /// The state of a new member: no other members are known yet.
+    /// The state of a new member, which knows no other members yet.
     pub fn new(judge: Judge, meta: Bytes, timing: &GossipTiming, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
         Self {
             judge,
@@ -85,9 +85,9 @@ impl GossipState {
         }
     }
 
-    /// Creates the state of the same node at another address, without any members. From then on
-    /// `self` is silent. Present members are reported `Gone`, as they are for a node that lost its
-    /// address.
+    /// Creates the state of the same node at another address. It has no members. From then on
+    /// `self` emits no events. All present members are reported `Gone`, because the node left their
+    /// network.
     pub fn create_successor(&self, judge: Judge, meta: Bytes, timing: &GossipTiming) -> Self {
         let mut view = self.view();
         for name in view.names().into_iter().filter(|name| *name != judge.me) {
@@ -113,8 +113,8 @@ impl GossipState {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the report in force and its signed form. Claims that are not newer than the report's
-    /// epoch are dropped.
+    /// Sets the report in force and its signed form. Claims of an epoch that is not newer than the
+    /// report's are dropped.
     pub fn set_own(&self, report: &Report, meta: Bytes) {
         *self.own_report() = report.clone();
         *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
@@ -134,17 +134,17 @@ impl GossipState {
         self.claims.send_if_modified(|claims| claims.remove(name).is_some());
     }
 
-    /// A live map of the claims of a newer epoch.
+    /// A map of the claims of a newer epoch. It is updated as claims arrive.
     pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, EpochClaim>> {
         self.claims.subscribe()
     }
 
-    /// Records the epoch that a record claims. A claim that is not newer than ours removes this
-    /// node's earlier claim.
+    /// Records the epoch that a record claims. If the epoch is not newer than that of this node's
+    /// report, an earlier claim of the same node is removed.
     fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report, signed: bool) {
         if report.epoch <= self.own_report().epoch {
-            // For this node's own name, an older daemon may also report. Remove only a claim from
-            // the same address.
+            // Two daemons may report under this node's own name. So a report removes only a claim
+            // from its own address.
             self.claims.send_if_modified(|claims| {
                 let its = claims.get(name).is_some_and(|claim| *name != self.judge.me || claim.addr == addr);
                 its && claims.remove(name).is_some()
@@ -168,19 +168,19 @@ impl GossipState {
         });
     }
 
-    /// Changes whenever a member came or went.
+    /// A counter that changes whenever a member came or went.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Emits an event of the view. The view is still locked, so that events keep the order of its
-    /// changes.
+    /// Emits an event of the view. The caller still holds the view's lock, so that events have the
+    /// order of the view's changes.
     pub fn emit(&self, view: &MembershipView, event: Option<MemberEvent>) {
         if self.closed.load(Ordering::SeqCst) {
             return;
         }
         if let Some(event) = event {
-            // A closed receiver is the consumer's choice.
+            // An error means that the consumer has closed the channel.
             let _ = self.events.send(event);
         }
         self.changed.send_if_modified(|seen| std::mem::replace(seen, view.population) != view.population);
@@ -203,11 +203,12 @@ impl GossipState {
                 return;
             }
         };
-        // Also if the key was unknown when the record first arrived.
+        // The claim may be new here, if the node's key was unknown when the record first arrived.
         if entry.signed && name != self.judge.me {
             self.claim(&name, addr, &entry.report, true);
         }
-        // Signed with the known key but not decodable: another version of the report.
+        // A record that is signed with the known key but cannot be decoded has another version of
+        // the report.
         let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
         let alarm = strange.and_then(|version| view.alarm_unreadable(&name, addr, version, Instant::now()));
         let event = view.put(name, entry);
@@ -236,9 +237,9 @@ impl GossipState {
                 }
                 (None, Ok(()))
             }
-            // Admitted on purpose. memberlist never stores such a record; it answers with the true
-            // record and a higher incarnation. Without that, a reinstalled node could not replace
-            // the record of its earlier key.
+            // The record is admitted on purpose. memberlist never stores such a record; it answers
+            // with the true record and a higher incarnation. Without that answer, a reinstalled
+            // node could not replace the record of its earlier key.
             Judgement::OwnUnsigned => (view.alarm_forged(name, addr, now), Ok(())),
             Judgement::OwnForged | Judgement::Forged => {
                 (view.alarm_forged(name, addr, now), Err(RecordRejection::Forged))
@@ -260,8 +261,8 @@ impl GossipState {
         answer
     }
 
-    /// Whether the same bytes from the same address were already verified with the key that the
-    /// node has now. Another judgement would be the same.
+    /// Whether the same bytes from the same address were already verified with the node's current
+    /// key. Another judgement would have the same result.
     pub fn is_verified(&self, view: &MembershipView, name: &NodeName, addr: SocketAddr, meta: &[u8]) -> bool {
         if *name == self.judge.me {
             return false;
@@ -323,16 +324,15 @@ impl ConflictDelegate for NodeEventDelegate {
 
     async fn notify_conflict(&self, existing: Node, other: Node) {
         let (name, addr, meta) = node_parts(&other);
-        // If the signature shows the same process that is known here, the node has moved and its
-        // old address is soon found dead. If both addresses stay alive, a running machine was
-        // copied.
+        // If the signature is that of the known process, the node has moved, and its old address is
+        // soon found dead. If both addresses stay alive, a running machine was copied.
         let moved = match self.0.judge.judge(&name, addr, &meta) {
             Judgement::Member { report, key: Some(_), .. } => report.instance,
             _ => Instance::default(),
         };
         let mut view = self.0.view();
         // If the member was already removed from the view, memberlist still holds its old address
-        // for a moment. So no other process is there.
+        // for a moment. In that case no other process is at the address.
         let same = !moved.0.is_empty() && view.get(&name).is_none_or(|e| e.report.instance == moved);
         if same && view.note_move(&name, addr, moved, Instant::now()) {
             tracing::info!(node = %name, %addr, "has moved");
@@ -346,8 +346,8 @@ impl ConflictDelegate for NodeEventDelegate {
 impl NodeDelegate for NodeEventDelegate {
     async fn node_meta(&self, _limit: usize) -> Meta {
         let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // `meta` is bounded by construction. If it were not, an empty record would be rejected by
-        // every peer, without a panic here.
+        // The size of `meta` is limited by its construction. An oversized one becomes an empty
+        // record here, which every peer rejects.
         Meta::try_from(meta).unwrap_or_default()
     }
 
@@ -388,7 +388,7 @@ impl MergeDelegate for NodeEventDelegate {
     type Error = RecordRejection;
 
     async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), RecordRejection> {
-        // Each record of the exchange goes through `notify_alive` on its own.
+        // memberlist passes each record of the exchange to `notify_alive` too.
         Ok(())
     }
 }

@@ -23,19 +23,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, RwLock, mpsc, watch};
 
-/// Maximum wait for a proposal; after it the outcome is unknown.
+/// Maximum wait for a proposal. After this time the outcome is unknown.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
 /// Maximum wait for a quorum to confirm a read.
 const READ_MAX: Duration = Duration::from_secs(5);
 
-/// openraft's handle for our types.
+/// openraft's handle, with the types of this project.
 pub type Core<S> = openraft::Raft<Types<S>, Machine<S>>;
 
-/// Which log to open, and for which member.
+/// The log to open, and the member that owns it.
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
-    /// Holds `log.redb` and `snapshot`; created if absent. Only one process may use it, which the
-    /// data directory's lock ensures.
+    /// The directory of `log.redb` and `snapshot`. It is created if absent. The lock of the data
+    /// directory ensures that only one process uses it.
     pub dir: PathBuf,
     pub id: RaftId,
     pub cluster: ClusterId,
@@ -43,8 +43,8 @@ pub struct RaftConfig {
     pub timing: RaftTiming,
 }
 
-/// A member of the Raft cluster. Clones share it. Call [`Raft::shutdown`] before opening the same
-/// directory again.
+/// A member of the Raft cluster. Clones are handles of the same member. Call [`Raft::shutdown`]
+/// before the same directory is opened again.
 pub struct Raft<S: StateMachine> {
     pub(super) inner: Arc<Inner<S>>,
 }
@@ -60,25 +60,27 @@ pub(super) struct Inner<S: StateMachine> {
     pub core: Core<S>,
     pub local: LocalMember,
     pub status: watch::Receiver<RaftStatus>,
-    /// Held during a change of members.
+    /// Locked during a change of members.
     pub change: Mutex<()>,
-    /// Proposals hold it shared while they are handed to the core. Holding it exclusively keeps
-    /// proposals out of the log.
+    /// Proposals hold it shared while they are passed to the core. While it is held exclusively, no
+    /// proposal enters the log.
     pub proposal_gate: RwLock<()>,
     pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,
-    /// When entries or a heartbeat of a leader were last accepted; initially the start.
+    /// The time at which entries or a heartbeat of a leader were last accepted. At first the time
+    /// of the start.
     last_leader_contact: std::sync::Mutex<Instant>,
 }
 
 impl<S: StateMachine> Raft<S> {
     /// Opens the log in `cfg.dir` and takes part from then on. A member with an empty directory
-    /// waits to be initialised or added.
+    /// waits until it is initialised or added.
     ///
-    /// The state is restored from the snapshot and from the entries known to be committed; these
-    /// are not sent to the feed. The feed carries every entry applied later, in log order. If a
-    /// snapshot from the leader replaces entries, the feed carries `Resync`, and its reader starts
-    /// over from the state. After an error nothing runs and nothing on disk has changed.
+    /// The state is restored from the snapshot and from the entries that are known to be committed.
+    /// The feed does not contain these entries. It contains every entry that is applied later, in
+    /// log order. If a snapshot from the leader replaces entries, the feed contains `Resync`, and
+    /// its reader must read the state again. After an error nothing runs and nothing on disk has
+    /// changed.
     pub async fn start(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
@@ -86,9 +88,9 @@ impl<S: StateMachine> Raft<S> {
         Self::start_asking(cfg, transport, async |_| Ok(())).await
     }
 
-    /// Like [`Raft::start`], but first calls `ask` with a message like [`Raft::claim`]'s, to be
-    /// sent to any other member. If `ask` returns an error, the member does not start. It neither
-    /// votes nor answers before.
+    /// Like [`Raft::start`], but first calls `ask` with a message like that of [`Raft::claim`],
+    /// which `ask` sends to any other member. If `ask` returns an error, the member does not start.
+    /// Before that, it neither votes nor answers.
     pub async fn start_asking<E: From<RaftError>>(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
@@ -153,13 +155,13 @@ impl<S: StateMachine> Raft<S> {
             state,
             last_leader_contact: led,
         });
-        // Ends by itself when the core does.
+        // The task ends by itself when the core ends.
         tokio::spawn(status::follow::<S>(metrics, Arc::downgrade(&inner), status, tick, lease));
         Ok((Self { inner }, entries))
     }
 
     /// Makes this member the only voter of a new cluster. Only the founder, Raft id 1, may do so,
-    /// on an empty log.
+    /// and only with an empty log.
     pub async fn initialize(&self, addr: String) -> Result<(), RaftError> {
         let id = self.inner.local.id;
         if id != RaftId(1) {
@@ -175,14 +177,14 @@ impl<S: StateMachine> Raft<S> {
         })
     }
 
-    /// Appends `entry` and waits until it is committed and applied here. Returns its index and the
-    /// result of applying it. Waits at most 10 s.
+    /// Appends `entry` and waits until it is committed and applied here, at most 10 s. Returns the
+    /// entry's index and the result of applying it.
     pub async fn propose(&self, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
         self.write(None, entry).await
     }
 
     /// Like [`Raft::propose`], but only if this member still leads in `term`. A leader that lost
-    /// and regained leadership must read the state again before it acts.
+    /// leadership and got it again must read the state before it acts.
     pub async fn propose_in(&self, term: u64, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
         self.write(Some(term), entry).await
     }
@@ -217,7 +219,7 @@ impl<S: StateMachine> Raft<S> {
         }
     }
 
-    /// The latest applied state, on every member.
+    /// The latest state that this member has applied. Every member has one, also a follower.
     pub fn state(&self) -> watch::Receiver<Arc<S>> {
         self.inner.state.clone()
     }
@@ -227,8 +229,8 @@ impl<S: StateMachine> Raft<S> {
         self.inner.status.clone()
     }
 
-    /// Returns once the state here includes everything that was acknowledged anywhere before the
-    /// call. Only on the leader, and a quorum must confirm it within 5 s.
+    /// Returns once the state here includes everything that any member acknowledged before the
+    /// call. It works on the leader only, and a quorum must confirm the read within 5 s.
     pub async fn linearizable(&self) -> Result<(), ReadError> {
         let read = self.inner.core.ensure_linearizable(ReadPolicy::ReadIndex);
         match tokio::time::timeout(READ_MAX, read).await {
@@ -248,7 +250,7 @@ impl<S: StateMachine> Raft<S> {
     }
 
     /// Term and index of the last entry of the log here, committed or not. Of two members, the one
-    /// with the greater value has more log.
+    /// with the greater pair has the longer log.
     pub fn last_entry(&self) -> Option<(u64, u64)> {
         self.inner.log.last()
     }
@@ -263,17 +265,17 @@ impl<S: StateMachine> Raft<S> {
         self.inner.last_leader_contact.lock().unwrap_or_else(|p| p.into_inner()).elapsed()
     }
 
-    /// A message without a body that identifies this member. The receiver answers whether its Raft
-    /// id is still valid.
+    /// A message without a body that identifies this member. The receiver answers whether this
+    /// member's Raft id is still valid.
     ///
-    /// Only member `to` answers it. With 0 any receiver answers, since a member with an empty log
-    /// knows no ids.
+    /// Only member `to` answers the message. If `to` is 0, any receiver answers. This is for a
+    /// member with an empty log, which knows no ids.
     pub fn claim(&self, to: RaftId) -> Result<Vec<u8>, RaftError> {
         claim(&self.inner.local, to)
     }
 
-    /// The sender that a request of this cluster and epoch claims. The caller compares it with the
-    /// certificate and then calls [`Raft::admit`].
+    /// The sender that a request of this cluster and epoch claims. The caller compares the sender
+    /// with the certificate, and then calls [`Raft::admit`].
     pub fn sender(&self, body: &[u8]) -> Result<MessageAddress, RaftError> {
         let address = wire::sender_of(body)?;
         let us = &self.inner.local;
@@ -284,26 +286,27 @@ impl<S: StateMachine> Raft<S> {
         Ok(address)
     }
 
-    /// Whether the sender's data directory is its latest one. The caller must have verified that
-    /// the sender holds the Raft id.
+    /// Checks whether the sender's data directory is its latest one. Before the call, the caller
+    /// must have verified that the sender holds the Raft id.
     pub async fn admit(&self, sender: &MessageAddress) -> Result<(), RaftError> {
         self.inner.local.incarnations.check_claim(sender.from, sender.claim).await
     }
 
-    /// Members whose data directories are copies or outdated, found since this member started and
-    /// not resolved since: the reason, and when the accepted incarnation was first met.
+    /// Members whose data directories are copies or outdated. They were found since this member
+    /// started, and still are. The values are the reason, and the time at which the accepted
+    /// incarnation was first met.
     pub fn refusals(&self) -> BTreeMap<RaftId, (String, Wall)> {
         let told = |refused: IncarnationRejection| (refused.reason.to_string(), refused.since);
         self.inner.local.incarnations.rejections().into_iter().map(|(id, refused)| (id, told(refused))).collect()
     }
 
-    /// Saves the reported log marks of the other members, so that they are known after a restart.
+    /// Saves the log marks that the other members reported, so that they are known after a restart.
     pub async fn save_incarnations(&self) {
         self.inner.local.incarnations.save().await;
     }
 
-    /// The server side of [`Transport`]: handles a request of another member and returns the answer
-    /// to send back.
+    /// The server side of [`Transport`]. Handles a request of another member and returns the
+    /// answer, which the caller sends back.
     pub async fn handle(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, RaftError> {
         let us = &self.inner.local;
         let core = &self.inner.core;
@@ -339,8 +342,8 @@ impl<S: StateMachine> Raft<S> {
         Ok(reply)
     }
 
-    /// Stops taking part, writes queued operations and closes the files. They may be opened again
-    /// when this returns.
+    /// Stops taking part, writes queued operations and closes the files. After it returned, the
+    /// files may be opened again.
     pub async fn shutdown(&self) {
         if let Err(error) = self.inner.core.shutdown().await {
             tracing::warn!(%error, "raft did not end cleanly");
@@ -349,9 +352,9 @@ impl<S: StateMachine> Raft<S> {
     }
 }
 
-/// Creates the empty log of a member that takes part for the first time; on disk when this returns.
-/// With `begun`, and for the founder, whose log `init` created, nothing is created: the log must
-/// exist. Blocks.
+/// Creates the empty log of a member that takes part for the first time. It is on disk when this
+/// returns. If `begun` is set, the log must already exist, and nothing is created. The same holds
+/// for the founder, whose log `init` created. Blocks.
 pub fn begin_log(cfg: &RaftConfig, begun: bool) -> Result<(), RaftError> {
     let file = cfg.dir.join(log::FILE);
     if file.exists() {
@@ -373,7 +376,7 @@ fn claim(us: &LocalMember, to: RaftId) -> Result<Vec<u8>, RaftError> {
 
 type Opened<S> = (LogStore<S>, Machine<S>);
 
-/// Opens both files and checks that they fit together. Blocks.
+/// Opens both files and checks that they belong together. Blocks.
 pub(super) fn open<S: StateMachine>(
     cfg: &RaftConfig,
     publish: watch::Sender<Arc<S>>,
@@ -383,7 +386,7 @@ pub(super) fn open<S: StateMachine>(
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
     let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));
     if snapshot_path.exists() && !log_path.exists() {
-        // A new log next to an old snapshot would have forgotten its vote.
+        // A new log beside an old snapshot would have lost its vote.
         let why = "it is missing, but a snapshot exists".to_owned();
         return Err(RaftError::Corrupt { path: log_path, why });
     }
@@ -411,9 +414,9 @@ fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
         quorum_loss_probe_interval: Some(timing.quorum_probe_ms),
         enable_pre_vote: Some(true),
         allow_log_reversion: Some(false),
-        // A leader sends entries before they are on its own disk. If it resumed leading in its term
-        // after a crash, it would assign their ids to other entries, and followers that have the
-        // first ones would consider both the same.
+        // A leader sends entries before they are on its own disk. Without this setting, a leader
+        // that crashed could continue to lead in its term and assign the ids of such entries to
+        // other entries. Followers with the first entries would consider both the same.
         enable_leader_restore: Some(false),
         ..Default::default()
     };

@@ -1,6 +1,7 @@
-//! The log for openraft: all entries in memory; every change is sent to the writer thread in order.
+//! The log for openraft. All entries are in memory. Every change is sent to the writer thread, in
+//! order.
 //!
-//! Reading never touches the disk. An append is readable at once and acknowledged when it is
+//! Reading never uses the disk. An append is readable at once, and is acknowledged when it is
 //! synced.
 
 use super::StateMachine;
@@ -24,13 +25,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum encoded bytes of entries in one message, unless a single entry is larger.
+/// Maximum encoded size of the entries in one message, in bytes. A single entry may be larger.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The log's file name in its directory.
 pub const FILE: &str = "log.redb";
 
-/// The owner of a log, as stored in it.
+/// The owner of a log. It is stored in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub cluster: String,
@@ -51,11 +52,11 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// A handle of the log. Clones share it.
+/// A handle of the log. Clones are handles of the same log.
 pub struct LogStore<S: StateMachine> {
     memory: Arc<Mutex<Memory<S>>>,
     writer: mpsc::Sender<Op>,
-    /// Holds the commit position for the writer.
+    /// The commit position that waits for the writer.
     pending_commit: Arc<PendingCommit>,
     durable_log: Arc<DurableLogMark>,
 }
@@ -68,13 +69,13 @@ impl<S: StateMachine> Clone for LogStore<S> {
 }
 
 struct Memory<S: StateMachine> {
-    /// Contiguous, starting right after `purged`.
+    /// The entries after `purged`, without a gap.
     entries: BTreeMap<u64, CachedEntry<S>>,
     purged: Option<LogId<S>>,
     vote: Option<Vote<S>>,
     committed: Option<LogId<S>>,
-    /// `synced`: the last entry that is on disk. `taken_back` counts truncations, since an entry
-    /// whose sync is reported later may have been truncated meanwhile.
+    /// `synced` is the last entry that is on disk. `truncations` counts the truncations, because an
+    /// entry may be truncated before its sync is reported.
     synced: u64,
     truncations: u64,
 }
@@ -84,7 +85,8 @@ impl<S: StateMachine> Memory<S> {
         self.entries.last_key_value().map(|(_, held)| held.entry.log_id()).or(self.purged)
     }
 
-    /// Committed entries are never truncated, so those that are synced are durable.
+    /// Records the mark that is durable. Committed entries are never truncated, so those of them
+    /// that are synced are durable.
     fn record_durable(&self, kept: &DurableLogMark) {
         kept.record_index(self.committed.map_or(0, |id| id.index).min(self.synced));
     }
@@ -92,12 +94,12 @@ impl<S: StateMachine> Memory<S> {
 
 struct CachedEntry<S: StateMachine> {
     entry: LogEntry<S>,
-    /// Encoded size.
+    /// The size of the encoded entry, in bytes.
     bytes: usize,
 }
 
 impl<S: StateMachine> LogStore<S> {
-    /// Opens the log at `path`, creating an empty one if there is none. A damaged log, or one of
+    /// Opens the log at `path`. If there is none, creates an empty one. A damaged log, or a log of
     /// another owner, is rejected.
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
         let corrupt = |why: String| record::record_error(path, why);
@@ -138,7 +140,7 @@ impl<S: StateMachine> LogStore<S> {
         Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, pending_commit: late, durable_log: kept })
     }
 
-    /// The last entry that was removed from the front. A snapshot must cover it.
+    /// The last entry that was removed from the front of the log. A snapshot must include it.
     pub fn last_purged(&self) -> Option<LogId<S>> {
         self.memory().purged
     }
@@ -155,12 +157,12 @@ impl<S: StateMachine> LogStore<S> {
         LogMark { term, index: memory.last().map_or(0, |id| id.index) }
     }
 
-    /// The mark of what is durably on disk; it is kept up to date.
+    /// The mark of everything that is durably on disk. It is updated with each change.
     pub fn durable_log(&self) -> Arc<DurableLogMark> {
         self.durable_log.clone()
     }
 
-    /// Writes queued operations and closes the file. Later operations fail. Closing twice is not an
+    /// Writes queued operations and closes the file. Later operations fail. A second call is not an
     /// error.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
@@ -171,7 +173,7 @@ impl<S: StateMachine> LogStore<S> {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory<S>> {
-        // A poisoned lock is harmless: no code below panics between two changes that belong
+        // A poisoned lock is harmless, because no code below panics between two changes that belong
         // together.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -180,8 +182,8 @@ impl<S: StateMachine> LogStore<S> {
         self.writer.send(op).await.map_err(|_| io::Error::other("the replicated log is closed"))
     }
 
-    /// The entries in `range`: always the first, and more while their encoded size stays within
-    /// `bytes_max`.
+    /// The entries in `range`. The first entry is always included, and further ones while their
+    /// encoded size stays within `bytes_max`.
     pub fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<LogEntry<S>> {
         // BTreeMap panics on an inverted range, which openraft may request.
         let empty = match (range.start_bound(), range.end_bound()) {
@@ -249,7 +251,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
     async fn save_vote(&mut self, vote: &Vote<S>) -> io::Result<()> {
         let (done, synced) = oneshot::channel();
         let done: writer::WriteDone = Box::new(move |result| {
-            // The receiver is gone only when the core has ended.
+            // An error means that the receiver is gone, because the core has ended.
             let _ = done.send(result);
         });
         self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done }).await?;

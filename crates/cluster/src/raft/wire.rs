@@ -13,7 +13,8 @@ use remoor_model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;
 
-/// Must be incremented when the form of a message changes, openraft's included.
+/// The version of the messages. It must be incremented when the form of a message changes, also of
+/// a message of openraft.
 const VERSION: u8 = 1;
 /// The kind of a message that only identifies its sender. It is answered before it reaches the log.
 pub const CLAIM: &str = "claim";
@@ -31,8 +32,8 @@ pub struct MessageAddress {
 }
 
 impl MessageAddress {
-    /// Whether a message with this address comes from the same cluster and epoch; a recovery starts
-    /// a new epoch.
+    /// Checks whether a message with this address comes from the same cluster and epoch. A recovery
+    /// begins a new epoch.
     pub fn check_cluster(&self, ours: &LocalMember) -> Result<(), RaftError> {
         if self.cluster != ours.cluster {
             return Err(RaftError::WrongCluster { found: self.cluster.clone(), ours: ours.cluster.clone() });
@@ -43,7 +44,7 @@ impl MessageAddress {
         Ok(())
     }
 
-    /// Whether a message with this address is meant for `ours`.
+    /// Checks whether a message with this address is for `ours`.
     fn accept(&self, ours: &LocalMember) -> Result<(), RaftError> {
         self.check_cluster(ours)?;
         if self.to != ours.id {
@@ -73,14 +74,14 @@ impl LocalMember {
     }
 }
 
-/// The sender that a request claims, so that the server can compare it with the caller's
-/// certificate before handling it.
+/// The sender that a request claims. The server compares it with the caller's certificate before it
+/// handles the request.
 pub fn sender_of(request: &[u8]) -> Result<MessageAddress, RaftError> {
     let mut rest = check_version(request)?;
     read(&mut rest)
 }
 
-/// Encodes a request; `tail` is appended unchanged.
+/// Encodes a request. `tail` is appended unchanged.
 pub fn request<T: Serialize>(
     address: &MessageAddress,
     body: &T,
@@ -93,7 +94,7 @@ pub fn request<T: Serialize>(
     Ok(bytes)
 }
 
-/// Decodes a request that is addressed to us: its body and its tail.
+/// Decodes a request that is for this member. Returns its body and its tail.
 pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &LocalMember) -> Result<(T, &'a [u8]), RaftError> {
     let mut rest = check_version(bytes)?;
     read::<MessageAddress>(&mut rest)?.accept(ours)?;
@@ -101,7 +102,7 @@ pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &LocalMember
     Ok((body, rest))
 }
 
-/// Encodes an answer: the body, followed by this member's claim.
+/// Encodes an answer: the body, and after it this member's claim.
 pub fn reply<T: Serialize>(body: &T, us: &LocalMember) -> Result<Vec<u8>, RaftError> {
     let mut bytes = vec![VERSION];
     let written = rmp_serde::encode::write_named(&mut bytes, body)
@@ -110,7 +111,7 @@ pub fn reply<T: Serialize>(body: &T, us: &LocalMember) -> Result<Vec<u8>, RaftEr
     Ok(bytes)
 }
 
-/// Decodes an answer: its body and the claim of its sender. Older programs send no claim.
+/// Decodes an answer. Returns its body and the claim of its sender. Older programs send no claim.
 pub fn open_reply<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Option<IncarnationClaim>), RaftError> {
     let mut rest = check_version(bytes)?;
     let body = read(&mut rest)?;

@@ -1,4 +1,4 @@
-//! Entries about the addresses of nodes, and the effect on the desired state.
+//! Entries about the addresses of nodes, and their effect on the desired state.
 
 use super::*;
 
@@ -10,7 +10,8 @@ pub fn ip_of(gossip: &str) -> Option<&str> {
 }
 
 impl Inventory {
-    /// Another node with this recorded gossip address; nodes that are not away come first.
+    /// Another node with this recorded gossip address. If there are several, one that is not away
+    /// is preferred.
     pub fn address_holder(&self, node: NodeId, gossip: &str) -> Option<&Node> {
         let others = self.nodes.values().map(Arc::as_ref).filter(|n| n.id != node && n.spec.gossip == gossip);
         others.min_by_key(|n| n.is_away())
@@ -21,14 +22,14 @@ impl Inventory {
         self.nodes.values().filter_map(|n| Some((n.name().to_string(), n.ip()?.to_string()))).collect()
     }
 
-    /// The current generation and the index of the last address change, if the generation was not
-    /// rendered for that change yet.
+    /// The current generation and the index of the last address change. None if the generation was
+    /// already rendered for that change.
     pub fn pending_rendering(&self) -> Option<(GenerationSeq, u64)> {
         self.generation().filter(|g| g.rendered_for < self.moved_at_index).map(|g| (g.seq, self.moved_at_index))
     }
 
-    /// The desired state differs from the provisioned one only because addresses changed, and not
-    /// because of a new generation.
+    /// Whether the desired state differs from the provisioned one only because addresses changed,
+    /// and not because of a new generation.
     pub fn only_addresses_changed(&self, node: &Node) -> bool {
         let (Some(baseline), Some(generation)) = (&node.setup.baseline, self.generation()) else { return false };
         let applied = generation.summary.hosts.get(node.name()).map(|h| h.desired);
@@ -38,8 +39,8 @@ impl Inventory {
 
     /// The node's own address change, if it affects the node's desired state. Configuration for an
     /// old address counts as drift and is repaired with the current generation. A change without
-    /// effect is dropped after rendering or adoption, so that a later `apply` is not attributed to
-    /// it.
+    /// effect is dropped after rendering or adoption. So a later `apply` is not attributed to that
+    /// change.
     pub fn own_address_change<'a>(&self, node: &'a Node) -> Option<&'a AddressChange> {
         node.setup.address_change.as_ref().filter(|_| self.is_outdated(node))
     }
@@ -73,7 +74,7 @@ impl Inventory {
         if before == to {
             return Ok(Applied::Done); // only the port differs; rendering does not use it
         }
-        // Findings at the old address may concern another machine.
+        // The findings at the old address may concern another machine.
         changed.examination.invalidated_at_index = at.index;
         changed.host_key.changed = None;
         changed.setup.address_change = match (changed.setup.address_change.take(), before) {
@@ -136,7 +137,7 @@ impl Inventory {
 }
 
 impl Generation {
-    /// True if a fleet with this summary equals this generation, either as it was applied or as it
+    /// Whether a fleet with this summary equals this generation, either as it was applied or as it
     /// was rendered again later.
     pub(super) fn has_summary(&self, summary: &FleetSummary) -> bool {
         let mut own = self.summary.clone();
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// w1 is node 1 at .1, w2 is node 2 at .2; both adopted with generation 1.
+    /// Two nodes, both adopted with generation 1: w1 is node 1 at .1, and w2 is node 2 at .2.
     fn two_nodes() -> Log {
         let mut log = Log(Inventory::default());
         for (name, last) in [("w1", 1), ("w2", 2)] {
@@ -261,14 +262,15 @@ mod tests {
             (None, hosts.get(&NodeName::from("w2")).copied())
         );
         assert!(log.0.only_addresses_changed(log.node(2)) && log.0.only_addresses_changed(log.node(1)));
-        // The same fleet, rendered again by the applying side, is not a new generation.
+        // The command contains the same fleet with the addresses already rendered. It is not a new
+        // generation.
         let mut summary = Log::summary();
         for (name, host) in &mut summary.hosts {
             host.desired = hosts[name];
         }
         let again = Command::Generation { blob: Sha256::digest(b"files"), summary: Box::new(summary) };
         assert_eq!(log.write(again), Applied::Generation(seq));
-        // After the return to its first address, nothing differs from the applied generation.
+        // After w1 returned to its first address, nothing differs from the applied generation.
         log.readdress(1, 1, None).expect("home");
         let (seq, moved) = log.0.pending_rendering().expect("due again");
         log.write(Command::Rendered { generation: seq, moved, hosts: BTreeMap::new(), fault: None });

@@ -4,8 +4,8 @@ use super::*;
 use crate::{ZONE_MAX, is_zone};
 
 impl Inventory {
-    /// Nothing is provisioned on the node any more, and its services are cleaned up. A manager
-    /// keeps its vote.
+    /// Drains the node: its services are cleaned up, and nothing is provisioned on it any more. A
+    /// manager keeps its vote.
     pub(super) fn drain(&mut self, at: &ApplyContext, id: NodeId, want: &ResetupRequest) -> Decision {
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
         let name = known.name().clone();
@@ -27,7 +27,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The node may contain services that remoor provisioned.
+    /// Whether the node may have services that remoor provisioned.
     pub fn may_contain_services(&self, node: &Node) -> bool {
         !matches!(node.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned) && self.group(node).is_some()
     }
@@ -44,7 +44,7 @@ impl Inventory {
 }
 
 impl Node {
-    /// The effect of `resume`: the node becomes active, and a cleanup that has not begun is
+    /// Ends the drain by `resume`. The node becomes active, and a cleanup that has not begun is
     /// dropped. A failed cleanup is retried instead, so its node stays drained.
     pub(super) fn end_drain(&mut self, held: Option<&Job>) {
         if self.availability == Availability::Drain {
@@ -58,10 +58,11 @@ impl Node {
         self.availability = Availability::Active;
     }
 
-    /// Restores the lifecycle from before the revoked order.
+    /// Restores the lifecycle that the node had before the revoked order.
     pub(super) fn restore_lifecycle(&mut self, why: &str) {
         self.lifecycle = if self.setup.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
-        // Drift that was only reported because the node was being decommissioned is examined again.
+        // Some drift was only reported, because the node was being decommissioned. It is examined
+        // again.
         if let Some(finding) = &mut self.examination.finding
             && finding.verdict.is_drifted()
             && finding.planned_action == PlannedAction::Report
@@ -84,7 +85,7 @@ mod tests {
         write(state, command).refusal().map(|r| r.code.clone())
     }
 
-    /// w1 (node 1) of group web, adopted.
+    /// A state with the adopted node w1 (node 1) of group web.
     fn one_adopted() -> Inventory {
         let mut state = Inventory::default();
         let spec = NodeSpec { name: "w1".into(), public_key: "w1".to_owned(), ..NodeSpec::default() };
@@ -157,7 +158,7 @@ mod tests {
             Some("decommissioned"),
             "its current state cannot be adopted"
         );
-        // The drain was revoked before the cleanup began, so the state is as before.
+        // The drain was revoked before the cleanup began, so the state is the same as before.
         assert_eq!(code(&mut state, Command::DropRequest { node, why: "called off by alice".to_owned() }), None);
         let known = &state.nodes[&node];
         assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));

@@ -113,7 +113,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Refuses a partial request if only the whole node can be set up.
+    /// Refuses a request for some services if the node can only be set up as a whole.
     fn check_partial(&self, node: &Node, spec: &JobSpec) -> Result<(), Refusal> {
         let name = node.name();
         if spec.services.is_empty() {
@@ -133,8 +133,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// The services of an automatic job when it begins. A node whose address changed is set up as a
-    /// whole.
+    /// The services of a job when it begins. An automatic job sets up the whole node if the node's
+    /// address changed.
     fn scope_of(&self, node: &Node, spec: &JobSpec) -> Vec<ServiceName> {
         let whole = spec.by.is_none() && self.own_address_change(node).is_some();
         if whole { Vec::new() } else { spec.services.clone() }
@@ -319,7 +319,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The first half of [`Self::close_attempt`]: changes only the job.
+    /// The first half of [`Self::close_attempt`]. It changes only the job.
     fn close_attempt_of_job<'a>(
         &mut self,
         at: &ApplyContext,
@@ -363,7 +363,7 @@ impl Inventory {
         Ok(ClosedAttempt { id: attempt_id, node, kind, outcome, undo, part, baseline })
     }
 
-    /// The second half of [`Self::close_attempt`]: changes only the node.
+    /// The second half of [`Self::close_attempt`]. It changes only the node.
     fn update_node_after_attempt(
         &mut self,
         at: &ApplyContext,
@@ -371,8 +371,8 @@ impl Inventory {
         marks: Option<&HostFingerprint>,
     ) -> Result<(), Refusal> {
         let (moment, kind) = (at.entry.at, closed.kind);
-        // A job does not repair services outside its scope, so they are examined again. No job
-        // repairs monitored services.
+        // A job does not repair services outside its scope, and no job repairs monitored services.
+        // Such services are examined again if they drifted.
         let drift_remains =
             self.node(closed.node).and_then(|n| n.examination.finding.as_ref()).is_some_and(|finding| {
                 match &closed.part {
@@ -384,8 +384,8 @@ impl Inventory {
         let unjudged = kind == JobKind::Resetup && self.has_monitor_only_service(closed.node);
         let node = self.change(closed.node)?;
         node.examination.invalidated_at_index = at.index;
-        // An attempt that began before `trust-key` used the previous keys, so its failure says
-        // nothing about the trusted ones.
+        // An attempt that began before `trust-key` used the previous keys. So its failure proves
+        // nothing about the trusted keys.
         if let AttemptOutcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = closed.outcome
             && closed.id.0 > node.host_key.trusted_at_index
         {
@@ -440,7 +440,7 @@ impl Inventory {
     }
 }
 
-/// An attempt that was closed in its job, with the facts that change its node.
+/// An attempt that was closed in its job, and the facts that change its node.
 struct ClosedAttempt<'a> {
     id: AttemptId,
     node: NodeId,
@@ -448,20 +448,20 @@ struct ClosedAttempt<'a> {
     outcome: &'a AttemptOutcome,
     /// The attempt that the job undid, and the operator who ordered it.
     undo: Option<(AttemptId, String)>,
-    /// The services of a job about some services; None: the job concerned the whole node.
+    /// The services of a job about some services. None if the job concerned the whole node.
     part: Option<Vec<ServiceName>>,
     baseline: Option<Baseline>,
 }
 
 impl Node {
-    /// A re-setup or a decommissioning succeeded.
+    /// Records that a re-setup or a decommissioning succeeded.
     fn mark_job_done(&mut self, closed: ClosedAttempt, drift_remains: bool, moment: Wall) {
         let resetup = closed.kind == JobKind::Resetup;
         self.failed = None;
         self.hold = None;
         self.setup.adopted_only = false;
         // If the address changed during the attempt, the node was rendered with the old address. A
-        // partial job does not repair an earlier change of address.
+        // partial job does not repair an earlier change of the address.
         let from = self.setup.provisioned_at.take();
         let from = from.filter(|from| self.ip() != Some(from.as_str()));
         if closed.part.is_none() {
@@ -476,8 +476,8 @@ impl Node {
     }
 }
 
-/// The fingerprint that a failed login was offered. It is the last one in the message, because the
-/// expected ones come first.
+/// The fingerprint that a failed login was offered. It is the last fingerprint in the message,
+/// because the expected ones come first.
 fn offered_fingerprint(message: &str) -> Option<&str> {
     let print = &message[message.rfind("SHA256:")?..];
     print.strip_suffix(" was offered").filter(|p| p.len() == 7 + 43)

@@ -1,8 +1,8 @@
-//! Jobs from log entries: changed host keys, and jobs about a part of a node.
+//! Tests of jobs, entry by entry: changed host keys, and jobs about some services of a node.
 
 use super::*;
 
-/// w1 (node 1) with an open attempt (4) that an operator ordered.
+/// A state in which w1 (node 1) has an open attempt (4) that an operator ordered.
 fn open() -> Inventory {
     let mut inventory = inventory_with_request();
     let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
@@ -10,7 +10,7 @@ fn open() -> Inventory {
     inventory
 }
 
-/// w1 with a waiting re-setup.
+/// A state in which w1 has a waiting re-setup.
 fn inventory_with_request() -> Inventory {
     let mut inventory = Inventory::default();
     let mut summary = FleetSummary::default();
@@ -28,7 +28,7 @@ fn inventory_with_request() -> Inventory {
     inventory
 }
 
-/// Returns the code of the refusal.
+/// Applies the command. Returns the code of the refusal.
 fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
     let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command });
     applied.refusal().map(|refusal| refusal.code.to_string())
@@ -62,8 +62,9 @@ fn host_key_reports_from_before_trust_key_are_ignored() {
     assert!(accused(&looked), "the examination began after trust-key");
 }
 
-/// Service `a` of w1 (node 1) and one more service were found drifted. Then a job about `services`
-/// (none: all) succeeds. The service `clock` is monitored only; `has` lists the services of w1.
+/// Service `a` and service `other` of w1 (node 1) were found drifted. Then a job about `services`
+/// succeeds; an empty list stands for all services. The service `clock` is only monitored. `has`
+/// lists the services of w1.
 fn inventory_after_job(other: &str, services: &[&str], has: &[&str]) -> Inventory {
     let mut inventory = open();
     let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(Arc::make_mut).unwrap();
@@ -125,7 +126,7 @@ fn a_full_job_does_not_clear_drift_of_monitored_services() {
     }
 }
 
-/// w1 with generation 1; then generation 2 is applied.
+/// A state in which w1 has generation 1, and generation 2 is applied.
 fn outdated_inventory(services: &[&str]) -> Inventory {
     let mut inventory = open();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
@@ -150,7 +151,7 @@ fn outdated_inventory(services: &[&str]) -> Inventory {
     inventory
 }
 
-/// Finishes job 8. The attempt reports generation and blob only, like an older manager.
+/// Finishes job 8. The attempt reports only generation and blob, as an older manager does.
 fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
     let attempt = AttemptId(attempt);
     for (index, phase) in (index..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {

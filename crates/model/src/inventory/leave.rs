@@ -83,7 +83,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The machine becomes the same node again, in the role in which it is accepted now.
+    /// Makes the machine the same node again, in the role in which it is accepted now.
     pub(super) fn come_back(&mut self, at: &ApplyContext, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
         let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());

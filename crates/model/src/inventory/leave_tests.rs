@@ -1,5 +1,5 @@
-//! Leaving: which nodes may leave, what ends with it, the identity on return, and the final
-//! removal.
+//! Tests of leaving: the nodes that may leave, the work that ends with it, the identity on return,
+//! and the final removal.
 
 use super::*;
 
@@ -9,7 +9,7 @@ const W: ClusterRole = ClusterRole::Worker;
 struct Log(Inventory);
 
 impl Log {
-    /// The managers m1 and m2, and the adopted worker w1 of group web.
+    /// A state with the managers m1 and m2, and the adopted worker w1 of group web.
     fn new() -> Self {
         let mut log = Self(Inventory::default());
         for (name, role) in [("m1", ClusterRole::Manager), ("m2", ClusterRole::Manager), ("w1", W)] {
@@ -47,7 +47,7 @@ impl Log {
         assert_eq!(applied.refusal(), None);
     }
 
-    /// The code of the refusal.
+    /// Applies the command, which must be refused. Returns the code of the refusal.
     fn code(&mut self, at: u64, command: Command) -> String {
         let applied = self.apply_at(at, command);
         applied.refusal().map_or_else(|| panic!("{applied:?}"), |refusal| refusal.code.clone())
@@ -116,7 +116,7 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
         assert!(["node-left", "unknown-node"].contains(&code.as_str()), "{command:?}: {code}");
     }
     assert_eq!(log.code(4, Command::Leave { node }), "nothing-new");
-    // The generation that the node was set up from is kept.
+    // The generation from which the node was set up is kept.
     let other = Command::Generation { blob: Sha256::digest(b"two"), summary: Box::default() };
     log.apply_ok(5, other);
     assert!(log.0.generations.contains_key(&GenerationSeq(1)) && log.0.baselines().count() == 1);
@@ -192,7 +192,7 @@ fn a_node_that_left_is_removed_after_its_timeout_or_by_order() {
         (None, Some(forget.clone()))
     );
     assert_eq!(log.code(1 + 7 * DAY, forget.clone()), "too-early");
-    // The node returned and left again while the leader proposed the entry.
+    // The node returned, and left again while the leader proposed the entry.
     log.apply_ok(3, accept("w1", "w1", W));
     assert_eq!(log.code(3 + 7 * DAY, forget.clone()), "nothing-new");
     log.apply_ok(4, Command::Leave { node });

@@ -44,7 +44,7 @@ impl<'a> NodeMembership<'a> {
         matches!(self, NodeMembership::Left(_) | NodeMembership::Removed(_))
     }
 
-    /// The refusal for an id without a node; names the node if it left or was removed.
+    /// The refusal for an id without a node. If the node left or was removed, the refusal names it.
     pub(super) fn no_such_node(self, id: NodeId) -> Refusal {
         let refusal = match self {
             NodeMembership::Left(left) => Refusal::new("node-left", format!("{} has left", left.node.name())),

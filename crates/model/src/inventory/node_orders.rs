@@ -4,7 +4,7 @@
 use super::*;
 
 impl Inventory {
-    /// `keys` replace the node's known SSH host keys.
+    /// Replaces the node's known SSH host keys with `keys`.
     pub(super) fn trust_key(&mut self, at: &ApplyContext, id: NodeId, keys: &[String]) -> Decision {
         if keys.is_empty() {
             return Err(Refusal::new("no-key", "no key was given to trust"));
@@ -17,7 +17,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The node offered an SSH host key that is not trusted.
+    /// Records that the node offered an SSH host key that is not trusted.
     pub(super) fn record_changed_key(
         &mut self,
         at: &ApplyContext,
@@ -46,7 +46,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// None ends the maintenance.
+    /// Begins a maintenance window, or ends it if `until` is None.
     pub(super) fn set_maintenance(&mut self, at: &ApplyContext, id: NodeId, until: Option<Wall>) -> Decision {
         let by = at.entry.by.clone();
         self.change(id)?.maintenance = until.map(|until| Maintenance { from: at.entry.at, until, by });
@@ -65,7 +65,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The current state of the node becomes its baseline.
+    /// Makes the current state of the node its baseline.
     pub(super) fn adopt(&mut self, at: &ApplyContext, id: NodeId, baseline: &Baseline, basis: u64) -> Decision {
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
         self.may_adopt(known, basis)?;
@@ -85,7 +85,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// `basis`: applied index when the examination began; 0: unknown.
+    /// Checks whether the node may be adopted. `basis` is the applied index when the examination
+    /// began, or 0 if it is unknown.
     fn may_adopt(&self, node: &Node, basis: u64) -> Result<(), Refusal> {
         let name = node.name();
         if node.job.and_then(|j| self.job(j)).is_some_and(|j| j.state == JobState::Open) {
@@ -107,7 +108,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// From now on the policies of its group apply to an adopted node.
+    /// Puts an adopted node under the policies of its group.
     pub(super) fn entrust(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         let node = self.change(id)?;
         if !node.setup.adopted_only {
@@ -126,7 +127,7 @@ impl Inventory {
         let node = self.change(id)?;
         node.end_drain(held.as_deref());
         node.hold = None;
-        // A failed undo is not repeated automatically; an operator may order it again.
+        // A failed undo is not repeated automatically. An operator may order it again.
         if let Some(job) = held.filter(|j| j.spec.undo.is_none()) {
             node.pending_resetup = Some(job.to_request(at.entry.at));
         }

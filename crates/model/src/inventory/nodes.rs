@@ -52,8 +52,8 @@ impl Inventory {
         let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
         let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
         known.spec = NodeSpec { api, gossip, zone, ..spec.clone() };
-        // A joining machine has an empty data directory. Its log must not vote under a Raft id
-        // that voted before.
+        // A joining machine has an empty data directory. Its log must not vote under a Raft id that
+        // voted before.
         known.raft = None;
         self.move_to(at, id, &spec.api, &spec.gossip)?;
         self.expired_certificates.remove(&id);
@@ -86,7 +86,8 @@ impl Inventory {
                     after: returned.clone(),
                     planned,
                 });
-                // An undo that has not begun is dropped, because it runs immediately or not at all.
+                // An undo that has not begun is dropped, because an undo runs immediately or not at
+                // all.
                 let undo = node.pending_resetup.take_if(|w| w.spec.undo.is_some()).is_some();
                 let retrospect = returned.is_some();
                 let what = JournalEvent::Away {
@@ -205,8 +206,8 @@ impl Inventory {
         } else if !matches!(finding.verdict, Verdict::Unknown(_))
             && !matches!(finding.planned_action, PlannedAction::Blocked(_))
         {
-            // An automatic request that is based on an older examination is dropped. A rollout
-            // request stays, because it is based on no examination.
+            // An automatic request that is based on an older examination is dropped. A request of a
+            // rollout stays, because no examination is its basis.
             node.pending_resetup = node.pending_resetup.take().filter(|w| w.spec.by.is_some() || w.examined.is_none());
         }
         if let PlannedAction::Held(why) = &finding.planned_action {

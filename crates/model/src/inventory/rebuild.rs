@@ -1,21 +1,22 @@
 //! The first state of a new epoch: the result of a recovery or restore.
 //!
 //! Nodes, generations, verdicts, jobs and the journal are kept. The Raft membership is reset: one
-//! manager starts the new cluster. The other managers wait until an operator decides their role.
+//! manager begins the new cluster. The other managers wait until an operator decides their role.
 
 use super::*;
 
-/// Distance between the last known log index and the first one of the new epoch. Node, job and Raft
-/// ids are log indices, and the old cluster may have granted ids that no surviving node knows.
+/// Distance between the last known log index and the first one of the new epoch. It is necessary
+/// because node, job and Raft ids are log indices. The old cluster may have granted ids that no
+/// surviving node knows.
 pub const EPOCH_GAP: u64 = 1_000_000;
 
-/// An epoch number is the second of its start times this number, plus a smaller random part. Two
-/// epochs that start from the same past in the same second therefore differ.
+/// The factor between the second in which an epoch begins and its number. A smaller random part is
+/// added, so two epochs that begin in the same second from the same past have different numbers.
 pub const EPOCHS_A_SECOND: u64 = 10_000;
 
 /// Number of log indices that are reserved for each epoch number. A second has [`EPOCHS_A_SECOND`]
-/// numbers, so two epochs that start from the same past have disjoint indices unless the first one
-/// writes more than a million entries a second. Until the year 2255, JSON represents such an index
+/// numbers. So two epochs from the same past have disjoint indices, unless the first one writes
+/// more than a million entries a second. Until the year 2255, JSON represents such an index
 /// exactly.
 const IDS_AN_EPOCH: u64 = 100;
 
@@ -24,23 +25,23 @@ const IDS_AN_EPOCH: u64 = 100;
 pub struct ClusterRebuild {
     /// Must be greater than the epoch of the state.
     pub epoch: Epoch,
-    /// The only manager.
+    /// The node that becomes the only manager.
     pub founder: NodeId,
     pub at: Wall,
-    /// The operator who ordered it, for the journal.
+    /// The operator who ordered the rebuild, for the journal.
     pub by: String,
-    /// `recovered` or `restored from a backup of ...`. Used in the journal and as the end of open
-    /// attempts.
+    /// `recovered` or `restored from a backup of ...`. The journal contains the text, and so does
+    /// the outcome of the attempts that the rebuild ends.
     pub how: String,
-    /// Nodes with new addresses: API and gossip address.
+    /// Nodes with new addresses. Each has its API address and its gossip address.
     pub new_addresses: BTreeMap<NodeId, (String, String)>,
-    /// True if the founder has the key of the new CA that is being distributed.
+    /// Whether the founder has the key of the new CA that is being distributed.
     pub next_ca: bool,
 }
 
 impl Inventory {
     /// Turns this state into the first state of the new epoch. Returns the founder's Raft id, which
-    /// is the log index of this change. Open attempts end, and their jobs continue with further
+    /// is the log index of this change. Open attempts end. Their jobs continue with further
     /// attempts under the fence of the new epoch. A refusal changes nothing.
     pub fn rebuild_cluster(&mut self, with: &ClusterRebuild) -> Result<RaftId, Refusal> {
         if with.epoch <= self.epoch {
@@ -61,8 +62,8 @@ impl Inventory {
         let authority = Arc::make_mut(&mut self.authority);
         authority.changed = index;
         match &mut authority.next {
-            // Nodes may be further in the rotation than this state. Certificates of the new CA are
-            // accepted by nodes that know only one of the two CAs.
+            // Nodes may be further in the rotation than this state. Nodes that know only one of the
+            // two CAs accept certificates of the new CA.
             Some(next) if with.next_ca => next.step = CaStep::Issue,
             // Only lost managers have the key of the new CA. No certificate depends on that key
             // yet, so the rotation is dropped.
@@ -94,7 +95,8 @@ impl Inventory {
         Ok(raft)
     }
 
-    /// Open attempts belong to the old epoch, so their results are no longer accepted.
+    /// Ends the open attempts. They belong to the old epoch, so their results are no longer
+    /// accepted.
     fn end_attempts(&mut self, index: u64, with: &ClusterRebuild) {
         let open = self.jobs.values().filter_map(|job| Some((job.id, job.node, job.open_attempt()?.clone())));
         for (id, node, attempt) in open.collect::<Vec<_>>() {
@@ -143,7 +145,8 @@ mod tests {
         inventory.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command })
     }
 
-    /// w1 to w3 (nodes 1 to 3) are managers, w3 is being demoted; w4 and w5 are workers.
+    /// A state in which w1 to w3 (nodes 1 to 3) are managers, and w4 and w5 are workers. w3 is
+    /// being demoted.
     fn three_managers() -> Inventory {
         let mut inventory = sample::fleet(0, 5);
         for node in [1, 2, 3].map(NodeId) {

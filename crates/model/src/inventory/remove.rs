@@ -8,7 +8,7 @@ use super::*;
 impl Inventory {
     pub(super) fn remove(&mut self, at: &ApplyContext, id: NodeId, force: bool) -> Decision {
         if let NodeMembership::Left(_) = self.membership(id) {
-            return self.remove_left(at, id); // it is absent and is not a manager
+            return self.remove_left(at, id); // it is not in the cluster and is not a manager
         }
         let node = self.member(id)?;
         if !force {
@@ -147,7 +147,7 @@ impl Inventory {
     }
 }
 
-/// The finding that closes an absence that will not be examined any more.
+/// The finding that closes an absence without an examination.
 fn closing_finding(absence: &Absence, at: &ApplyContext, why: &str) -> Finding {
     let left = absence.kind == AbsenceKind::Left;
     Finding {

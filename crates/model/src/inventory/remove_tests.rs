@@ -1,11 +1,13 @@
-//! Removal: which nodes are refused and why, what ends with a node, and what is remembered of it.
+//! Tests of removals: the refused nodes and the reasons, the work that ends with a node, and the
+//! record that remains.
 
 use super::*;
 
 struct Log(Inventory);
 
 impl Log {
-    /// Managers m1, m2 and m3 (nodes 1 to 3), and the adopted workers w1 and w2 of group web.
+    /// A state with the managers m1, m2 and m3 (nodes 1 to 3), and the adopted workers w1 and w2 of
+    /// group web.
     fn new() -> Self {
         let mut log = Self(Inventory::default());
         for (name, role) in [("m1", ClusterRole::Manager), ("m2", ClusterRole::Manager), ("m3", ClusterRole::Manager)] {
@@ -39,8 +41,8 @@ impl Log {
         assert_eq!(applied.refusal(), None);
     }
 
-    /// The code of the refusal, which changed nothing (I12) and has a hint; None: the command was
-    /// applied.
+    /// Applies the command. Returns the code of its refusal, or None if it was applied. A refusal
+    /// must change nothing (I12) and must have a hint.
     fn code(&mut self, at: u64, command: Command) -> Option<String> {
         let before = self.0.clone();
         let refusal = self.apply_at(at, command).refusal().cloned()?;
@@ -228,8 +230,8 @@ fn a_removed_name_is_free_at_once_and_the_key_only_after_its_certificates_expire
     assert!(log.0.departed.removed.is_empty());
 }
 
-/// After any sequence of orders: a key or an id never belongs to both a node and a removed one,
-/// names are consistent, one manager remains, and refused commands change nothing.
+/// The test applies arbitrary sequences of orders. A key or an id never belongs to both a node and
+/// a removed one, names are consistent, one manager remains, and refused commands change nothing.
 #[test]
 fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
     let mut removals = 0;

@@ -1,9 +1,10 @@
-//! Undoing an attempt: which attempts can be undone, and the state of the node afterwards.
+//! The undo of an attempt: the attempts that can be undone, and the state of the node afterwards.
 
 use super::*;
 
 impl Inventory {
-    /// Refuses with the reason. Only the node knows whether its backed-up files still exist.
+    /// Refuses an attempt that cannot be undone, with the reason. Only the node knows whether its
+    /// backed-up files still exist.
     pub(super) fn may_undo(&self, node: &Node, attempt: AttemptId) -> Result<(), Refusal> {
         let name = node.name();
         let of = self.jobs.values().filter(|j| j.node == node.id);
@@ -35,8 +36,8 @@ impl Inventory {
             let text = format!("job {} is open on {name}", open.id);
             return Err(refuse("job-open", text).next(format!("remoor job cancel {}", open.id)));
         }
-        // The undo replaces an automatic request, which is held afterwards, but never an operator's
-        // request.
+        // The undo replaces an automatic request, because the node is held afterwards. It never
+        // replaces an operator's request.
         if let Some(by) =
             node.pending_resetup.as_ref().filter(|w| w.spec.undo.is_none()).and_then(|w| w.spec.by.as_ref())
         {
@@ -48,14 +49,14 @@ impl Inventory {
 }
 
 impl Node {
-    /// Restored files are not provisioned again until an operator resumes the node. The node is
-    /// examined now.
+    /// Records a finished undo. Restored files are not provisioned again until an operator resumes
+    /// the node. The node is examined now.
     pub(super) fn mark_undone(&mut self, attempt: AttemptId, by: &str, at: Wall) {
         let why = format!("undone by {by} (attempt {attempt}); remoor resume {}", self.name());
         self.hold = Some(Hold { why, since: at, until: None });
         self.examination.needs_examination = true;
-        // Clears only the phase of a failed undo. The failure of the undone attempt itself stays
-        // recorded.
+        // Only the phase of a failed undo is cleared. The failure of the undone attempt itself
+        // stays recorded.
         self.failed.take_if(|phase| phase == Phase::Undo.as_str());
     }
 }

@@ -1,5 +1,5 @@
-//! Members in one process: agreement, failover, restart, partition, membership changes, and
-//! rejected messages.
+//! Tests of members in one process: agreement, failover, restart, partition, changes of the
+//! membership, and rejected messages.
 
 use super::*;
 use crate::incarnation::{LogMark, RejectedIncarnation};
@@ -55,7 +55,7 @@ async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_a
         let word = format!("after {n}");
         acknowledged.insert(propose_somewhere(rest, &word).await, word);
     }
-    // Wait for all first: only a live leader confirms a follower's last entry.
+    // Wait for all members first, because only a live leader confirms a follower's last entry.
     for raft in rest {
         until_word(raft, "after 19").await;
     }
@@ -137,7 +137,7 @@ async fn a_late_learner_gets_a_snapshot_is_told_so_becomes_a_voter_and_leaves_ag
     first.add_learner(RaftId(2), address(2)).await.unwrap();
     first.add_learner(RaftId(2), address(2)).await.unwrap();
     until_word(&second, "w59").await;
-    // `Resync` announces the entries that the snapshot replaces; no other entry is skipped.
+    // `Resync` announces the entries that the snapshot replaces. No other entry is skipped.
     let Some(News::Resync { index }) = heard.recv().await else { panic!("entries were skipped without a resync") };
     let from: Vec<u64> = second.state().borrow().words.keys().copied().filter(|at| *at > index).collect();
     for at in from {
@@ -177,7 +177,7 @@ async fn a_learner_that_never_came_is_removed_and_two_changes_at_once_are_refuse
     stop(&first, &mesh).await;
 }
 
-/// Raft id 1 in epoch 1, with its incarnations stored in `dir`.
+/// A member with Raft id 1 in epoch 1. Its incarnations are stored in `dir`.
 fn local_member(dir: &Path) -> wire::LocalMember {
     let lives = IncarnationTable::begin(dir, LogMark::default(), Arc::default()).unwrap();
     wire::LocalMember { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1), incarnations: Arc::new(lives) }
@@ -190,8 +190,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A leader must not trust the log position that such a member reports: openraft stops if a
-/// follower has less than before.
+/// A leader must not trust the log position that a member with an older directory reports. openraft
+/// stops if a follower has less log than before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
@@ -219,14 +219,16 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
         }
     });
     assert_eq!(refused.await.unwrap(), RejectedIncarnation::Cloned { number: 2 }.to_string());
-    // Its requests are judged above this folder, where the caller is known.
+    // The layers above this folder judge the requests of such a member, because they know the
+    // caller.
     let claim = members[1].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(members[1].admit(&claim).await.is_ok(), "it never spoke to the second one");
     let claim = members[0].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(matches!(members[0].admit(&claim).await, Err(RaftError::StaleIncarnation { id: RaftId(3), .. })));
     members[0].propose("by two".to_owned()).await.unwrap();
     let matched = members[0].status().borrow().matched.get(&RaftId(3)).copied();
-    // With it as the only other member there is no majority.
+    // The member that was put back is now the only other member. It does not count, so there is no
+    // majority.
     mesh.cut_off(2);
     assert!(members[0].propose("by one".to_owned()).await.is_err());
     assert_eq!(members[0].status().borrow().matched.get(&RaftId(3)).copied(), matched);
@@ -273,7 +275,7 @@ async fn messages_for_another_log_are_refused_before_they_are_looked_at() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_disk_under_an_old_id_is_never_fed_the_old_log() {
-    // A voter's disk is wiped and its machine comes back as raft id 4 at the same address.
+    // A voter's disk is wiped, and its machine comes back as Raft id 4 at the same address.
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
     let members = three_voters(dir.path(), &mesh).await;
     stop(&members[2], &mesh).await;
@@ -302,7 +304,7 @@ async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_membe
     for n in 0..5 {
         index = members[0].propose(format!("w{n}")).await.unwrap().0;
     }
-    // Two of three are lost. The survivor may not know that the last entry was committed.
+    // Two of three members are lost. The survivor may not know that the last entry was committed.
     until_status(&members[1], "the last entry", |s| s.last_log >= Some(index)).await;
     for raft in &members {
         stop(raft, &mesh).await;
@@ -347,8 +349,8 @@ async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
     stop(&raft, &mesh).await;
 }
 
-/// A removed member learns of its removal from answers to its messages. A voter that does not know
-/// it continues to ask for votes, and any member can identify it by its claim.
+/// A removed member learns of its removal from the answers to its messages. A voter that does not
+/// know of its removal continues to request votes, and any member can identify it by its claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
@@ -368,7 +370,7 @@ async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is(
     assert!(!members[2].state().borrow().contains("without the third"));
     let claim = members[2].claim(RaftId(0)).unwrap();
     assert_eq!(members[0].sender(&claim).unwrap().from, RaftId(3));
-    // A claim with a target is answered by that member only.
+    // Only the target answers a claim with a target.
     let claim_to = |id| members[2].claim(RaftId(id)).unwrap();
     assert_eq!(members[0].sender(&claim_to(1)).unwrap().from, RaftId(3));
     assert!(matches!(members[0].sender(&claim_to(2)), Err(RaftError::WrongTarget { .. })));
