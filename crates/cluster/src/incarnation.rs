@@ -1,51 +1,53 @@
-//! Whether a process may speak as a node of this cluster, in this epoch and with this data directory.
-//! A function takes what the process claims and what is known here, and returns a verdict with its
-//! reason. Gossip, Raft, the API and the agent ask these functions and act on the answer. Nothing is
-//! read, stored or sent here. `docs/design/manager-lifecycle.md` lists all the questions.
+//! Decides whether a process may act as a node of this cluster, in this epoch and with this data
+//! directory. Each function takes the claim of the process and the facts that are known here, and
+//! returns a verdict with its reason. Gossip, Raft, the API and the agent call these functions and
+//! act on the verdict. This file reads, stores and sends nothing.
+//! `docs/design/manager-lifecycle.md` lists all the decisions.
 //!
 //! # Starts of a manager
 //!
-//! A copied or outdated data directory starts normally, but its member would vote twice in a term or
-//! forget entries that it has acknowledged.
+//! A copied or outdated data directory starts normally. But its member would vote twice in a term,
+//! or forget entries that it has acknowledged.
 //!
-//! Each start of a member is an incarnation. It has a number, one more than the previous
-//! incarnation's, and a nonce; both are on disk before the first message. Every message and answer
-//! carries them, together with two log marks: what the log held when it was opened, and what it
-//! holds durably now (the term of its last vote, and its last entry that is committed and synced).
-//! On an intact directory neither mark ever decreases. For each Raft id, the other members keep the
-//! last incarnation that they met and the highest durable mark that it reported. They reject
-//! - the same number with another nonce, or a successor of another nonce: one directory became two,
-//! - a lower number: the directory is an older copy,
-//! - a later incarnation that began with less than the previous one had reported: also an older
-//!   copy, however often it was started meanwhile.
+//! Each start of a member is an incarnation. An incarnation has a number and a nonce. The number is
+//! one more than that of the previous incarnation. Both are on disk before the first message. Every
+//! message and answer contains them, together with two log marks. The first mark is the end of the
+//! log when the log was opened. The second mark is the durable part of the log now: the term of the
+//! last vote, and the last entry that is committed and synced. On an intact directory neither mark
+//! ever decreases. For each Raft id, the other members store the last incarnation that they met and
+//! the highest durable mark that it reported. They reject three kinds of incarnations:
+//! - The same number with another nonce, or a successor of another nonce. One directory became two.
+//! - A lower number. The directory is an older copy.
+//! - A later incarnation whose first mark is below the mark that the previous incarnation had
+//!   reported. The directory is an older copy too, however often it was started meanwhile.
 //!
-//! A peer with outdated knowledge may accept a cloned directory as the successor. If the original
-//! then proves that it holds more log than the clone started with, the peer accepts the original
-//! again and rejects the clone.
+//! A peer with outdated knowledge may accept a cloned directory as the successor. The original may
+//! then prove that it has more log than the clone had at its start. In that case the peer accepts
+//! the original again and rejects the clone.
 //!
-//! A member asks the others at its start, before it takes part. Answers are checked like requests,
-//! so a leader does not count a rejected follower's acknowledgements.
+//! At its start, a member sends its claim to the other members before it takes part. Answers are
+//! checked like requests, so a leader does not count a rejected follower's acknowledgements.
 //!
-//! Not detected:
-//! - No running member has met the later incarnation, because all managers, or all but absent ones,
-//!   were restored together. Then everything decided since the copy is lost, and no node can
-//!   notice.
-//! - An entry that was acknowledged in the last moments and not yet reported as committed; and what
-//!   the peers themselves recorded last, if they stop at once: marks are written every few seconds,
-//!   incarnations at once.
-//! - A machine whose memory is restored with its disk continues in the same incarnation.
-//! - A copy of a member that has reported nothing new since holds as much as the original. Of the
-//!   two, the one started last continues and the other is rejected. Gossip stops both if their
-//!   addresses differ.
+//! Four cases are not detected:
+//! - No running member has met the later incarnation, because all managers, or all except absent
+//!   ones, were restored together. Everything that was decided since the copy is lost, and no node
+//!   can notice the loss.
+//! - An entry was acknowledged in the last moments and not yet reported as committed. The same
+//!   holds for the last records of the peers if they stop at once: marks are written every few
+//!   seconds, incarnations at once.
+//! - A machine whose memory is restored together with its disk continues in the same incarnation.
+//! - A copy of a member that has reported nothing new since the copy has as much log as the
+//!   original. The one that was started last continues, and the other one is rejected. Gossip stops
+//!   both if their addresses differ.
 
 use remoor_model::{Epoch, Inventory, Node, NodeId, RaftId, Report, Wall};
 use serde::{Deserialize, Serialize};
 
-/// A message of the previous incarnation within this time after the first message of the next one
-/// was probably in flight.
+/// The time after the first message of an incarnation in which a message of the previous one was
+/// probably in flight.
 const LATE_MS: u64 = 1_000;
 
-/// A position in a log that a disk holds durably: the term of the last vote, and a committed entry.
+/// A durable position in a log: the term of the last vote, and a committed entry. Both are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogMark {
     pub term: u64,
@@ -65,18 +67,19 @@ impl LogMark {
 /// One start of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// Starts at 1.
+    /// The number of the start. The first start has the number 1.
     pub number: u64,
     pub nonce: u64,
-    /// Nonce of the previous incarnation; 0 if there was none.
+    /// Nonce of the previous incarnation. 0 if there was none.
     #[serde(rename = "after")]
     pub previous_nonce: u64,
-    /// The term of the last vote and the last entry, committed or not, when the log was opened.
+    /// The term of the last vote and the last entry, committed or not, at the time when the log was
+    /// opened.
     #[serde(rename = "born")]
     pub log_at_start: LogMark,
 }
 
-/// What a member sends about itself with each message.
+/// The claim about itself that a member sends with each message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncarnationClaim {
     #[serde(rename = "life")]
@@ -85,14 +88,14 @@ pub struct IncarnationClaim {
     pub durable_log: LogMark,
 }
 
-/// Why a member is rejected.
+/// The reason why a member is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectedIncarnation {
     /// The number or the predecessor of this incarnation is that of another known incarnation.
     Cloned { number: u64 },
     /// A later incarnation is known.
     Older { number: u64, known: u64 },
-    /// It began with less log than the previous incarnation had reported.
+    /// The incarnation began with less log than the previous incarnation had reported.
     RolledBack {
         number: u64,
         known: u64,
@@ -122,17 +125,17 @@ impl std::fmt::Display for RejectedIncarnation {
     }
 }
 
-/// The rejection of a member, as known to the other members.
+/// The rejection of a member by this member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncarnationRejection {
     pub reason: RejectedIncarnation,
-    /// When the accepted incarnation was first met.
+    /// The time at which the accepted incarnation was first met.
     pub since: Wall,
 }
 
 impl IncarnationRejection {
-    /// Whether the claim may be one of the last messages of the previous incarnation, which arrived
-    /// after the first one of the next.
+    /// Whether the rejected claim may be one of the last messages of the previous incarnation. Such
+    /// a message may arrive after the first message of the next incarnation.
     pub fn may_be_late(&self, now: Wall) -> bool {
         matches!(self.reason, RejectedIncarnation::Older { .. }) && now.ms_since(self.since) < LATE_MS
     }
@@ -146,10 +149,11 @@ pub struct KnownIncarnation {
     since: Wall,
     #[serde(rename = "told")]
     reported_log: LogMark,
-    /// The log at its start. None if an earlier program recorded it, which did not store this.
+    /// The log at the start of the incarnation. None if an earlier program made this record without
+    /// it.
     #[serde(default, rename = "born")]
     log_at_start: Option<LogMark>,
-    /// Nonce of the incarnation before it; None for the same reason.
+    /// Nonce of the previous incarnation. None if an earlier program made this record without it.
     #[serde(default, rename = "after")]
     previous_nonce: Option<u64>,
 }
@@ -170,10 +174,10 @@ impl KnownIncarnation {
         Ok(())
     }
 
-    /// Whether a claim of the direct predecessor refutes this incarnation: it began with less than
-    /// the predecessor holds durably, although it would have started from the predecessor's disk.
-    /// Claims of other earlier incarnations prove nothing: a restored directory receives new terms
-    /// and entries from a leader before any member has judged it.
+    /// Whether a claim of the direct predecessor refutes this incarnation. This incarnation began
+    /// with the predecessor's disk, so its log at the start must not be below the predecessor's
+    /// durable log. Claims of other earlier incarnations prove nothing, because a restored
+    /// directory receives new terms and entries from a leader before any member has judged it.
     fn is_refuted_by(&self, claim: &IncarnationClaim) -> bool {
         let parent = self.number == claim.incarnation.number.saturating_add(1)
             && self.previous_nonce == Some(claim.incarnation.nonce);
@@ -181,8 +185,8 @@ impl KnownIncarnation {
     }
 }
 
-/// Judges a claim by the last accepted incarnation of the same member. Returns what is known of the
-/// member from then on.
+/// Judges a claim by the last accepted incarnation of the same member. Returns the record of the
+/// member that replaces `known`.
 pub fn judge_incarnation(
     known: Option<KnownIncarnation>,
     claim: &IncarnationClaim,
@@ -190,7 +194,7 @@ pub fn judge_incarnation(
 ) -> Result<KnownIncarnation, IncarnationRejection> {
     let Incarnation { number, nonce, previous_nonce, log_at_start } = claim.incarnation;
     let mut reported_log = LogMark::default();
-    // A refuted copy's reports do not apply to the original.
+    // The reports of a refuted copy do not apply to the original.
     if let Some(known) = known.filter(|known| !known.is_refuted_by(claim)) {
         known.check(claim).map_err(|reason| IncarnationRejection { reason, since: known.since })?;
         reported_log = known.reported_log;
@@ -214,24 +218,24 @@ pub fn judge_incarnation(
 /// The epochs of this node.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEpochs {
-    /// The newest epoch that was proved here, or reported by a manager.
+    /// The newest epoch that was proved to this node, or that a manager reported.
     pub known: Epoch,
     /// The epoch of the node's certificate.
     pub certified: Epoch,
 }
 
-/// The node that claims by gossip to be of an epoch.
+/// The kind of node that claims an epoch by gossip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochClaimant {
     Worker,
-    /// It can also renew this node's certificate.
+    /// A manager can also renew this node's certificate.
     Manager,
     /// Another daemon of this node. The one with the older certificate stops.
     ThisNode,
 }
 
 impl OwnEpochs {
-    /// Whether a claim of an epoch needs to be proved by a certificate.
+    /// Whether a claim of an epoch must be proved by a certificate.
     pub fn needs_proof(self, claimed: Epoch, by: EpochClaimant) -> bool {
         match by {
             EpochClaimant::Worker => claimed > self.known,
@@ -244,17 +248,18 @@ impl OwnEpochs {
 /// The verdict on a record with this node's name and signature at another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnRecordVerdict {
-    /// This daemon signed it, at an earlier address.
+    /// This daemon signed the record, at an earlier address.
     Echo,
-    /// Another daemon of this node signed it, and that one has to stop.
+    /// Another daemon of this node signed the record, and the other daemon has to stop.
     OtherStops,
-    /// Another daemon of this node signed it. If it still runs, this one has to stop.
+    /// Another daemon of this node signed the record. If the other daemon still runs, this one has
+    /// to stop.
     ThisStops,
 }
 
-/// Judges the report `other` in a record of this node's own by the present report `own`. If a worker
-/// was copied, both daemons stop. Of a manager and a worker, the worker stops. If the node was set
-/// up again in a rebuilt cluster, the daemon of the older epoch stops.
+/// Compares this daemon's report `own` with the report `other` in a record with the same name and
+/// signature. If a worker was copied, both daemons stop. Of a manager and a worker, the worker
+/// stops. If the node was set up again in a rebuilt cluster, the daemon of the older epoch stops.
 pub fn judge_own_record(own: &Report, other: &Report) -> OwnRecordVerdict {
     let reported = own.epoch != Epoch(0) && other.epoch != Epoch(0);
     match () {
@@ -264,20 +269,22 @@ pub fn judge_own_record(own: &Report, other: &Report) -> OwnRecordVerdict {
     }
 }
 
-/// Who names the node of a sender as a manager, besides the own log.
+/// The sources, besides this node's log, that name the node of a sender as a manager.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NamedManager {
-    /// The agent of this node.
+    /// Whether the agent of this node names it.
     pub by_agent: bool,
-    /// The order that started this manager service, which is as old as the service.
+    /// Whether the order that started this manager service names it. The order is as old as the
+    /// service.
     pub by_order: bool,
-    /// The own log is older than the order. A node that it calls a worker may have been promoted again.
+    /// Whether this node's log is older than the order. A node that is a worker in the log may have
+    /// been promoted again since.
     pub log_is_behind: bool,
 }
 
 impl NamedManager {
-    /// Whether a node that is so named may speak as a manager before its Raft id is known here.
-    /// `applied` is the node in the own log. A node that is no longer a manager must not speak
+    /// Whether a node with these sources may act as a manager before its Raft id is known here.
+    /// `applied` is the node in this node's log. A node that is no longer a manager must not act
     /// because of an old order.
     pub fn speaks(self, applied: Option<&Node>) -> bool {
         self.by_agent || self.by_order && (self.log_is_behind || applied.is_none_or(Node::manages))
@@ -287,11 +294,12 @@ impl NamedManager {
 /// The verdict on a node that sends Raft messages under a Raft id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SenderVerdict<'a> {
-    /// The id belongs to the node, whatever its desired role: a manager that leaves may speak until
-    /// it is removed from Raft. Or the grant of the id is not applied here yet, and the node is
-    /// named as a manager: its messages bring the missing entries.
+    /// The sender is accepted for one of two reasons. The id belongs to the node, whatever its
+    /// desired role is, because a manager that leaves may send until it is removed from Raft. Or
+    /// the grant of the id is not applied here yet, and the node is named as a manager; its
+    /// messages bring the missing entries.
     Accept,
-    /// The id belongs to no node and will never be used again.
+    /// The id belongs to no node and is never used again.
     Retired,
     /// The id belongs to another node.
     HeldByOther(&'a Node),
@@ -301,10 +309,11 @@ pub enum SenderVerdict<'a> {
     Unknown,
 }
 
-/// Judges a node that uses `raft`, by the applied state and by who names it.
+/// Judges a node that uses `raft`, by the applied state and by the sources that name it as a
+/// manager.
 pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: NamedManager) -> SenderVerdict<'_> {
-    // The founder's id is not a log index. The first grant of all grants it, and it may be used
-    // before that.
+    // The founder's id is not a log index. The first grant of a cluster grants it, and the founder
+    // may use it before that.
     let is_ungranted_founder = || raft == RaftId(1) && inventory.nodes.values().all(|n| n.raft.is_none());
     match inventory.raft_id_holder(raft) {
         Some(holder) if holder.id == node => SenderVerdict::Accept,
@@ -321,18 +330,18 @@ pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: Na
 pub enum OrderedRaftId {
     /// The node has this id.
     Held,
-    /// The node takes this id. The log of an id that it has is archived.
+    /// The node takes this id. If the node has another id, the log of that id is archived.
     New,
-    /// The id is never given by an order: 0 is no id, and 1 is the founder's.
+    /// No order may contain this id: 0 is no id, and 1 is the founder's id.
     Reserved,
-    /// The node has archived its log of this id, or the id is older than that.
+    /// The node has archived its log of this id, or the id is older than such an id.
     Retired,
     /// The node has a newer id.
     Older,
 }
 
-/// Judges the ordered `raft` by the id that the node has, and by the last one that it lost in this
-/// epoch. Ids are log indices, so a lower one is older.
+/// Judges the ordered `raft` by the id that the node has, and by the last id that it lost in this
+/// epoch. Ids are log indices, so a lower id is older.
 pub fn judge_order(raft: RaftId, held: Option<RaftId>, retired: Option<RaftId>) -> OrderedRaftId {
     match held {
         _ if raft <= RaftId(1) && held != Some(raft) => OrderedRaftId::Reserved,
@@ -513,7 +522,7 @@ mod tests {
             (7, 3, 5, [false, true, true]),
             (7, 3, 7, [false, true, true]),
             (7, 3, 8, [true, true, true]),
-            // The certificate came first.
+            // The certificate of the newer epoch came first.
             (3, 7, 5, [true, true, false]),
             (3, 7, 8, [true, true, true]),
             // An earlier program does not report its epoch.

@@ -2,7 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod gossip; // membership by memberlist
-pub mod incarnation; // who may speak as which node; pure
+pub mod incarnation; // decides which process may act as which node; pure
 pub mod raft; // the log by openraft
 pub mod rpc; // identity, TLS, wire types, client and server
 

@@ -155,20 +155,21 @@ pub enum JobState {
     Cancelled,
 }
 
-/// What a job does, why, and who ordered it. It is the same while the job is only requested.
+/// The content of a job: its work, its reasons, and the operator who ordered it. A request for a
+/// job has the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSpec {
     pub trigger: Trigger,
     pub reasons: Vec<Reason>,
     /// The services of the job. Empty stands for all services of the group.
     pub services: Vec<ServiceName>,
-    /// The operator. None if remoor itself opened the job.
+    /// The operator. None if the job is automatic.
     pub by: Option<String>,
-    /// If set, the job ignores hold, window and settle time, but not fencing and quorum.
+    /// Whether the job ignores hold, window and settle time. It never ignores fencing and quorum.
     pub now: bool,
     /// Whether the node is only cleaned up and nothing is provisioned.
     pub decommission: bool,
-    /// If set, the job also runs if the agent is down but the host answers. This overrides nothing
+    /// Whether the job also runs if the agent is down but the host answers. It overrides nothing
     /// else.
     pub force: bool,
     /// The attempt to undo. If it is set, the job only restores the files that this attempt backed
@@ -176,14 +177,14 @@ pub struct JobSpec {
     pub undo: Option<AttemptId>,
     /// Variables of this job. They override the fleet's variables.
     pub vars: JobVars,
-    /// Part of an order that rolls a generation out to several nodes of a group. One of them goes
-    /// first as the canary, as in an automatic rollout.
+    /// Whether the job is part of an order that rolls a generation out to several nodes of a group.
+    /// One node is then set up first as the canary, as in an automatic rollout.
     pub rollout: bool,
 }
 
 impl JobSpec {
-    /// An automatic job for the whole group, without reasons from an examination. Callers set
-    /// further fields.
+    /// An automatic job for the whole group, without reasons from an examination. Callers set the
+    /// other fields.
     pub fn new(trigger: Trigger) -> Self {
         Self {
             trigger,
@@ -199,7 +200,7 @@ impl JobSpec {
         }
     }
 
-    /// The request for this job. It waits since then, and is based on no examination.
+    /// The request for this job. It waits since `since`, and is based on no examination.
     pub fn into_request(self, since: Wall) -> ResetupRequest {
         ResetupRequest { spec: self, since, examined: None, commission: false }
     }

@@ -1,10 +1,10 @@
-//! A request for a re-setup, from the order or the verdict until the job begins.
+//! A request for a re-setup. It exists from the order or the verdict until the job begins.
 
 use super::{AttemptId, JobSpec, JobVars, Reason, ServiceName, Trigger, Wall};
 use crate::flat_form;
 
-/// A re-setup, decommissioning or undo that is requested and has not begun. It is part of the state,
-/// so a crash does not lose it.
+/// A requested re-setup, decommissioning or undo that has not begun. It is part of the state, so a
+/// crash does not lose it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResetupRequest {
     /// The job that begins when all preconditions are met. An undo is dropped when the node goes

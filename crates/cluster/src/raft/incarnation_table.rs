@@ -1,5 +1,5 @@
-//! This member's own start, and the last starts of the other members, as stored. It decides nothing:
-//! [`crate::incarnation`] judges the starts.
+//! Stores this member's own incarnation, and the last incarnations of the other members. It decides
+//! nothing: [`crate::incarnation`] judges the incarnations.
 
 use super::error::RaftError;
 use super::record;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
-/// Maximum members remembered, which is more than a cluster has. Beyond it, those with the lowest
-/// ids are forgotten first.
+/// Maximum remembered members. A cluster has fewer. Beyond it, the members with the lowest ids are
+/// forgotten first.
 const PEERS_MAX: usize = 64;
 
-/// The log mark that the log itself knows to be durable. It never decreases.
+/// The log mark that the log has confirmed as durable. It never decreases.
 #[derive(Debug, Default)]
 pub struct DurableLogMark {
     term: AtomicU64,
@@ -43,7 +43,7 @@ impl DurableLogMark {
     }
 }
 
-/// This member's own incarnation, and those of the other members.
+/// This member's own incarnation, and the incarnations of the other members.
 pub struct IncarnationTable {
     path: PathBuf,
     incarnation: Incarnation,
@@ -55,8 +55,8 @@ pub struct IncarnationTable {
 }
 
 impl IncarnationTable {
-    /// Begins an incarnation of the member whose log is in `dir`. `born` is what the log held when
-    /// it was opened. The incarnation is on disk when this returns. Blocks.
+    /// Begins an incarnation of the member whose log is in `dir`. `born` is the mark of the log
+    /// when it was opened. The incarnation is on disk when this returns. Blocks.
     pub fn begin(dir: &Path, born: LogMark, kept: Arc<DurableLogMark>) -> Result<Self, RaftError> {
         let (own, path) = (dir.join("life"), dir.join("lives"));
         let (last, after) = read::<(u64, u64)>(&own)?.unwrap_or((0, 0));
@@ -87,9 +87,9 @@ impl IncarnationTable {
         IncarnationClaim { incarnation: self.incarnation, durable_log: self.durable_log.mark() }
     }
 
-    /// Checks the claim of `from`. If it is rejected, the error is `StaleIncarnation`. When this
-    /// returns for the first message of a new incarnation, that is on disk. A member with an earlier
-    /// program sends no claim and is accepted.
+    /// Checks the claim of `from`. If the claim is rejected, the error is `StaleIncarnation`. If
+    /// the message is the first of a new incarnation, the incarnation is on disk when this returns.
+    /// A member with an earlier program sends no claim and is accepted.
     pub async fn check_claim(&self, from: RaftId, claim: Option<IncarnationClaim>) -> Result<(), RaftError> {
         let Some(claim) = claim else { return Ok(()) };
         let (mut seen, now) = (self.known.lock().await, now());
@@ -119,9 +119,9 @@ impl IncarnationTable {
         }
     }
 
-    /// Saves the reported log marks of the other members if they changed; occasional calls suffice.
-    /// If the disk is full, this member forgets them at its next start, but rejects nobody for it.
-    /// A message waits for the disk only if it is the first of an incarnation.
+    /// Saves the reported log marks of the other members if they changed. Occasional calls suffice.
+    /// If the disk is full, this member forgets the marks at its next start, but rejects no member
+    /// because of that. A message waits for the disk only if it is the first of an incarnation.
     pub async fn save(&self) {
         let mut noted = self.saved.lock().await;
         let seen = self.known.lock().await.clone();

@@ -2,9 +2,9 @@
 //! the state's bytes.
 //!
 //! The address names cluster, epoch, sender and target. A message that reached the wrong log is
-//! rejected before its body is read. The transport authenticates the sender.
-//! [`crate::incarnation`] decides whether the sender's data directory is its latest one; the claim for that is in the
-//! address of a request and after the body of an answer.
+//! rejected before its body is read. The transport authenticates the sender. [`crate::incarnation`]
+//! decides whether the sender's data directory is its latest one. It does so by the claim, which is
+//! in the address of a request and after the body of an answer.
 
 use super::error::RaftError;
 use super::incarnation_table::IncarnationTable;

@@ -78,8 +78,8 @@ impl Caller {
         }
     }
 
-    /// Whether the caller is a process of the user that runs this daemon. That user could do
-    /// everything with the daemon's keys as well.
+    /// Whether the caller is a process of the user that runs this daemon. That user has access to
+    /// the daemon's keys, and so could do everything anyway.
     pub fn runs_this_daemon(&self) -> bool {
         matches!(self, Self::Local { uid } if *uid == rustix::process::geteuid().as_raw())
     }

@@ -1,5 +1,5 @@
-//! What a node id, a name or a machine is to the cluster. Only this file combines the maps of the
-//! state for that.
+//! The relation of a node id, a name or a machine to the cluster. Only this file combines the maps
+//! of the state for it.
 //!
 //! A node id is in one state at a time:
 //!
@@ -12,12 +12,12 @@
 //! | `Left` | `Remove`, `ForgetLeft` | `Removed` |
 //! | `Removed` | the first entry after [`REMOVED_MS`] | `Unknown` |
 //!
-//! Invitations, join requests and denials concern names and keys. They exclude no state of a node:
-//! a member may ask to join again, and an operator may deny the key of a member.
+//! Invitations, join requests and denials concern names and keys. They are possible in every state
+//! of a node: a member may request to join again, and an operator may deny the key of a member.
 
 use super::*;
 
-/// What a node id is to the cluster.
+/// The relation of a node id to the cluster.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeMembership<'a> {
     /// No node had the id, or the record of its removal has expired.
@@ -39,7 +39,7 @@ impl<'a> NodeMembership<'a> {
         }
     }
 
-    /// True if the node left or was removed.
+    /// Whether the node left or was removed.
     pub fn is_out(self) -> bool {
         matches!(self, NodeMembership::Left(_) | NodeMembership::Removed(_))
     }
@@ -58,7 +58,7 @@ impl<'a> NodeMembership<'a> {
 }
 
 impl DepartedNodes {
-    /// What an id is that no node of the cluster has.
+    /// The membership of an id that no node of the cluster has.
     pub(super) fn membership(&self, id: NodeId) -> NodeMembership<'_> {
         match (self.left.get(&id), self.removed.get(&id)) {
             (Some(left), _) => NodeMembership::Left(left),
@@ -74,13 +74,13 @@ impl DepartedNodes {
 }
 
 impl Inventory {
-    /// What this id is to the cluster.
+    /// The membership of this id.
     pub fn membership(&self, id: NodeId) -> NodeMembership<'_> {
         self.nodes.get(&id).map_or_else(|| self.departed.membership(id), NodeMembership::Member)
     }
 
-    /// The id of the node with this name. If there is none, the id of the node with this name that
-    /// left, or else of the one that was removed last.
+    /// The id of the node with this name. If there is no such node, the id of a node that left with
+    /// this name. Otherwise the id of the node with this name that was removed last.
     pub fn id_by_name(&self, name: &str) -> Option<NodeId> {
         let left = || self.departed.left.values().find(|l| l.node.name().as_str() == name).map(|l| l.node.id);
         let removed = self.departed.removed.iter().filter(|(_, r)| r.name.as_str() == name);
@@ -88,12 +88,12 @@ impl Inventory {
         self.names.get(name).copied().or_else(left).or_else(last)
     }
 
-    /// What the node with this name is to the cluster, see [`Self::id_by_name`].
+    /// The membership of the node with this name, see [`Self::id_by_name`].
     pub fn membership_by_name(&self, name: &str) -> NodeMembership<'_> {
         self.id_by_name(name).map_or(NodeMembership::Unknown, |id| self.membership(id))
     }
 
-    /// Ids and names of all nodes, including those that left or were removed.
+    /// Ids and names of all nodes, also of those that left or were removed.
     pub fn all_names(&self) -> impl Iterator<Item = (NodeId, &NodeName)> {
         self.nodes.values().map(|n| (n.id, n.name())).chain(self.departed.names())
     }
@@ -108,14 +108,14 @@ impl Inventory {
         self.departed.removed.values().map(Arc::as_ref).find(|r| r.public_key == public_key)
     }
 
-    /// The node with this id; refused for all other ids.
+    /// The node with this id. All other ids are refused.
     pub(super) fn member(&self, id: NodeId) -> Result<&Node, Refusal> {
         self.node(id).ok_or_else(|| self.departed.membership(id).no_such_node(id))
     }
 
-    /// What the machine with this name and this key is to the cluster. Refused if a node of the
-    /// cluster or one that left has only the name or only the key, or if it left from another
-    /// machine.
+    /// The membership of the machine with this name and this key. The machine is refused if a node
+    /// of the cluster, or a node that left, has only its name or only its key. It is also refused
+    /// if the node left from another machine.
     pub(super) fn identify(&self, spec: &NodeSpec) -> Result<NodeMembership<'_>, Refusal> {
         let conflict = |text: String, next: String| Err(Refusal::new("identity-conflict", text).next(next));
         if let Some(node) = self.names.get(&spec.name).and_then(|id| self.nodes.get(id)) {
