@@ -200,7 +200,7 @@ impl JobSpec {
         }
     }
 
-    /// The request for this job. It waits since `since`, and is based on no examination.
+    /// The request for this job. The request waits since `since`, and is based on no examination.
     pub fn into_request(self, since: Wall) -> ResetupRequest {
         ResetupRequest { spec: self, since, examined: None, commission: false }
     }

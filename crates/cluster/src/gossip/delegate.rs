@@ -143,8 +143,8 @@ impl GossipState {
     /// report, an earlier claim of the same node is removed.
     fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report, signed: bool) {
         if report.epoch <= self.own_report().epoch {
-            // Two daemons may report under this node's own name. So a report removes only a claim
-            // from its own address.
+            // Two daemons may report under this node's own name. For this name, a report removes
+            // only a claim from the same address.
             self.claims.send_if_modified(|claims| {
                 let its = claims.get(name).is_some_and(|claim| *name != self.judge.me || claim.addr == addr);
                 its && claims.remove(name).is_some()

@@ -57,7 +57,7 @@ pub struct MembershipView {
     /// kept while the node is away, so that an old record cannot be replayed.
     newest: BTreeMap<NodeName, NewestReport>,
     copy_grace: Duration,
-    /// Two observations with a longer pause between them are unrelated.
+    /// The maximum pause between two observations that belong together.
     copy_gap: Duration,
     /// Incremented by every change. By this number, a copy that was made outside of the lock is
     /// recognised as outdated.

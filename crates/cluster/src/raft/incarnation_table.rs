@@ -205,8 +205,9 @@ mod tests {
             stale(m1.check_claim(M2, Some(first.claim())).await),
             Some(RejectedIncarnation::Older { number: 1, known: 2 })
         );
-        // A copy of the first incarnation: as the second one, and as the third after a second one
-        // that no member met.
+        // A copy of the first incarnation's directory starts twice. Its second and its third
+        // incarnation are rejected, because their nonces do not follow the known second
+        // incarnation.
         let copied = begin(&other, mark(0, 0));
         assert_eq!(
             stale(m1.check_claim(M2, Some(copied.claim())).await),
@@ -220,7 +221,7 @@ mod tests {
         );
         m1.check_claim(M2, Some(second.claim())).await.expect("the original continues");
         assert!(m1.rejections().is_empty());
-        // Incarnations that ended before any member met them.
+        // Three incarnations end before any member meets them.
         for _ in 0..3 {
             begin(&own, mark(0, 0));
         }

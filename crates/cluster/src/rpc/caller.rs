@@ -1,8 +1,8 @@
 //! The caller's identity, which the connection proves, and the names in certificates that contain
 //! it.
 //!
-//! The layers above decide, from the applied inventory, whether the caller was removed, is a manager,
-//! or is authorised for its request.
+//! The layers above decide, from the applied inventory, whether the caller was removed, is a
+//! manager, or is authorised for its request.
 
 use super::identity::{self, IdentityError};
 use super::wire::{ApiFailure, Code};

@@ -103,7 +103,7 @@ impl Inventory {
         };
         self.names.insert(name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
-        self.moved_at_index = at.index; // its peers were rendered without its address
+        self.moved_at_index = at.index; // the peers were rendered without this address
         self.note(at, Some(id), JournalEvent::Accepted { name });
         self.move_to(at, id, &spec.api, &spec.gossip)?;
         Ok(Applied::Node(id))

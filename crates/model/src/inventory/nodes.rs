@@ -46,7 +46,8 @@ impl Inventory {
         Ok(Applied::Node(id))
     }
 
-    /// A node of the cluster joins with an empty data directory, or because its answer was lost.
+    /// Accepts a node of the cluster that joins again. Its data directory is empty, or an earlier
+    /// answer was lost.
     fn join_again(&mut self, at: &ApplyContext, id: NodeId, spec: &NodeSpec) -> Decision {
         let known = self.change(id)?;
         let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
