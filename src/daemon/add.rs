@@ -1,10 +1,11 @@
-//! `node add`, run on a manager: installs remoor on a machine over SSH and joins it to the cluster.
-//! Every step is idempotent, so the same command continues where an earlier attempt failed.
+//! `node add`, run on a manager: installs remoor on a machine over SSH and joins the machine to the
+//! cluster. Every step is idempotent, so the same command continues after a failed attempt.
 //!
 //! ```text
-//! ask the manager -> log in -> program -> unit -> authorized_keys -> invitation -> join -> start -> seen alive
+//! ask the manager -> log in -> program -> unit -> authorized_keys
+//!   -> invitation -> join -> start -> alive in gossip
 //! ```
-//! Trust is decided beforehand: only the given host keys are accepted.
+//! The operator gives the machine's host keys; no other key is accepted.
 
 use super::unit::UNIT;
 use remoor_cluster::rpc::client::{ApiError, Client};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 const CONNECT: Duration = Duration::from_secs(10);
 const COMMAND: Duration = Duration::from_secs(30);
 const UPLOAD: Duration = Duration::from_secs(300);
-/// `remoor join` waits for an election of the managers to end.
+/// Timeout of `remoor join`, which may have to wait for an election of the managers.
 const JOIN: Duration = Duration::from_secs(90);
 /// Timeout from the start of the agent until the managers report the node as alive.
 const SEEN: Duration = Duration::from_secs(60);
@@ -40,7 +41,7 @@ const LAST_WORDS: &str = "journalctl -u remoor -n 10 --no-pager -o cat 2>/dev/nu
 pub struct AddOptions {
     pub host: String,
     pub name: String,
-    /// The inventory must list the host in this group.
+    /// A group that must contain the host in the applied inventory.
     pub group: Option<String>,
     pub manager: bool,
     /// Failure domain of the machine; empty: unknown.
@@ -59,24 +60,25 @@ pub struct AddOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     pub id: u64,
-    /// Whether the managers recorded a host key that was verified by the operator. Otherwise the
-    /// first login of a manager may be refused.
+    /// Whether the operator verified the host key that the managers recorded. If false, the first
+    /// login of a manager may be refused.
     pub same_host_key: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// Nothing was changed on the machine except the steps that `done` of a `Stopped` lists,
-    /// because the manager is asked first.
+    /// The manager is asked before anything is changed on the machine. An error of a later request
+    /// is a `Stopped`.
     #[error("the manager on this machine did not answer the request")]
     Api(#[from] ApiError),
-    /// The steps in `done` are not undone, on the machine and in the cluster; the same command
-    /// continues from there.
+    /// The steps in `done` stay done on the machine and in the cluster. The same command continues
+    /// after them.
     #[error("{host}: {step} failed: {why}")]
     Stopped { host: String, step: &'static str, why: String, done: Vec<&'static str>, next: String },
 }
 
-/// Returns when the managers see the node. `tell` receives one line for each step as it begins.
+/// Adds one machine. Returns when the managers report the node as alive. `tell` receives one line
+/// for each step as the step begins.
 pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Added, AddError> {
     let client = Client::unix(&options.socket);
     let status: StatusView = client.get("/v1/status").await?;
@@ -93,7 +95,7 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let advertise = work.advertise().await?;
     let dir = tempfile::Builder::new().prefix("remoor-").tempdir();
     let dir = dir.map_err(|e| work.stopped_at_step("preparing the login", e.to_string(), "make room in /tmp"))?;
-    // No executor is started over this connection, only single commands; so it needs no build.
+    // This connection runs single commands only and starts no executor, so it needs no build.
     let remote = Remote::new(RemoteConfig {
         control_dir: dir.path().join("s"),
         builds: Vec::new(),
@@ -115,9 +117,9 @@ struct AddRun<'a> {
     options: &'a AddOptions,
     client: Client,
     cluster: String,
-    /// The line for authorized_keys; None: the cluster has no SSH key.
+    /// The line for authorized_keys; None if the cluster has no SSH key.
     ssh_key: Option<String>,
-    /// The node left the cluster voluntarily before, and now joins again.
+    /// Whether the node left the cluster voluntarily before.
     left: bool,
     done: Vec<&'static str>,
 }
@@ -226,7 +228,8 @@ impl AddRun<'_> {
         Ok(())
     }
 
-    /// Comes before the join, because managers may log in as soon as they know the node.
+    /// Adds the cluster's SSH key to `authorized_keys`. This step comes before the join, because
+    /// managers may log in as soon as they know the node.
     async fn authorize_ssh_key(&mut self, shell: &Shell, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
         let user = &self.options.user;
         let Some(line) = &self.ssh_key else {
@@ -282,7 +285,7 @@ impl AddRun<'_> {
         Ok(MachineState { program: program.to_owned(), active: active == "active", identity })
     }
 
-    /// Installs the program if it differs. Returns whether the program was replaced.
+    /// Installs the program if the machine has another one. Returns whether it was installed.
     async fn program(
         &mut self,
         shell: &Shell,
@@ -372,10 +375,11 @@ impl AddRun<'_> {
 }
 
 const NEXT_JOURNAL: &str = "journalctl -u remoor on that machine, then the same command";
-/// Maximum depth of nested groups. An applied inventory contains no cycles.
+/// Maximum depth of nested groups. It is only a safety limit, because an applied inventory contains
+/// no cycles.
 const DEPTH_MAX: usize = 32;
 
-/// Hosts of a group in an inventory in the `--list` format, including the hosts of its children.
+/// The hosts of a group and of its child groups, from an inventory in the `--list` format.
 pub(super) fn members<'a>(list: &'a Value, group: &str, depth: usize) -> Vec<&'a str> {
     let texts = |key: &str| list[group][key].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut out: Vec<&str> = texts("hosts").collect();

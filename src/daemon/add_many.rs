@@ -1,4 +1,4 @@
-//! `node add` for several hosts at a time: those of a group, or of the whole applied inventory,
+//! `node add` for several hosts at a time: all hosts of a group, or of the whole applied inventory,
 //! that are not nodes yet.
 
 use super::add::{AddError, AddOptions, Added, add, members};
@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of machines that are added at the same time. Each receives the program, about 10
-/// MB.
+/// Maximum number of machines that are added at the same time, because each receives the program of
+/// about 10 MB.
 const AT_ONCE: usize = 8;
 
 /// A host of the inventory, with the SSH login settings that its variables contain.
@@ -25,8 +25,8 @@ pub struct ToAdd {
 }
 
 /// Asks the manager on this machine for the hosts of the applied inventory that are not nodes,
-/// sorted by name: those of `group`, or all. The second value counts all hosts considered, nodes
-/// included.
+/// sorted by name. `group` limits the result to one group. The second value is the number of all
+/// considered hosts, including nodes.
 pub async fn to_add(socket: &Path, group: Option<&str>) -> Result<(Vec<ToAdd>, usize), ApiError> {
     let client = Client::unix(socket);
     let status: StatusView = client.get("/v1/status").await?;
@@ -59,8 +59,8 @@ fn hosts_to_add(list: &Value, group: Option<&str>, nodes: &BTreeSet<&str>) -> (V
     (missing.collect(), names.len())
 }
 
-/// Runs [`add`] for each host; a failure of one does not affect the others. `tell` receives each
-/// line with the name of its node. The results are in the order of `all`.
+/// Runs [`add`] for each host; a failure of one does not affect the others. `tell` receives the
+/// name of the node and a line. The results are in the order of `all`.
 pub async fn add_many(all: &[AddOptions], tell: &mut dyn FnMut(&str, &str)) -> Vec<Result<Added, AddError>> {
     let tell = RefCell::new(tell);
     let one = async |options: &AddOptions| add(options, &mut |line| (tell.borrow_mut())(&options.name, line)).await;

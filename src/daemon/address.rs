@@ -1,6 +1,6 @@
-//! Determines the current address of this node: the one in `node.json` while the machine has it,
-//! otherwise the source address of its routes to the known nodes. The address is followed while the
-//! daemon runs; the managers decide whether they record a change.
+//! Determines the current address of this node: the address in `node.json` if the machine has it,
+//! otherwise the source address of its routes to the known nodes. The daemon follows changes of the
+//! address; the managers decide whether they record a change.
 
 use super::layout::{Layout, NodeConfig};
 use super::run::DaemonError;
@@ -14,22 +14,22 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-/// Maximum wait at boot: a machine may get the address of `node.json` this much later than the
-/// daemon starts.
+/// Maximum wait at boot for the address in `node.json`, because a machine may get its address after
+/// the daemon starts.
 const BOOT_MAX: Duration = Duration::from_secs(10);
 const BOOT_STEP: Duration = Duration::from_millis(500);
-/// A lease renewal or a network reconfiguration removes an address for a moment. The address must
-/// be gone for this long.
+/// Time for which the address must be gone before the node moves. A lease renewal or a network
+/// reconfiguration removes an address only for a moment.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Interval of the check without a notification from the kernel, because notifications may be lost.
-/// Also the wait after a failed move.
+/// It is also the pause after a failed move.
 const EVERY: Duration = Duration::from_secs(30);
-/// Maximum number of routes that are looked up.
+/// Maximum number of route lookups, one for each known node.
 const ROUTES_MAX: usize = 64;
 
-/// Looks up the source addresses of this machine's routes. Nothing is sent.
+/// Looks up the source addresses of this machine's routes. A lookup sends no packet.
 trait Routes {
-    /// Source address of a packet to `peer`; None: no route exists.
+    /// Source address of a packet to `peer`; None if no route exists.
     fn source(&self, peer: IpAddr) -> Option<IpAddr>;
 }
 
@@ -39,21 +39,22 @@ impl Routes for Kernel {
     fn source(&self, peer: IpAddr) -> Option<IpAddr> {
         let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0)).ok()?;
-        // Connecting a datagram socket looks up the route only (udp(7)); 9 is the discard port.
+        // Connecting a datagram socket only looks up the route (udp(7)). Port 9 is the discard
+        // port.
         socket.connect((peer, 9)).ok()?;
         Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
     }
 }
 
-/// Whether the machine has this address: the kernel routes a packet to an address of the machine
-/// from that same address. A bind would not be a reliable test, because `ip_nonlocal_bind` lets it
-/// succeed.
+/// Whether the machine has this address: the kernel then uses the same address as the source of a
+/// packet to it. A bind is not a reliable test, because it succeeds for any address if
+/// `ip_nonlocal_bind` is set.
 fn present(ip: IpAddr, routes: &impl Routes) -> bool {
     ip.is_loopback() || routes.source(ip) == Some(ip)
 }
 
-/// Chooses the address to use: `own` is that of `node.json`, `current` the one in use. None: no
-/// address could be determined, so nothing changes.
+/// Chooses the address to use. `own` is the address in `node.json`, `current` the one in use. None
+/// if no address could be determined; the node then keeps its address.
 fn choose(own: IpAddr, current: IpAddr, peers: &[IpAddr], routes: &impl Routes) -> Option<IpAddr> {
     for ip in [own, current] {
         if present(ip, routes) {
@@ -75,8 +76,8 @@ fn peers(layout: &Layout) -> Vec<IpAddr> {
     known.into_values().flatten().map(|addr| addr.ip()).collect()
 }
 
-/// The settings to start with. If `bind` differs from the advertised address, the operator is
-/// responsible for both, and they are never changed here.
+/// Returns the settings to start with. If the operator has set `bind`, both addresses stay as
+/// configured.
 pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
     if config.bind.is_some() {
         return config;
@@ -94,7 +95,8 @@ pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
     }
 }
 
-/// Follows the address while the daemon runs: moves gossip to it and publishes it in `now`.
+/// Follows the address while the daemon runs. It moves gossip to a new address and publishes that
+/// address in `now`.
 pub struct AddressFollower {
     /// The address in `node.json`.
     pub own: IpAddr,
@@ -103,8 +105,8 @@ pub struct AddressFollower {
     pub layout: Layout,
     pub gossip: Gossip,
     pub now: watch::Sender<IpAddr>,
-    /// A move failed, so gossip does not run. The current address is then also a valid target once
-    /// the machine has it again.
+    /// Whether a move failed, so that gossip does not run. The next move may then also go to the
+    /// current address, if the machine has that address again.
     pub stopped: bool,
 }
 
@@ -137,7 +139,8 @@ impl AddressFollower {
         listening.abort();
     }
 
-    /// The address to move to: a different one than the current, or any while gossip is stopped.
+    /// The address to move to. It differs from the current address, unless gossip is stopped. None
+    /// if no move is needed.
     fn address_to_move_to(&self) -> Option<IpAddr> {
         let current = *self.now.borrow();
         choose(self.own, current, &peers(&self.layout), &Kernel).filter(|ip| self.stopped || *ip != current)
@@ -150,8 +153,8 @@ impl AddressFollower {
             Ok(()) => {
                 tracing::warn!(%before, now = %ip, "the address of this machine changed; gossip moved to it");
                 (self.config, self.stopped) = (config, false);
-                // If the new address is the old one again, the API is still served there and must
-                // not restart.
+                // If gossip returns to the old address, the API is still served there and must not
+                // restart.
                 self.now.send_if_modified(|now| std::mem::replace(now, ip) != ip);
             }
             Err(error) => {
@@ -163,8 +166,8 @@ impl AddressFollower {
     }
 }
 
-/// Serves the API on `listener`, and after each address change at the new address. If that fails,
-/// the bind is retried.
+/// Serves the API on `listener`, and after each address change at the new address. A failed bind is
+/// retried.
 pub async fn serve(
     listener: TcpListener,
     config: NodeConfig,
@@ -187,13 +190,13 @@ pub async fn serve(
         let serving = listener.take().map(|listener| {
             let until = async move {
                 let mut ended = ended;
-                let _ = ended.wait_for(|end| *end).await; // a dropped sender ends the server as well
+                let _ = ended.wait_for(|end| *end).await; // a dropped sender also ends the server
             };
             tokio::spawn(server::serve_tls(listener, tls.clone(), served.clone(), ServerLimits::default(), until))
         });
         let over = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => true,
-            // If the sender was dropped, the address does not change any more.
+            // A dropped sender means that the address does not change any more.
             () = address_changed(&mut now) => false,
             () = tokio::time::sleep(SETTLE), if retry => false,
         };
@@ -225,8 +228,8 @@ mod tests {
     use remoor_cluster::gossip;
     use remoor_model::Report;
 
-    /// A simulated machine with these addresses, each in a /24 network; the first one has the
-    /// default route.
+    /// A simulated machine with these addresses, each in its own /24 network. The default route
+    /// belongs to the first address.
     struct Machine(Vec<[u8; 4]>);
 
     impl Routes for Machine {
@@ -304,7 +307,7 @@ mod tests {
             stopped: false,
         };
         assert_eq!(follow.address_to_move_to(), None);
-        // TEST-NET-3 of RFC 5737 can't be bound.
+        // This address is in TEST-NET-3 (RFC 5737), so the bind fails.
         follow.move_to(IpAddr::from([203, 0, 113, 77])).await;
         assert_eq!((follow.address_to_move_to(), gossip.addr().ip()), (Some(here), here));
         follow.move_to(here).await;
@@ -316,7 +319,7 @@ mod tests {
     #[test]
     fn the_kernel_tells_an_own_address_from_another() {
         assert!(present(IpAddr::from([127, 0, 0, 1]), &Kernel) && present(IpAddr::from([127, 9, 9, 9]), &Kernel));
-        // TEST-NET-3 of RFC 5737 is not assigned to any machine.
+        // This address is in TEST-NET-3 (RFC 5737), which no machine has.
         assert!(!present(IpAddr::from([203, 0, 113, 77]), &Kernel));
     }
 }

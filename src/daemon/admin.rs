@@ -1,5 +1,6 @@
-//! `init` creates a cluster with one node; `join` adds this machine to a cluster. Both leave either
-//! a data directory that `remoor agent` can start from, or nothing.
+//! `init` creates a cluster with one node; `join` adds this machine to a cluster. After success
+//! `remoor agent` can start from the data directory. After an error nothing blocks the next
+//! attempt.
 
 use super::incomplete_init::{self, UnfinishedCommand};
 use super::layout::{Layout, NodeConfig};
@@ -24,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Start of the year 2025. This program is younger, so an earlier clock is wrong.
+/// Start of the year 2025. An earlier clock is wrong, because this program was built later.
 const CLOCK_MIN: Wall = Wall(1_735_689_600_000);
 const ELECTION_PATIENCE: Duration = Duration::from_secs(30);
-/// Interval of the requests while the machine waits for an operator to accept it.
+/// Interval of the join requests while the machine waits for an operator to accept it.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
@@ -37,11 +38,11 @@ pub struct InitOptions {
     pub config: NodeConfig,
     /// Directory with the public host keys of sshd.
     pub ssh_host_keys: PathBuf,
-    /// Start drained: nothing is provisioned on the node.
+    /// Whether the node starts drained, so that nothing is provisioned on it.
     pub drain: bool,
     /// Failure domain of the machine; empty: unknown.
     pub zone: String,
-    /// The gossip key. None: a random key is generated.
+    /// The gossip key; None generates a random key.
     pub gossip_key: Option<GossipKey>,
 }
 
@@ -51,7 +52,7 @@ pub struct InitOutcome {
     pub manager_token: String,
     /// Credentials of the operator who ran `init`, mode 0600.
     pub operator: PathBuf,
-    /// The line for `authorized_keys` of the nodes: the public key with which the managers log in.
+    /// The line for `authorized_keys` of the nodes, with the public key of the managers.
     pub ssh_key: String,
 }
 
@@ -66,27 +67,26 @@ pub struct JoinOptions {
     pub addr: String,
     pub token: String,
     pub manager: bool,
-    /// Start drained: nothing is provisioned on the node.
+    /// Whether the node starts drained, so that nothing is provisioned on it.
     pub drain: bool,
     /// Failure domain of the machine; empty: unknown.
     pub zone: String,
-    /// Maximum wait for an operator to accept the node, where the token contains no secret.
+    /// Maximum wait for an operator to accept the node. It applies if the token contains no secret.
     pub wait: Duration,
 }
 
-/// Errors of `init` and `join`. Neither leaves anything behind that blocks the next attempt. The
-/// node's key is reused, and a marker shows that all other files belong to an unfinished attempt
-/// and may be removed.
+/// Errors of `init` and `join`. The files of a failed attempt do not block the next attempt. The
+/// next attempt reuses the node's key. A marker allows it to remove all other files.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("the data directory can't be used")]
     Disk(#[from] DiskError),
-    /// `whose` names the cluster, `next` what to do instead.
+    /// `whose` says which cluster, `next` names the command that helps.
     #[error("{} already belongs to node {name} of {whose} cluster; next: {next}", dir.display())]
     Taken { dir: PathBuf, name: NodeName, whose: &'static str, next: &'static str },
     #[error("remoor runs on {} already ({holder}); next: remoor status, or systemctl stop remoor", dir.display())]
     Running { dir: PathBuf, holder: String },
-    /// Nothing in the directory was changed.
+    /// The directory is unchanged.
     #[error(
         "{} holds {found}/ but no identity.json: it belonged to a node and is not overwritten; next: put \
          identity.json back, or move the directory away", dir.display()
@@ -115,16 +115,16 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Whether the error was found before anything was started; nothing was changed.
+    /// Whether the error was found before anything was changed.
     pub fn is_refusal(&self) -> bool {
         let directory = matches!(self, Self::Disk(DiskError::Foreign(_) | DiskError::TooNew { .. }));
         directory || matches!(self, Self::Taken { .. } | Self::Running { .. } | Self::Leftover { .. } | Self::Clock(_))
     }
 }
 
-/// Creates the CA, the gossip key, the SSH key, the join secrets and the first three entries of the
-/// log. The directory counts as unfinished until [`super::mark_tokens_printed`] is called or a
-/// daemon has run on it. Until then, another attempt starts from scratch.
+/// Creates the CA, the gossip key, the SSH key, the join secrets and the first three log entries.
+/// The directory counts as unfinished until [`super::mark_tokens_printed`] is called or a daemon
+/// has run on it. An attempt on an unfinished directory begins again with a new cluster.
 pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
     let layout = Layout(options.dir.clone());
     check_options(&options.name, &options.config)?;
@@ -234,7 +234,8 @@ async fn first_entries(
     Ok(node)
 }
 
-/// The founder becomes leader after an election; the proposal is repeated until then.
+/// Proposes a command of the founder. The proposal is repeated until the founder has become leader
+/// by an election.
 async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, AdminError> {
     let mut last = String::new();
     for _ in 0..100 {
@@ -250,8 +251,8 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
     Err(AdminError::Entry(last))
 }
 
-/// Asks a manager for an identity and stores it. `tell` receives the messages for the user while
-/// the command runs.
+/// Asks a manager for an identity and stores the identity. `tell` receives the messages for the
+/// user while the command runs.
 pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<JoinReply, AdminError> {
     let layout = Layout(options.dir.clone());
     let token = Token::parse(&options.token)?;
@@ -264,7 +265,7 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
             return Err(taken_error(options, identity.name.clone(), &token));
         }
         // The files of the old node are overwritten once the managers have confirmed its identity.
-        // Its CA is no evidence, because it may have been replaced since.
+        // The CA in these files proves nothing, because the cluster may have replaced its CA since.
         Some(_) => {}
         None => incomplete_init::clear(&options.dir)?,
     }
@@ -312,7 +313,8 @@ fn taken_error(options: &JoinOptions, name: NodeName, token: &Token) -> AdminErr
     AdminError::Taken { dir: options.dir.clone(), name, whose, next }
 }
 
-/// Rejects options that a manager would refuse, or an address that no other node could dial.
+/// Rejects a name or addresses that a manager would refuse, and an address that no other node could
+/// dial.
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     remoor_cluster::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
         let why =
@@ -322,7 +324,7 @@ fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     config.check().map_err(AdminError::Address)
 }
 
-/// Answers the leader, which dials this machine back before it accepts the join.
+/// Listens for the leader, which dials this machine before it accepts the join.
 async fn start_dial_back_responder(config: &NodeConfig, key: &NodeKey) -> Result<DialBackResponder, AdminError> {
     let (bind, api) = (config.api_bind(), config.api().to_string());
     dial_back::start_answering(bind, &api, key.signing_key()).await.map_err(|error| {
@@ -334,15 +336,15 @@ async fn start_dial_back_responder(config: &NodeConfig, key: &NodeKey) -> Result
     })
 }
 
-/// Certificates are valid from one day before the clock time of the machine that creates them, so a
-/// wrong clock makes invalid ones.
+/// Rejects a clock before 2025. Certificates are valid from one day before the clock time of their
+/// issuer, so a wrong clock creates invalid certificates.
 fn check_clock(now: Wall) -> Result<(), AdminError> {
     if now < CLOCK_MIN { Err(AdminError::Clock(remoor_cluster::rpc::wire::rfc3339(now))) } else { Ok(()) }
 }
 
-/// Managers that were named by nodes which are not managers (docs/design/scenarios.md, E27). A
-/// limited number is asked, each once. Each must prove that it belongs to the token's cluster, like
-/// the first address.
+/// Addresses of managers, as reported by nodes that are not managers (docs/design/scenarios.md,
+/// E27). A limited number of them is asked, each once. Each must prove that it belongs to the
+/// token's cluster, as the first address must.
 #[derive(Debug, Default)]
 struct NamedManagers {
     known: BTreeSet<String>,
@@ -352,8 +354,8 @@ struct NamedManagers {
 const NAMED_MAX: usize = 8;
 
 impl NamedManagers {
-    /// The next address to ask after this error. Some only if a worker answered, or a named manager
-    /// can't be reached.
+    /// The next address to ask after this error. The result is Some only if a worker answered, or
+    /// if a manager that a worker reported can't be reached.
     fn next_manager_after(&mut self, error: &ApiError) -> Option<String> {
         match error {
             ApiError::Status { code, details, .. } if code == Code::NotLeader.as_str() => {
@@ -370,9 +372,9 @@ impl NamedManagers {
     }
 }
 
-/// Follows the managers to their leader and waits for an election to end; a second join with the
-/// same key is safe. If an operator has to accept the node first, the request is repeated until
-/// then.
+/// Sends the join request until it succeeds. It follows the managers to their leader and waits for
+/// an election to end. It also waits until an operator accepts the node, at most `options.wait`. A
+/// repeated request with the same key is safe.
 async fn ask(
     options: &JoinOptions,
     token: &Token,
@@ -384,7 +386,7 @@ async fn ask(
     let mut home = at.clone();
     let mut named = NamedManagers::default();
     let begun = Instant::now();
-    // The last time at which the managers could be asked.
+    // The last time at which a manager accepted requests.
     let mut heard = begun;
     let mut told = false;
     loop {
@@ -398,7 +400,7 @@ async fn ask(
             continue;
         }
         let ApiError::Status { code, details, .. } = source else {
-            // A manager that restarts meanwhile. Before the first answer this counts as an error.
+            // The manager may be restarting. Before the first `Pending` answer, this is an error.
             if !told || !matches!(source, ApiError::Unreachable { .. }) || heard.elapsed() > ELECTION_PATIENCE {
                 return Err(error);
             }
@@ -438,8 +440,8 @@ pub(super) fn save_peers(layout: &Layout, peers: &[PeerInfo], managers: &[PeerIn
     remoor_host::disk::atomic_write(&layout.peers(), &bytes, 0o600)
 }
 
-/// Public host keys of this machine's sshd, read from its files, so that the first login already
-/// checks them strictly.
+/// The public host keys of this machine's sshd, read from its files. The managers check them at the
+/// first login.
 pub(super) fn own_host_keys(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let paths = entries.filter_map(|e| Some(e.ok()?.path()));
@@ -501,7 +503,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let options = options(&dir.path().join("d"));
         let lost = init(&options).await.expect("a cluster");
-        // Simulated kill here: all files exist, but the tokens are unknown to everybody.
+        // A kill at this point: all files exist, but nobody knows the tokens.
         let told = init(&options).await.expect("another cluster");
         assert_ne!(lost.worker_token, told.worker_token);
         super::super::mark_tokens_printed(&options.dir).expect("told");

@@ -1,20 +1,20 @@
-//! Archives the files of a stopped manager service and never deletes them: the log, and the files
-//! that only managers have.
+//! Archives the files of a stopped manager service: the log, and the files that only managers have.
+//! It never deletes them.
 //!
-//! The identity is written first: once it contains no Raft id, manager files here are leftovers,
-//! and the next start completes what a crash interrupted. All files are moved into the log's
-//! directory before that is renamed, which is a single atomic step.
+//! The identity is written first. Without a Raft id in the identity, manager files here are
+//! leftovers, and the next start completes an interrupted archiving. The files of the manager are
+//! moved into the log's directory, and then one atomic rename archives that directory.
 
 use super::layout::Layout;
 use remoor_host::disk::{DiskError, sync_dir};
 use remoor_model::RaftId;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of archives made within one second.
+/// Maximum number of archives that can be created within one second.
 const SAME_SECOND_MAX: usize = 100;
 
-/// Archives the manager files; returns the new path, or None if there are none. Nothing may use the
-/// files during the call. Blocks.
+/// Archives the manager files. Returns the path of the archive, or None if there are no such files.
+/// No other task may use the files during the call. Blocks.
 pub fn archive_raft_dir(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, DiskError> {
     let (raft, own) = (layout.raft(), [layout.ca(), layout.ssh_key()]);
     let full =
@@ -23,8 +23,8 @@ pub fn archive_raft_dir(layout: &Layout, id: Option<RaftId>) -> Result<Option<Pa
         return Ok(None);
     }
     std::fs::create_dir_all(&raft).map_err(DiskError::io("creating directory", &raft))?;
-    // Credentials of an operator, where `init` ran. They alone are no leftover, but a node that is
-    // no longer a manager does not need them.
+    // The operator's credentials exist where `init` ran. Credentials alone do not cause an archive,
+    // but a node that is no longer a manager does not need them.
     for path in own.into_iter().chain([layout.operator()]) {
         let Some(name) = path.file_name().filter(|_| path.exists()) else { continue };
         let to = raft.join(name);
@@ -93,13 +93,13 @@ mod tests {
     fn what_a_crash_interrupted_goes_on() {
         let dir = tempfile::tempdir().expect("a folder");
         let layout = Layout(dir.path().to_owned());
-        // The CA was already moved, but the key was not.
+        // State after a crash: the CA was moved, but the SSH key was not.
         fs::create_dir_all(layout.raft().join("ca")).expect("made");
         fs::write(layout.raft().join("ca/ca.key"), "key").expect("written");
         fs::write(layout.ssh_key(), "ssh").expect("written");
         let to = archive_raft_dir(&layout, Some(RaftId(9))).expect("moved").expect("something");
         assert!(to.join("ca/ca.key").exists() && to.join("ssh.key").exists());
-        // This directory contains only a file that a worker does not need, and no log.
+        // This directory has no log, and only one file that a worker does not need.
         fs::write(layout.ssh_key(), "ssh").expect("written");
         let to = archive_raft_dir(&layout, None).expect("moved").expect("something");
         assert!(to.join("ssh.key").exists() && to.to_string_lossy().contains("raft.removed-unknown-"), "{to:?}");

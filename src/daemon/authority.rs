@@ -1,6 +1,7 @@
-//! Keeps this node's set of trusted CAs equal to what the managers prescribe; the first CA is the
-//! one that issues. A CA rotation proceeds once all nodes have reported that they are done; this
-//! task reports to the leader. The certificate itself is renewed [elsewhere](super::renewal).
+//! Keeps this node's set of trusted CAs equal to the set that the managers prescribe. The first CA
+//! of the set issues the certificates. During a CA rotation this task reports its progress to the
+//! leader, because the rotation waits for the reports of all nodes. The module
+//! [`renewal`](super::renewal) renews the certificate itself.
 
 use super::keyring::Keyring;
 use super::manager_lifecycle::ManagerLifecycle;
@@ -16,16 +17,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// Pauses: while there is work or after a failed request, and while only other nodes are awaited.
-/// In the second case the leader asks nodes to report sooner.
+/// Pause while this node has work to do or after a failed request.
 const SOON: Duration = Duration::from_secs(2);
 const SLOWLY: Duration = Duration::from_secs(30);
-/// The operator's certificate on this manager's disk is reissued when less than this is left until
-/// its expiry.
+/// Remaining validity below which the operator's certificate on this manager's disk is reissued, in
+/// ms.
 const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
 
 /// Runs until `stopped`. The managers are asked when the agent has heard of another set of CAs.
-/// `operator` is the file with the operator's credentials on the manager where `init` ran.
+/// `operator` is the file with the operator's credentials; it exists on the manager where `init`
+/// ran.
 pub async fn follow(
     keyring: Keyring,
     own: AgentState,
@@ -36,8 +37,8 @@ pub async fn follow(
     let (mut told, mut refused) = (own.follow_ca(), own.follow_refused());
     let mut rotating = false;
     loop {
-        // A renewed certificate may also bring new CAs, in the middle of a rotation that waits for
-        // this node's report.
+        // More than one CA means that a rotation is in progress and waits for this node's report.
+        // The CAs may have arrived with a renewed certificate.
         rotating |= identity::certificate_count(&keyring.now().ca_pem) > 1;
         let pause = match rotating || *told.borrow_and_update() > keyring.ca() {
             true => {
@@ -63,8 +64,8 @@ pub async fn follow(
     }
 }
 
-/// Asks the leader which CAs to trust, and reports how far this node is. Returns when to ask again;
-/// None: no rotation is in progress.
+/// Asks the leader which CAs to trust, and reports the progress of this node. Returns the pause
+/// before the next request; None if no rotation is in progress.
 async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecycle) -> Option<Duration> {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
@@ -83,7 +84,7 @@ async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerL
         }
         let settled = holds(keyring, manage);
         if settled != said && settled > 0 {
-            // The leader proceeds with the rotation once all nodes have reported this.
+            // The rotation proceeds when all nodes have sent this report.
             ask(keyring, &client, settled).await;
         }
         return match (reply.rotating, settled == changed) {
@@ -95,7 +96,8 @@ async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerL
     Some(SOON)
 }
 
-/// The log index of the CA change that this node has completed; 0: not completed.
+/// The log index of the CA change that this node has completed; 0 if it has not completed the last
+/// one.
 fn holds(keyring: &Keyring, manage: &ManagerLifecycle) -> u64 {
     let changed = keyring.ca();
     let keys = |shared: Arc<ManagerContext>| {
@@ -116,8 +118,8 @@ async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<TrustedCa
     answer.ok()
 }
 
-/// On a manager: a node whose certificate was issued by a replaced CA receives an error that says
-/// so, and may request a new certificate.
+/// On a manager: accepts the replaced CAs of the applied inventory for certificate renewal only.
+/// Other requests of a node with such a certificate get an error that names the reason.
 pub async fn follow_former(manage: ManagerLifecycle, keyring: Keyring, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {
@@ -151,7 +153,7 @@ fn remember(keyring: &Keyring, former: String) {
 }
 
 /// Keeps the operator's credentials that `init` wrote here valid: they follow a CA rotation and are
-/// renewed before expiry. Copies on other machines are not. Blocks.
+/// renewed before expiry. Copies on other machines are not renewed. Blocks.
 fn renew_operator_credentials(file: &Path, shared: &ManagerContext) -> Result<(), IdentityError> {
     let before = match TlsIdentity::load(file) {
         Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -159,7 +161,7 @@ fn renew_operator_credentials(file: &Path, shared: &ManagerContext) -> Result<()
     };
     let inventory = shared.inventory();
     if inventory.operators.contains_key(&hex::encode(identity::certificate_key(&before.cert_pem)?)) {
-        return Ok(()); // created by an operator command; it expires like all of those
+        return Ok(()); // created by an operator command; such a certificate expires and is not renewed
     }
     let (issuer, ca_pem) = (inventory.issuer(), inventory.roots().concat());
     let left = identity::certificate_not_after(&before.cert_pem)?.ms_since(wall());

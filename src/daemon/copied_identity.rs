@@ -1,7 +1,7 @@
-//! Finds out whether a second daemon runs with this node's identity. Gossip delivers a record with
-//! this node's signature at another address. Such a record alone proves nothing, because anybody who
-//! recorded it can send it again. A handshake with the API at that address proves it: only a daemon
-//! with this node's key and certificate can complete it.
+//! Detects a second daemon that runs with this node's identity. The first sign is a record in
+//! gossip with this node's signature and another address. Such a record alone proves nothing,
+//! because anybody who recorded it can send it again. A handshake with the API at that address is
+//! the proof, because only a daemon with this node's key and certificate can complete it.
 
 use super::run::DaemonError;
 use remoor_cluster::rpc::agent::{INSTANCE_PATH, InstanceReply};
@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 /// Maximum time for the answer after the handshake.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// The identity of this daemon, and the means to ask for it elsewhere. Clones share one limit.
+/// Probes an address for a daemon with this daemon's identity. Clones share one limit.
 #[derive(Clone)]
 pub struct CopiedIdentityProbe {
     tls: ClientTls,
@@ -26,23 +26,24 @@ pub struct CopiedIdentityProbe {
     /// Public key of this node, in hex.
     key: String,
     instance: Instance,
-    /// The API port of this node, for a record that names none.
+    /// The API port of this node, used if a record contains no port.
     api: u16,
     fatal: mpsc::Sender<DaemonError>,
-    /// One address is asked at a time. Gossip repeats the event as long as the record is seen.
+    /// Allows one probe at a time. Gossip repeats the event as long as the record circulates.
     free: Arc<Semaphore>,
 }
 
 impl CopiedIdentityProbe {
-    /// `own`: id of this node, and its public key in hex. `report`: the report of this start.
+    /// `own`: id and public key (hex) of this node. `report`: the report of this start of the
+    /// agent.
     pub fn new(tls: ClientTls, own: (NodeId, String), report: &Report, fatal: mpsc::Sender<DaemonError>) -> Self {
         let (node, key) = own;
         let free = Arc::new(Semaphore::new(1));
         Self { tls, node, key, instance: report.instance.clone(), api: report.api, fatal, free }
     }
 
-    /// Asks who is at `addr`, the gossip address of the record, in the background. If a second
-    /// daemon with this node's key answers there, this daemon ends with
+    /// Probes the machine at `addr`, the gossip address of the record, in the background. If a
+    /// second daemon with this node's key answers, this daemon ends with
     /// [`DaemonError::CopiedIdentity`].
     pub fn start(&self, addr: SocketAddr, api: u16) {
         let Ok(place) = self.free.clone().try_acquire_owned() else { return };
@@ -62,19 +63,19 @@ impl CopiedIdentityProbe {
         });
     }
 
-    /// Whether a daemon other than this one answers at the address with this node's key. An error:
-    /// nobody there proved that it holds the key.
+    /// Whether a daemon other than this one answers at the address with this node's key. Returns an
+    /// error if no daemon at the address proved that it has the key.
     async fn is_copy(&self, addr: SocketAddr, api: u16) -> Result<bool, ApiError> {
         let api = SocketAddr::from((addr.ip(), if api == 0 { self.api } else { api })).to_string();
         verify_node(&api, &self.tls, Some((self.node, &self.key))).await?;
         let client = Client::tls(api, &self.tls, Some(self.node)).with_timeout(ANSWER_WITHIN);
         match client.get::<InstanceReply>(INSTANCE_PATH).await {
             Ok(reply) => Ok(reply.instance != self.instance),
-            // A daemon of the previous version does not know the question. Its handshake is proof
-            // enough.
+            // A daemon of the previous version does not have this endpoint. Its handshake is a
+            // sufficient proof.
             Err(error) if error.code() == Some(Code::NotFound.as_str()) => Ok(true),
-            // Without an answer nothing is proved: whoever passes on the handshake to this daemon
-            // can drop the question.
+            // Without an answer nothing is proved: a machine between could forward the handshake to
+            // this daemon and drop the request.
             Err(error) => Err(error),
         }
     }

@@ -1,14 +1,14 @@
-//! Detects that the cluster was rebuilt (a newer epoch) without this node. A node that claims a
-//! newer epoch in gossip is asked for proof. The proof is the certificate at its API, issued for
-//! its own key by a CA of the cluster. A worker can give this proof too, so the managers of an
-//! older epoch stop deciding even while no manager of the newer epoch is up.
+//! Detects that the cluster was rebuilt (a newer epoch) without this node. This node asks a node
+//! that claims a newer epoch in gossip for proof. The proof is the certificate at that node's API,
+//! which a CA of the cluster issued for that node's own key. A worker can give this proof too. So
+//! the managers of an older epoch stop deciding even if no manager of the newer epoch is up.
 //!
 //! ```text
-//! manager of the new epoch --renews--> w1's certificate --gossip: epoch 7--> a manager of epoch 3
-//! --handshake--> proved: it archives its log
+//! manager of epoch 7 --renews--> certificate of w1 --gossip: w1 has epoch 7--> manager of epoch 3
+//! manager of epoch 3 --handshake with w1--> epoch 7 is proved; the manager archives its log
 //! ```
-//! If the proof shows this very node at another address, another daemon of this node continues
-//! there, and this one exits.
+//! If the proof shows this very node at another address, another daemon of this node runs there in
+//! the newer epoch, and this daemon exits.
 
 use super::run::DaemonError;
 use crate::agent::AgentState;
@@ -23,18 +23,19 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Maximum number of claimants asked per round. Any of them can prove the epoch; the others are
-/// asked in the next round.
+/// Maximum number of claimants that are asked in one round. Each of them can prove the epoch. The
+/// other claimants are asked in the next rounds.
 const ASKED_MAX: usize = 16;
-/// The same limit for nodes that no manager named: they announce their addresses themselves.
+/// The same limit for claimants that no manager has confirmed, because they announce their own
+/// addresses.
 const STRANGERS_MAX: usize = 2;
-/// Minimum pause between two rounds, whatever is claimed meanwhile.
+/// Minimum pause between two rounds, even if new claims arrive.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum pause: the pause doubles with each round without proof.
+/// Maximum pause. The pause doubles with each round without proof.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Time for further answers after the first proof: one of the other nodes may be a manager.
+/// Time for further answers after the first proof, because one of the other nodes may be a manager.
 const MORE_WITHIN: Duration = Duration::from_millis(200);
-/// Maximum time a starting manager waits for the workers that it knows.
+/// Maximum time that a starting manager waits for the answers of workers.
 const START_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum time for the manager service to stop before its daemon exits.
 const PARKED_WITHIN: Duration = Duration::from_secs(10);
@@ -43,8 +44,8 @@ const PARKED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 struct Claimant {
     name: NodeName,
-    /// Id and key in hex, as named by managers; None: no manager named it, and any node of the
-    /// cluster may answer.
+    /// Id and key (hex) as a manager reported them. None if no manager reported the node; any node
+    /// of the cluster may then answer.
     known: Option<(NodeId, String)>,
     api: SocketAddr,
     gossip: SocketAddr,
@@ -68,8 +69,8 @@ pub struct Epochs {
 
 impl Epochs {
     /// Asks for proof of every claim, with retries, until `stopped`. A proved epoch is stored in
-    /// the agent's state and never taken back. A manager of the newer epoch is then asked until
-    /// this node has its certificate.
+    /// the agent's state and never withdrawn. Afterwards a manager of the newer epoch is asked,
+    /// until this node has a certificate of that epoch.
     pub async fn follow(self, mut stopped: watch::Receiver<bool>) {
         let mut claims = self.gossip.claims();
         let (mut round, mut failures) = (0_usize, 0_u32);
@@ -142,8 +143,8 @@ impl Epochs {
         }
     }
 
-    /// Another daemon of this node has a newer certificate. The manager service stops first, on
-    /// disk too.
+    /// Ends this daemon, because another daemon of this node has a newer certificate. The manager
+    /// service stops first, and the stop is on disk.
     async fn end(&self, addr: SocketAddr, epoch: Epoch) {
         let mut standing = self.own.follow_published();
         let _ = tokio::time::timeout(PARKED_WITHIN, standing.wait_for(|shown| !shown.manages)).await;
@@ -170,9 +171,9 @@ impl Claimant {
     }
 }
 
-/// Before a manager starts to take part: whether a worker that it knows proves an epoch newer than
-/// `epoch`. Managers are asked by Raft's own claim at the start. If there are many workers, a
-/// random part of them is asked. Workers that do not answer at once are heard later by gossip.
+/// Asks workers, before a manager takes part, whether the cluster has an epoch newer than `epoch`.
+/// Managers are not asked here, because Raft's own claim at the start asks them. Of many workers a
+/// random selection is asked. Gossip delivers the epochs of the other workers later.
 pub async fn newer_epoch_at_start(
     peers: &[PeerInfo],
     managers: &[PeerInfo],
@@ -184,7 +185,8 @@ pub async fn newer_epoch_at_start(
     Some(epoch)
 }
 
-/// The first worker among `peers` that proves an epoch newer than `epoch` within one second.
+/// The first worker among `peers` that proves an epoch newer than `epoch` within one second. Nodes
+/// in `managers` are not asked.
 pub async fn proved_by(
     peers: &[PeerInfo],
     managers: &[PeerInfo],
@@ -202,14 +204,14 @@ pub async fn proved_by(
         })
     };
     let mut dice = [0; 2];
-    let _ = getrandom::fill(&mut dice); // on an error the first ones are asked
+    let _ = getrandom::fill(&mut dice); // on an error the first workers are asked
     let places = select_batch(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)), ASKED_MAX);
     let answered = tokio::time::timeout(START_WITHIN, ask(places, tls, epoch, Duration::ZERO)).await.ok()?;
     let Proof { place, proved } = answered.proofs.into_iter().next()?;
     Some((place.name, proved.epoch))
 }
 
-/// A different part of `places` in each round, with at most `most` entries.
+/// At most `most` entries of `places`, different ones in each round.
 fn select_batch(mut places: Vec<Claimant>, round: usize, most: usize) -> Vec<Claimant> {
     if places.len() > most {
         let first = round.wrapping_mul(most) % places.len();
@@ -223,12 +225,12 @@ fn select_batch(mut places: Vec<Claimant>, round: usize, most: usize) -> Vec<Cla
 #[derive(Default)]
 struct ProofRound {
     proofs: Vec<Proof>,
-    /// The failure of one node that proved nothing.
+    /// The error of one node that gave no proof.
     why: Option<String>,
 }
 
-/// Collects the proofs of an epoch newer than `than`: all up to the first one by a manager, or
-/// those that arrive within `more` after the first.
+/// Collects the proofs of an epoch newer than `than`. It ends at the first proof by a manager, or
+/// `more` after the first proof.
 async fn ask(places: Vec<Claimant>, tls: &ClientTls, than: Epoch, more: Duration) -> ProofRound {
     let asked = places.into_iter().map(|place| async move {
         let known = place.known.as_ref().map(|(id, key)| (*id, key.as_str()));

@@ -1,5 +1,5 @@
-//! Warns about the expiry of this node's certificate: daily in its log, and on a manager also by a
-//! notice.
+//! Warns about the expiry of this node's certificate: daily in the log, and on a manager also with
+//! a notice.
 
 use remoor_cluster::rpc::identity;
 use remoor_model::{NodeName, Wall};
@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 /// Interval of the warnings.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
-/// Delay after the start of a manager. Until then it has not read where its notices go, nor heard
-/// of other nodes' certificates.
+/// Delay after the start of a manager. A manager needs this time to read the targets of its notices
+/// and to receive the certificates of other nodes.
 const SETTLED: Duration = Duration::from_secs(600);
 
-/// Logs the warning immediately and then daily, except while `told` returns true. The manager
-/// service then gives the warning.
+/// Logs the warning immediately and then daily. No warning is logged while `told` returns true,
+/// because the manager service then warns.
 pub fn warn_in_log(
     name: &NodeName,
     not_after: impl Fn() -> Wall + Send + 'static,
@@ -29,8 +29,8 @@ pub fn warn_in_log(
     tokio::spawn(daily((Duration::ZERO, EVERY), stopped, round));
 }
 
-/// The same on a manager, where the notice is also logged: calls `tell` after the delay and then
-/// daily.
+/// Warns on a manager: logs the warning once, and calls `tell` after the delay and then daily. The
+/// notice of `tell` is logged too.
 pub fn warn_on_manager(
     name: &NodeName,
     not_after: Wall,

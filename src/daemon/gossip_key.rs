@@ -1,6 +1,6 @@
-//! Keeps this node's gossip keys equal to those that the managers prescribe, and reports which keys
-//! it holds. The request goes over TLS with the node's certificate, so a node that was down during
-//! a key rotation can still fetch the new key.
+//! Keeps this node's gossip keys equal to the keys that the managers prescribe, and reports the
+//! keys to the leader. The request uses TLS with the node's certificate. So a node that was down
+//! during a key rotation can still fetch the new key.
 
 use super::keyring::Keyring;
 use crate::agent::AgentState;
@@ -14,10 +14,10 @@ use tokio::sync::watch;
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// Pause while a rotation is in progress, and after a failed request.
 const SOON: Duration = Duration::from_secs(2);
-/// A rotation uses two keys; more are never sent.
+/// Maximum number of keys in an answer: a rotation uses two.
 const KEYS_MAX: usize = 2;
 
-/// Runs until `stopped`. The managers are asked when the agent has heard of another key.
+/// Runs until `stopped`. The managers are asked when the agent has heard of a newer key.
 pub async fn follow(keyring: Keyring, gossip: Gossip, own: AgentState, mut stopped: watch::Receiver<bool>) {
     let mut told = own.follow_gossip();
     let mut holds = 0;
@@ -36,8 +36,8 @@ pub async fn follow(keyring: Keyring, gossip: Gossip, own: AgentState, mut stopp
     }
 }
 
-/// Asks the leader for the keys, and reports what this node holds. Returns whether a rotation is in
-/// progress.
+/// Asks the leader for the keys, and reports the keys of this node. Returns whether a rotation is
+/// in progress or the request failed. `holds` is the log index of the keys.
 async fn synchronize_once(keyring: &Keyring, gossip: &Gossip, own: &AgentState, holds: &mut u64) -> bool {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
@@ -53,7 +53,7 @@ async fn synchronize_once(keyring: &Keyring, gossip: &Gossip, own: &AgentState, 
                 return true;
             }
             *holds = reply.changed;
-            // The leader proceeds with the rotation once all nodes have reported this.
+            // The rotation proceeds when all nodes have sent this report.
             reply = ask(&client, *holds).await.unwrap_or(reply);
         }
         return reply.keys.len() > 1;
@@ -66,8 +66,8 @@ async fn ask(client: &Client, holds: u64) -> Option<GossipKeysReply> {
     answer.map_err(|error| tracing::debug!(%error, "a manager did not answer which gossip key is in use")).ok()
 }
 
-/// Writes to disk first: a node that is killed in between then starts with keys that the others
-/// accept.
+/// Uses the keys of a reply. The keys are written to disk first, so that a node that is killed in
+/// between starts with keys that the other nodes accept.
 async fn take(keyring: &Keyring, gossip: &Gossip, reply: &GossipKeysReply) -> Result<(), String> {
     let keys = reply.keys.iter().map(|key| GossipKey::from_hex(key.reveal())).collect::<Result<Vec<_>, _>>();
     let mut keys = keys.map_err(|e| e.to_string())?;

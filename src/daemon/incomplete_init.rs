@@ -1,32 +1,33 @@
 //! Data directories that do not belong to a node yet. `init`, `join` and `restore` write several
-//! files, the identity last. A marker file says that they are in progress, so that the next attempt
-//! may remove what a killed one left. Nothing else is ever removed.
+//! files, and the identity last. A marker file shows that such a command is in progress. The next
+//! attempt may then remove the files of a killed one. No other file is ever removed.
 //!
-//! The marker of `init` stays until its tokens were printed. The state contains only their hashes,
-//! so after a kill in between nobody could print them again. The next `init` then creates another
-//! cluster, because no node can have joined this one.
+//! The marker of `init` stays until the tokens are printed. The state contains only hashes of the
+//! tokens, so after a kill before that they can't be printed any more. The next `init` then creates
+//! another cluster. This is safe, because no node can have joined without a token.
 
 use super::admin::AdminError;
 use remoor_host::disk::{DataDir, DiskError, LEFT, atomic_write, sync_dir};
 use std::path::Path;
 
-/// The marker file: exists from before the first file until the identity is written.
+/// The marker file. It exists from before the first file is written until the identity is written.
 const MARK: &str = "unfinished";
-/// Content of the marker of `init`. Any other content is from `join`, `restore` or an earlier
+/// Content of the marker of `init`. Any other content belongs to `join`, `restore` or an earlier
 /// version.
 const OF_INIT: &[u8] = b"remoor init was at work here; the same command goes on\n";
 const OF_JOIN: &[u8] = b"remoor join was at work here; the same command goes on\n";
 const OF_RESTORE: &[u8] = b"remoor restore was at work here; the same command goes on\n";
-/// All files that `init` and `join` write, except the node's key, which the next attempt reuses.
+/// All files that `init` and `join` write, except the node's key. The next attempt reuses the key.
 const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.json", "peers.json", "node.json"];
-/// Files that `restore` writes in addition. The key belongs to the machine whose backup it is, so
-/// no other machine may join with it.
+/// Files that `restore` writes in addition. The node's key is removed too, because it belongs to
+/// the machine that made the backup and no other machine may join with it.
 const RESTORED: [&str; 2] = ["node.key", "backup.json"];
-/// Files that exist only once; a directory that contains them belonged to a node.
+/// Directories that exist only on one machine. A data directory with one of them belonged to a
+/// node.
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 
-/// Prepares a directory without an identity for the first or the next attempt. Fails, without any
-/// change, if it contains a log or a CA that was not made by an unfinished attempt.
+/// Prepares a directory without an identity for an attempt: removes the files of an unfinished
+/// attempt. If the directory contains a log or a CA but no marker, it fails and changes nothing.
 pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
     if !dir.join(MARK).exists() {
         let full = |name: &&&str| std::fs::read_dir(dir.join(name)).is_ok_and(|mut entries| entries.next().is_some());
@@ -50,7 +51,7 @@ pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
     Ok(sync_dir(dir)?)
 }
 
-/// The command that creates the files.
+/// The command whose marker is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnfinishedCommand {
     Cluster,
@@ -58,7 +59,7 @@ pub(super) enum UnfinishedCommand {
     Restored,
 }
 
-/// Writes the marker; it is on disk when this returns.
+/// Writes the marker. The marker is on disk when this returns.
 pub(super) fn begin(dir: &Path, making: UnfinishedCommand) -> Result<(), DiskError> {
     let text = match making {
         UnfinishedCommand::Cluster => OF_INIT,
@@ -69,8 +70,8 @@ pub(super) fn begin(dir: &Path, making: UnfinishedCommand) -> Result<(), DiskErr
 }
 
 /// Removes the identity of a cluster whose tokens were never printed. Returns false, without any
-/// change, if the directory is not such a cluster. Must not be called while a daemon runs on it. A
-/// daemon that ever ran on the directory removed the marker at its start.
+/// change, for another directory. The start of a daemon removes the marker, so a used directory is
+/// never affected. No daemon may run on the directory during this call.
 pub(super) fn discard_unprinted_init(dir: &Path) -> Result<bool, DiskError> {
     if !std::fs::read(dir.join(MARK)).is_ok_and(|text| text == OF_INIT) {
         return Ok(false);
@@ -81,18 +82,18 @@ pub(super) fn discard_unprinted_init(dir: &Path) -> Result<bool, DiskError> {
     Ok(true)
 }
 
-/// Records that the tokens of [`super::init`] were printed: from now on the directory belongs to a
+/// Records that the tokens of [`super::init`] were printed. From then on the directory belongs to a
 /// node.
 pub fn mark_tokens_printed(dir: &Path) -> Result<(), AdminError> {
     Ok(end(dir)?)
 }
 
-/// Removes the marker: all files are written, including the identity.
+/// Removes the marker, after all files including the identity are written.
 pub(super) fn end(dir: &Path) -> Result<(), DiskError> {
     remove_file_durably(dir, MARK)
 }
 
-/// Removes the file if it exists; the removal is on disk when this returns.
+/// Removes the file if it exists. The removal is on disk when this returns.
 fn remove_file_durably(dir: &Path, name: &str) -> Result<(), DiskError> {
     let path = dir.join(name);
     match std::fs::remove_file(&path) {
@@ -107,7 +108,7 @@ pub(super) fn has_left(dir: &Path) -> bool {
     dir.join(LEFT).exists()
 }
 
-/// Records that the node is a member again.
+/// Removes the mark that the node left, because the node is a member again.
 pub(super) fn clear_left_mark(dir: &Path) -> Result<(), DiskError> {
     remove_file_durably(dir, LEFT)
 }

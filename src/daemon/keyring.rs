@@ -1,5 +1,5 @@
-//! The node's credentials while the daemon runs. All TLS connections of the daemon use them, and
-//! switch to a renewed certificate or other CAs without a restart.
+//! The node's credentials while the daemon runs. All TLS connections of the daemon use them. A
+//! renewed certificate or other CAs take effect without a restart.
 
 use remoor_cluster::rpc::caller::certified_epoch;
 use remoor_cluster::rpc::identity::{
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// A handle; all clones share one state.
+/// A handle to the credentials; all clones share one state.
 #[derive(Clone)]
 pub struct Keyring {
     dir: PathBuf,
@@ -25,16 +25,17 @@ pub struct Keyring {
 
 struct Inner {
     credentials: Credentials,
-    /// Log index of the change that the CAs here reflect; 0: unchanged since the process started.
+    /// Log index of the CA change that the trusted CAs reflect; 0 if there was none since the start
+    /// of the process.
     ca: u64,
-    /// CAs that were replaced, as PEM; only on a manager.
+    /// Replaced CAs as PEM; set only on a manager.
     former: String,
     /// Whether a manager has rejected the certificate.
     refused: bool,
 }
 
 impl Keyring {
-    /// `credentials` must be those stored in `dir`.
+    /// `credentials` must equal those stored in `dir`.
     pub fn new(dir: PathBuf, credentials: Credentials) -> Result<Self, IdentityError> {
         let tls = credentials.tls();
         let (client, server) = (ClientTls::member(&tls)?, ServerTls::new(&tls)?);
@@ -54,14 +55,15 @@ impl Keyring {
         self.server.clone()
     }
 
-    /// Expiry of the certificate. 0 if it can't be read, which [`new`](Self::new) excludes.
+    /// Expiry of the certificate; 0 if it can't be read, which [`new`](Self::new) excludes.
     pub fn ends(&self) -> Wall {
         certificate_not_after(&self.inner().credentials.cert_pem).unwrap_or_default()
     }
 
-    /// When the certificate must be renewed. The result is 0 (now) if another CA issues, if
-    /// managers reject the certificate, if it begins after `now`, or if its epoch is older than
-    /// `known`. A certificate of an older epoch can't prove that the cluster was rebuilt.
+    /// The time at which the certificate must be renewed. The result is 0 (now) in four cases:
+    /// another CA issues now, managers reject the certificate, its validity begins after `now`, or
+    /// its epoch is older than `known`. A certificate of an older epoch can't prove that the
+    /// cluster was rebuilt.
     pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
@@ -75,32 +77,31 @@ impl Keyring {
         self.inner().certificate_epoch()
     }
 
-    /// Whether the certificate has expired, or managers reject it: they may ask an operator before
-    /// they renew it.
+    /// Whether the certificate has expired or managers reject it. The managers may then ask an
+    /// operator before they renew it.
     pub fn is_expired(&self, now: Wall) -> bool {
         now > self.ends() || self.inner().refused
     }
 
-    /// Whether the certificate can be used only for its own renewal.
+    /// Whether the certificate can be used only to renew it.
     pub fn may_only_renew(&self, now: Wall) -> bool {
         self.is_expired(now)
             || certificate_life(&self.inner().credentials.cert_pem).is_ok_and(|(begins, _)| now < begins)
     }
 
-    /// A client for comparing clocks, to which managers answer whatever the dates of either
-    /// certificate are.
+    /// A client that compares clocks. It works whatever the dates in the two certificates are.
     pub fn client_ignoring_dates(&self) -> Result<ClientTls, IdentityError> {
         ClientTls::ignoring_dates(&self.inner().credentials.tls())
     }
 
-    /// Changes whenever [`due`](Self::due) must be computed again.
+    /// A counter that changes whenever [`due`](Self::due) must be computed again.
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.turn.subscribe()
     }
 
-    /// Stores a new certificate and uses it from now on. Fails without any change if it is not for
-    /// this node, does not extend the validity of one that is valid, or comes from a manager with
-    /// outdated knowledge of the CAs. Blocks.
+    /// Stores a new certificate and uses it from now on. The call fails and changes nothing if the
+    /// certificate belongs to another node, if it does not extend a valid one, or if the manager
+    /// does not know the current CAs. Blocks.
     pub fn renew(&self, reply: &RenewReply, now: Wall) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if reply.ca < inner.ca {
@@ -113,8 +114,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// Trusts these CAs from now on; they reflect log entry `changed`. An entry older than the
-    /// known one changes nothing. Blocks.
+    /// Trusts these CAs from now on. `changed` is the log index of the CA change. An older index
+    /// than the known one changes nothing. Blocks.
     pub fn trust(&self, ca_pem: &str, changed: u64) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if changed < inner.ca {
@@ -129,20 +130,20 @@ impl Keyring {
         Ok(())
     }
 
-    /// Whether this node has completed the CA change of log entry `changed`: its CAs are up to
-    /// date, and its certificate was issued by the current CA.
+    /// Whether this node has completed the CA change at log index `changed`: its CAs are up to
+    /// date, and the current CA issued its certificate.
     pub fn is_settled(&self, changed: u64) -> bool {
         let inner = self.inner();
         inner.ca == changed && inner.by_issuer() && !inner.refused
     }
 
-    /// Log index of the change that the CAs here reflect.
+    /// Log index of the CA change that the trusted CAs reflect.
     pub fn ca(&self) -> u64 {
         self.inner().ca
     }
 
-    /// A node whose certificate was issued by one of these replaced CAs may request a new one from
-    /// this manager.
+    /// Sets the replaced CAs (PEM). A node with a certificate of one of them may request a new one
+    /// from this manager.
     pub fn set_former(&self, former: String) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if inner.former != former {
@@ -152,7 +153,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Whether a manager has rejected the certificate since it was issued.
+    /// Whether a manager has rejected the current certificate.
     pub fn is_rejected(&self) -> bool {
         self.inner().refused
     }
@@ -164,13 +165,13 @@ impl Keyring {
         }
     }
 
-    /// The gossip keys of this node; the first is used to send.
+    /// The gossip keys of this node. The first key encrypts the messages that this node sends.
     pub fn gossip_keys(&self) -> Vec<GossipKey> {
         let Inner { credentials, .. } = &*self.inner();
         std::iter::once(&credentials.gossip_key).chain(&credentials.gossip_others).cloned().collect()
     }
 
-    /// Stores the gossip keys for the next start; the first is used to send. Blocks.
+    /// Stores the gossip keys for the next start. The first key encrypts sent messages. Blocks.
     pub fn use_gossip_keys(&self, first: GossipKey, others: Vec<GossipKey>) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         let changed = Credentials { gossip_key: first, gossip_others: others, ..inner.credentials.clone() };
@@ -179,7 +180,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Writes to disk first, then uses the credentials.
+    /// Writes the credentials to disk and then uses them.
     fn put(&self, inner: &mut Inner, credentials: Credentials) -> Result<(), IdentityError> {
         credentials.save(&self.dir)?;
         let tls = credentials.tls();
@@ -195,12 +196,12 @@ impl Keyring {
 }
 
 impl Inner {
-    /// Whether the certificate was issued by the current CA.
+    /// Whether the current CA issued the certificate.
     fn by_issuer(&self) -> bool {
         names_issuer(&self.credentials.cert_pem, &self.credentials.ca_pem).unwrap_or(true)
     }
 
-    /// 0 if it can't be read, which [`new`](Keyring::new) excludes.
+    /// The epoch in the certificate; 0 if it can't be read, which [`new`](Keyring::new) excludes.
     fn certificate_epoch(&self) -> Epoch {
         certified_epoch(&self.credentials.cert_pem, &self.credentials.cluster).unwrap_or_default()
     }

@@ -14,15 +14,15 @@ impl Layout {
     pub fn blobs(&self) -> PathBuf {
         self.0.join("blobs")
     }
-    /// Logs of job attempts; on managers.
+    /// Logs of job attempts; managers only.
     pub fn runs(&self) -> PathBuf {
         self.0.join("job-logs")
     }
-    /// The CA's key, on managers only.
+    /// The CA's key; managers only.
     pub fn ca(&self) -> PathBuf {
         self.0.join("ca")
     }
-    /// The cluster's SSH key, on managers only.
+    /// The cluster's SSH key; managers only.
     pub fn ssh_key(&self) -> PathBuf {
         self.0.join("ssh.key")
     }
@@ -41,14 +41,14 @@ impl Layout {
     }
 }
 
-/// `node.json`: addresses of this node. Written by `init` and `join`; may be edited while the
-/// daemon is stopped.
+/// `node.json`: addresses and settings of this node. `init` and `join` write it. It may be edited
+/// while the daemon is stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
-    /// IP address that the other nodes dial. While the machine does not have it and no `bind` is
-    /// given, another address of the machine is used instead.
+    /// IP address that the other nodes dial. If the machine does not have this address and `bind`
+    /// is not set, another address of the machine is used instead.
     pub advertise: std::net::IpAddr,
-    /// IP address to listen on, if it differs from `advertise`, for example behind NAT.
+    /// IP address to listen on if it differs from `advertise`, for example behind NAT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<std::net::IpAddr>,
     pub api_port: u16,
@@ -56,17 +56,17 @@ pub struct NodeConfig {
     /// Address of `GET /metrics` over plain HTTP without authentication; disabled by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<std::net::SocketAddr>,
-    /// On a manager: validity in seconds of the certificates that it issues; default 90 days.
+    /// Validity in seconds of the certificates that this node issues as a manager; default 90 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_life_s: Option<u64>,
-    /// On a manager: whether machines without the secret of a token may ask to be accepted; default
-    /// true.
+    /// On a manager: whether a machine without the secret of a token may ask an operator to accept
+    /// it; default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_requests: Option<bool>,
 }
 
-/// Limits of the certificate validity. A shorter one would be renewed all the time; a longer one
-/// would outlive the list of removed nodes.
+/// Limits of the certificate validity. A shorter validity would cause constant renewal. A longer
+/// one would outlast the list of removed nodes.
 const LIFE_S: std::ops::RangeInclusive<u64> = 10..=remoor_cluster::rpc::ca::NODE_LIFE.as_secs();
 
 impl NodeConfig {
@@ -89,7 +89,7 @@ impl NodeConfig {
         chosen.map_or(remoor_cluster::rpc::ca::NODE_LIFE, std::time::Duration::from_secs)
     }
 
-    /// Rejects addresses that other nodes can't dial; the error is a message for users.
+    /// Rejects addresses that other nodes can't dial. The error is a message for users.
     pub fn check(&self) -> Result<(), String> {
         let ip = self.advertise;
         if ip.is_unspecified() || ip.is_multicast() || ip == std::net::Ipv4Addr::BROADCAST {
@@ -104,7 +104,7 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// The error message contains the file name.
+    /// Loads the file. The error message contains the file name.
     pub fn load(dir: &Path) -> Result<Self, String> {
         let path = dir.join("node.json");
         let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;

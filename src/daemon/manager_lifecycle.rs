@@ -1,14 +1,16 @@
-//! The lifecycle of this node's manager service. The leader's order starts it, and the retirement
-//! of its Raft id stops it. The agent continues unaffected: its process, instance and gossip do not
-//! change.
+//! The lifecycle of this node's manager service. An order of the leader starts the service, and the
+//! retirement of the node's Raft id stops it. The agent continues unaffected: its process, instance
+//! and gossip do not change.
 //!
 //! ```text
-//! worker --order: archive old log, identity, log, threads--> manager --retired: identity, threads,
-//! archive log--> worker
+//! worker  --order of the leader: archive old log, write identity,
+//!           create log, start threads------------------------------> manager
+//! manager --Raft id retired: write identity, stop threads,
+//!           archive log--------------------------------------------> worker
 //! ```
-//! The identity is written before and after everything else. If it contains a Raft id, a log
-//! exists, or one that was never begun is created. If it contains none, manager files in the
-//! directory are leftovers and are archived at the next start.
+//! The stored identity decides what the next start does. With a Raft id, the log must exist, or it
+//! is created if it was never begun. Without a Raft id, manager files in the directory are
+//! leftovers, and the next start archives them.
 
 use super::archive;
 use super::keyring::Keyring;
@@ -37,38 +39,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// Maximum time for the engine's loop to end, and for Raft. Their threads have one more second.
+/// Maximum time for the engine's loop and for Raft to end. Their threads have one second more.
 const LOOP_END_MAX: Duration = Duration::from_secs(1);
 const RAFT_END_MAX: Duration = Duration::from_secs(2);
-/// Interval of the retries when the manager service could not start because no manager answered.
+/// Interval of the retries if the manager service could not start because no manager answered.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Maximum number of managers in an order.
 const MANAGERS_MAX: usize = 64;
 
-/// The daemon's resources for its manager service, whether it runs or not.
+/// The daemon's resources for its manager service. They exist even if the service does not run.
 pub struct ManagerResources {
     pub data: DataDir,
     pub layout: Layout,
     pub keyring: Keyring,
     /// Validity of the certificates that this node issues as a manager.
     pub certificate_life: Duration,
-    /// Whether machines without a secret may ask to be accepted.
+    /// Whether machines without the secret of a token may ask an operator to accept them.
     pub join_requests: bool,
     pub own: AgentState,
     pub counts: Registry,
     pub ears: mpsc::Sender<MemberEventSender>,
     pub fatal: mpsc::Sender<DaemonError>,
-    /// The agent's routes, served on the socket in addition to a manager's.
+    /// The agent's routes. On a manager, the socket serves them in addition to the manager's
+    /// routes.
     pub agent_routes: Router,
-    /// All routes of a worker on the socket.
+    /// All routes that the socket of a worker serves.
     pub worker_routes: Router,
 }
 
-/// A handle; all clones share one state.
+/// A handle to the service; all clones share one state.
 #[derive(Clone)]
 pub struct ManagerLifecycle {
     ground: Arc<ManagerResources>,
-    /// Locked while the service is started or stopped.
+    /// Locked during a start or stop of the service.
     state: Arc<Mutex<LifecycleState>>,
     shared: Arc<watch::Sender<Option<Arc<ManagerContext>>>>,
     port: SwappableRouter,
@@ -78,9 +81,9 @@ pub struct ManagerLifecycle {
 struct LifecycleState {
     identity: Identity,
     running: Option<Running>,
-    /// A service that could not be started is retried under this id.
+    /// The Raft id under which a failed start is retried.
     trying: Option<RaftId>,
-    /// The daemon is stopping: nothing is started any more.
+    /// Whether the daemon is stopping; nothing is started then.
     closed: bool,
 }
 
@@ -92,7 +95,7 @@ struct Running {
 }
 
 impl ManagerLifecycle {
-    /// Nothing runs yet, and the routes are those of a worker.
+    /// Initially no service runs, and the routes are those of a worker.
     pub fn new(ground: ManagerResources, identity: Identity) -> Self {
         let (port, socket) =
             (SwappableRouter::new(idle(&ground, &identity)), SwappableRouter::new(ground.worker_routes.clone()));
@@ -100,8 +103,8 @@ impl ManagerLifecycle {
         Self { ground: Arc::new(ground), state, shared: Arc::new(watch::channel(None).0), port, socket }
     }
 
-    /// At the start of the daemon: starts the service if the identity contains a Raft id. If only
-    /// the other managers are missing, the start is retried while the agent already runs.
+    /// Starts the service at the start of the daemon, if the identity contains a Raft id. If no
+    /// other manager can send the CA yet, the start is retried while the agent already runs.
     pub async fn begin(&self) -> Result<(), DaemonError> {
         self.enter(self.ground.own.epoch()).await;
         tokio::spawn(self.clone().follow_epochs());
@@ -121,10 +124,10 @@ impl ManagerLifecycle {
         }
     }
 
-    /// At the start of a daemon whose log is missing. Nothing is started under its Raft id, because
-    /// a manager with an empty log would break its promises; another manager has to remove its vote
-    /// (docs/design/scenarios.md, E12). The identity keeps the id. So a log that was only moved is
-    /// used again at the next start, and an order under that id fails like this start.
+    /// Starts the daemon of a manager whose log is missing. No service runs under its Raft id,
+    /// because a manager with an empty log would break its promises. Another manager has to remove
+    /// its vote (docs/design/scenarios.md, E12). The identity keeps the id. So the next start uses
+    /// a log that was only moved away and put back. An order under that id fails like this start.
     pub fn begin_without(&self, file: &std::path::Path, identity: &Identity) {
         tokio::spawn(self.clone().follow_epochs());
         let (file, name, id) = (file.display(), &identity.name, identity.raft.unwrap_or(RaftId(0)));
@@ -144,7 +147,7 @@ impl ManagerLifecycle {
         let router = wire::finish(order).fallback_service(self.port.router());
         let (manage, judge, raft) = (self.clone(), self.clone(), self.port.clone());
         let manages = move |node| manage.role_of(node) == Some(ClusterRole::Manager);
-        // Requests of any other node are not handled on Raft's thread; it must not delay the
+        // Only requests of managers run on Raft's thread, because other requests would delay the
         // managers' messages.
         let thread_chooser = Arc::new(move |node| raft.raft().filter(|_| manages(node)));
         Served { router, thread_chooser, reserved: Arc::new(move |caller| judge.takes_precedence(caller)) }
@@ -155,24 +158,24 @@ impl ManagerLifecycle {
         self.socket.router()
     }
 
-    /// The context of the running manager service; None: it does not run.
+    /// The context of the running manager service; None if the service does not run.
     pub fn manager_context(&self) -> Option<Arc<ManagerContext>> {
         self.shared.borrow().clone()
     }
 
-    /// The same as a channel, with later changes.
+    /// The context as in [`manager_context`](Self::manager_context), with its later changes.
     pub fn follow(&self) -> watch::Receiver<Option<Arc<ManagerContext>>> {
         self.shared.subscribe()
     }
 
-    /// A certificate for this node itself, issued by the CA of its manager service; None: the
+    /// A certificate for this node itself, issued by the CA of its manager service. None if the
     /// service does not run.
     pub async fn issue(&self, csr_pem: &str) -> Option<Result<RenewReply, String>> {
         let desk = self.state.lock().await.running.as_ref().map(|running| running.part.desk.clone())?;
         Some(desk.issue_own(csr_pem))
     }
 
-    /// The daemon is stopping. The service starts again with the next daemon.
+    /// Stops the service, because the daemon is stopping. The next daemon starts it again.
     pub async fn end(&self) {
         let mut now = self.state.lock().await;
         now.closed = true;
@@ -222,11 +225,11 @@ impl ManagerLifecycle {
         Ok(())
     }
 
-    /// Stops and archives the service once its Raft id is known to be retired or its directory
-    /// stale.
+    /// Waits until the Raft id is known to be retired or its directory to be stale, then stops and
+    /// archives the service.
     async fn park_once(self, id: RaftId, mut retired: watch::Receiver<Option<PermanentEnd>>) {
         let Ok(Some(end)) = retired.wait_for(Option::is_some).await.map(|end| end.clone()) else {
-            return; // the service was stopped otherwise
+            return; // the service was stopped for another reason
         };
         let mut now = self.state.lock().await;
         if now.running.as_ref().is_some_and(|r| r.id == id) {
@@ -234,7 +237,7 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Retries a failed start until the service runs or is no longer wanted.
+    /// Retries a failed start until the service runs or must not run any more.
     fn try_again(&self, now: &mut LifecycleState, id: RaftId, order: Vec<PeerInfo>) {
         if now.trying.replace(id) == Some(id) {
             return;
@@ -264,18 +267,18 @@ impl ManagerLifecycle {
         });
     }
 
-    /// Ends a service, running or not, whose Raft id is retired or whose log is stale. This node
-    /// becomes a worker, and nothing is started under that id again.
+    /// Ends a service whose Raft id is retired or whose log is stale, even if the service does not
+    /// run. This node becomes a worker, and nothing is started under that id again.
     async fn retire(&self, now: &mut LifecycleState, end: PermanentEnd) {
         let Some(id) = now.identity.raft else { return };
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
-        // The end of the Raft id may also be the end of the node's membership.
+        // A node whose Raft id is retired may also have been removed from the cluster.
         self.ground.own.ask_soon();
         self.end_backups();
         let stored = self.store(now).await;
         self.stop(now).await;
         let name = &now.identity.name;
-        // If the stored identity still contains the id, the log must stay in its place.
+        // If the id could not be removed from the stored identity, the log must not be moved.
         let aside = match stored {
             Ok(()) => self.archive_raft_dir(Some(id)).await,
             Err(error) => Err(error),
@@ -306,8 +309,8 @@ impl ManagerLifecycle {
         }
     }
 
-    /// When the cluster was rebuilt without this node, its manager service belongs to the old epoch
-    /// and is stopped.
+    /// Follows the newest known epoch of the cluster. After a rebuild without this node, its
+    /// manager service belongs to the old epoch and is stopped.
     async fn follow_epochs(self) {
         let mut epochs = self.ground.own.follow_epoch();
         loop {
@@ -319,7 +322,8 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Moves the node to this epoch, on disk first. It never returns to an older one.
+    /// Moves the node to this epoch; the epoch is stored first. The node never returns to an older
+    /// epoch.
     async fn enter(&self, epoch: Epoch) {
         let mut now = self.state.lock().await;
         if epoch <= now.identity.epoch || now.closed {
@@ -359,8 +363,8 @@ impl ManagerLifecycle {
         }
     }
 
-    /// A worker makes no backups, but the operator who scheduled them here may rely on them, so
-    /// this is logged.
+    /// Logs that the scheduled backups of this node stop. A worker makes no backups, but the
+    /// operator may rely on them.
     fn end_backups(&self) {
         let Some(shared) = self.manager_context() else { return };
         let planned = shared.backups.view(&shared.identity.name, wall()).and_then(|backups| backups.every_ms);
@@ -373,7 +377,7 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Stops the running service, and serves the routes of a worker.
+    /// Stops the running service and serves the routes of a worker.
     async fn stop(&self, now: &mut LifecycleState) {
         self.port.set(idle(&self.ground, &now.identity), None, None);
         self.socket.set(self.ground.worker_routes.clone(), None, None);
@@ -401,7 +405,7 @@ impl ManagerLifecycle {
         run_blocking("archiving the log in", &self.ground.layout, move || archive::archive_raft_dir(&layout, id)).await
     }
 
-    /// Carries out an order whose caller and content were already checked.
+    /// Carries out an order. The caller and the content of the order must be checked already.
     async fn take(&self, now: &mut LifecycleState, order: ManageRequest) -> Result<ManageReply, ApiFailure> {
         let id = order.raft;
         let reply = ManageReply { raft: id };
@@ -466,7 +470,7 @@ impl ManagerLifecycle {
         Ok(())
     }
 
-    /// Accepts only a caller that is a manager of this cluster, as far as this node knows.
+    /// Accepts only a caller that this node knows as a manager of this cluster.
     fn judge(&self, caller: &Caller) -> Result<(), ApiFailure> {
         let Caller::Node { id, .. } = caller else {
             return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
@@ -476,7 +480,7 @@ impl ManagerLifecycle {
         }
         let asked_as = self.role_of(*id);
         if asked_as != Some(ClusterRole::Manager) {
-            // A new manager may be missing in the list that this node received last.
+            // The list of managers that this node received last may lack a new manager.
             self.ground.own.ask_soon();
         }
         match asked_as {
@@ -499,8 +503,8 @@ impl ManagerLifecycle {
         self.ground.own.role_of(node).or(entered.then_some(ClusterRole::Worker))
     }
 
-    /// Whether connections are reserved for this caller: a manager, or an operator whose credentials
-    /// were not revoked.
+    /// Whether connections are reserved for this caller: a manager, or an operator with credentials
+    /// that are not revoked.
     fn takes_precedence(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Node { id, .. } => self.role_of(*id) == Some(ClusterRole::Manager),
@@ -517,7 +521,7 @@ impl ManagerLifecycle {
             (Code::WrongCluster, format!("the order is for cluster {}, this is {}", order.cluster, own.cluster))
         } else if order.epoch != epoch {
             if order.epoch > epoch {
-                self.ground.own.ask_soon(); // its managers confirm the newer epoch or not
+                self.ground.own.ask_soon(); // the managers confirm or deny the newer epoch
             }
             (Code::WrongEpoch, format!("the order is for epoch {}, this is epoch {epoch}", order.epoch))
         } else if order.node != own.id {
@@ -538,8 +542,8 @@ fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
     wire::finish(former.unwrap_or_default().merge(instance).merge(agent::worker_redirects(ground.own.clone())))
 }
 
-/// The order to run the manager service; answered once it runs. A started order is completed even
-/// if the caller disconnects.
+/// Handles the order to run the manager service. The answer is sent once the service runs. A
+/// started order is completed even if the caller disconnects.
 async fn manage(
     State(manage): State<ManagerLifecycle>,
     caller: Caller,
@@ -556,7 +560,7 @@ async fn manage(
     taken.map(axum::Json)
 }
 
-/// A request from a manager that only makes the agent ask the managers soon.
+/// Handles a request of a manager: the agent of this node asks the managers soon.
 async fn ask(State(manage): State<ManagerLifecycle>, caller: Caller) -> Result<(), ApiFailure> {
     manage.judge(&caller)?;
     manage.ground.own.ask_soon();

@@ -1,5 +1,5 @@
-//! The manager service of a daemon: Raft, the engine's loop and the API. It runs on its own
-//! threads; `manager_lifecycle.rs` starts, stops and archives it.
+//! The manager service of a daemon: Raft, the engine's loop and the API. The service has its own
+//! threads. `manager_lifecycle.rs` starts, stops and archives it.
 
 use super::keyring::Keyring;
 use super::layout::Layout;
@@ -34,28 +34,28 @@ use tokio::sync::{mpsc, watch};
 
 /// Context string from which the managers' secret for digest keys is derived.
 const DIGEST_SECRET: &str = "remoor digest secret 1";
-/// Number of attempts to fetch the CA from all managers, one second apart, and the timeout of each
-/// request.
+/// Number of attempts to fetch the CA, one second apart. Each attempt asks all managers.
 const CA_TRIES: u32 = 5;
 const CA_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time for all attempts to fetch the CA. No other order is accepted during this time.
+/// Maximum time for all attempts to fetch the CA, because no other order is accepted during it.
 const CA_MAX: Duration = Duration::from_secs(30);
-/// A manager that has heard no leader for this long asks whether its Raft id is still valid. The
-/// time is well above the heartbeat interval. Without the question, a removed learner, or a voter
-/// that knows of its removal, would never learn it, because it sends no other messages.
+/// Time without a leader after which a manager asks whether its Raft id is still valid. It is well
+/// above the heartbeat interval. Only this question informs a removed learner, or a voter that
+/// knows of its removal, because such a member sends no other messages.
 const UNLED: Duration = Duration::from_secs(3);
-/// Interval of these questions, and the timeout of each.
+/// Interval of these questions.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
-/// While a leader is heard, each manager is informed at this interval.
+/// Interval at which each manager receives this member's log position while there is a leader.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 const CLAIM_WITHIN: Duration = Duration::from_secs(2);
-/// Minimum interval between reactions to a manager that rejects the certificate: a manager with a
-/// wrong clock rejects it forever.
+/// Minimum interval between reactions to a manager that rejects the certificate, because a manager
+/// with a wrong clock rejects it forever.
 const REFUSED_EVERY: Duration = Duration::from_secs(300);
-/// Timeout of the question at the start. Managers that start at the same time do not answer.
+/// Timeout of the question at the start. It is short, because managers that start at the same time
+/// do not answer.
 const START_ASK_WITHIN: Duration = Duration::from_secs(1);
 
-/// A receiver of gossip's events: first all current members, then every change.
+/// A channel for gossip's events. It first receives all current members, then every change.
 pub type MemberEventSender = mpsc::UnboundedSender<MemberEvent>;
 
 /// The daemon's resources for starting the service.
@@ -66,9 +66,9 @@ pub struct Parts {
     /// The runtime of Raft.
     pub raft_thread: tokio::runtime::Handle,
     pub keyring: Keyring,
-    /// Validity of the certificates that it issues.
+    /// Validity of the certificates that this manager issues.
     pub certificate_life: Duration,
-    /// Whether machines without a secret may ask to be accepted.
+    /// Whether machines without the secret of a token may ask an operator to accept them.
     pub join_requests: bool,
     pub sponsors: Sponsors,
     pub counts: Registry,
@@ -84,12 +84,13 @@ pub struct ManagerService {
     pub raft: Raft<Inventory>,
     pub shared: Arc<ManagerContext>,
     pub router: Router,
-    /// Issues certificates.
+    /// The service that issues certificates.
     pub desk: Arc<JoinService>,
 }
 
 impl Parts {
-    /// After an error nothing of the service runs, except tasks that end with its threads.
+    /// Starts the service. After an error nothing of it runs, except tasks that end with its
+    /// threads.
     pub async fn start(self) -> Result<ManagerService, DaemonError> {
         let peers = Arc::new(Peers::new(self.keyring.client()));
         let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
@@ -143,8 +144,8 @@ impl Parts {
             remote,
             peers,
             ssh_key_file: self.layout.ssh_key(),
-            // Always derived from the first CA: another secret would change every recorded digest
-            // of a secret file.
+            // The secret is always derived from the first CA, because another secret would change
+            // every recorded digest of a secret file.
             secret: cas.first().derive_secret(DIGEST_SECRET)?,
             cas: Arc::new(cas),
             runs: self.layout.runs(),
@@ -185,7 +186,7 @@ impl Parts {
         match Authorities::load(&self.layout.ca()) {
             Ok(cas) => return Ok(cas),
             Err(error) if others().next().is_none() => {
-                // The founder's CA was created by `init`: no other manager can send it.
+                // `init` created the CA of the founder, so no other manager can send it.
                 let own = self.raft == RaftId(1) || self.layout.ca().exists();
                 return Err(if own { error.into() } else { DaemonError::NoCa });
             }
@@ -215,13 +216,14 @@ impl Parts {
     }
 }
 
-/// Checks the log before anything is started: a manager whose log is gone must not vote again
-/// (docs/design/design.md, section 4). The flag that the log was begun is written after the log is
-/// on disk and before the first vote. So a crash in between causes no false alarm. Blocks.
+/// Checks the log before anything is started, because a manager whose log is gone must not vote
+/// again (docs/design/design.md, section 4). The identity contains a flag that the log was begun.
+/// The flag is written after the log is on disk and before the first vote. So a crash in between
+/// causes no false alarm. Blocks.
 pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
     let Some(raft) = identity.raft else { return Ok(()) };
-    // An older directory lacks this flag. There the CA proves the same, because it is fetched only
-    // once Raft runs.
+    // The identity of an older version has no flag. The CA then proves that the log was begun,
+    // because the CA is fetched only once Raft runs.
     let begun = identity.log_begun || layout.ca().exists();
     let config = raft_config(layout, identity, raft);
     remoor_cluster::raft::begin_log(&config, begun)?;
@@ -243,7 +245,7 @@ fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig
     }
 }
 
-/// The SSH client of this manager. It uploads its own program to the nodes.
+/// The SSH client of this manager. It uploads this program to the nodes as the executor.
 fn remote(layout: &Layout) -> Result<Remote, SshError> {
     let local = |e: std::io::Error| SshError::Local(e.to_string());
     remoor_exec::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
@@ -256,8 +258,8 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
     })
 }
 
-/// Asks the other managers at the start, before anything else, whether they accept this directory.
-/// Managers that do not answer at once are asked later.
+/// Asks the other managers, before anything else starts, whether they accept this directory.
+/// `claim` later asks the managers that do not answer at once.
 async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Vec<u8>) -> Result<(), DaemonError> {
     let others = sponsors.peers().into_iter().filter(|m| m.id != me);
     let asked = others.map(|manager| {
@@ -273,12 +275,12 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     }
 }
 
-/// Regularly reports this member's log position to each manager, so that others than the leader
-/// know it. While no leader is heard, it also asks whether its own Raft id is still valid. The
-/// managers are asked in turn, because one that lags behind would always confirm the id.
+/// Regularly reports this member's log position to each manager, because not only the leader needs
+/// it. While there is no leader, the same message asks whether the Raft id is still valid. The
+/// managers are asked in turn, because a manager that lags behind would always confirm the id.
 ///
-/// The answers also compare the clocks. A manager whose certificate, or whose judgement of ours, is
-/// wrong because of a clock is asked for its time alone.
+/// The answers also serve to compare the clocks. If one of the two certificates is rejected, a
+/// wrong clock may be the cause. The manager is then asked only for its time.
 async fn claim(
     raft: Raft<Inventory>,
     sponsors: Sponsors,
@@ -315,8 +317,8 @@ async fn claim(
         match client.comparing_clocks(&clocks).post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
             Ok(_) => drop(met.insert(manager.id, Instant::now())),
             Err(error) => {
-                // This node may have been replaced at its address, and no manager can tell it so
-                // before it has a new certificate.
+                // Another daemon may have replaced this node at its address. No manager can report
+                // that to this node before this node has a new certificate.
                 let lapsed = error.code() == Some(Code::CredentialExpired.as_str())
                     && clocks.difference_ms(manager.id, wall(), Instant::now()).is_none_or(is_small);
                 if lapsed && refused.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
@@ -327,7 +329,7 @@ async fn claim(
                     && let Ok(tls) = keyring.client_ignoring_dates()
                 {
                     let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id));
-                    // The answer is an error, and only its time is needed.
+                    // The answer is an error, but its time is the result.
                     let _ = client.with_timeout(CLAIM_WITHIN).comparing_clocks(&clocks).get_bytes("/").await;
                 }
                 retired.evaluate_error(&error, manager.name.as_str());
@@ -336,13 +338,13 @@ async fn claim(
     }
 }
 
-/// Whether clocks that differ by this much may judge a certificate in the same way.
+/// Whether two clocks with this difference judge a certificate in the same way.
 fn is_small(difference_ms: i64) -> bool {
     difference_ms.unsigned_abs() <= SKEW_MAX_MS
 }
 
-/// The applied state may also contain the end of the Raft id. This happens to a voter that was not
-/// informed of its removal, or whose directory was used for another join.
+/// Watches the applied state for the end of this member's Raft id. The state shows the end to a
+/// voter that was not informed of its removal, or whose directory was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
     let over = |inventory: &Arc<Inventory>| {
@@ -353,7 +355,7 @@ async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Ret
     }
 }
 
-/// If Raft stops unexpectedly, the daemon ends; a regular stop of the service is not an error.
+/// Ends the daemon if Raft stops unexpectedly. A regular stop of the service is not an error.
 async fn guard(raft: Raft<Inventory>, mut stopped: watch::Receiver<bool>, fatal: mpsc::Sender<DaemonError>) {
     let mut status = raft.status();
     let ended = tokio::select! {
@@ -365,8 +367,8 @@ async fn guard(raft: Raft<Inventory>, mut stopped: watch::Receiver<bool>, fatal:
     }
 }
 
-/// When the managers change, a manager's own agent asks for the new list at once. A demoted manager
-/// can then redirect callers.
+/// Makes the agent of this manager ask for the list of managers whenever the list changes. With a
+/// current list, a demoted manager can redirect callers.
 pub(super) async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: AgentState) {
     let mut known: Vec<NodeId> = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! The one process of every node: the agent and, on managers, Raft, the API and the engine's loop.
+//! The daemon, one process on every node. It contains the agent and, on managers, Raft, the API and
+//! the engine's loop.
 
 mod add;
 mod add_many;

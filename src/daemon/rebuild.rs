@@ -1,9 +1,9 @@
-//! Turns a data directory into that of the only manager of a new epoch. A crash at any moment
-//! leaves either the old directory, or one that the next start or the same command completes.
+//! Turns a data directory into that of the only manager of a new epoch. After a crash, the
+//! directory is either the old one, or the next start or the same command completes the change.
 //!
 //! The new log is created next to the old one. Then a marker is written, and from that point the
-//! change is always completed. The old log is renamed as an archive, the new log takes its place,
-//! and the identity receives the new epoch.
+//! change is always completed: the old log is renamed as an archive, the new log is moved into its
+//! place, and the new epoch is written to the identity.
 
 use super::admin::save_peers;
 use super::archive;
@@ -16,7 +16,8 @@ use remoor_model::{Epoch, Inventory, RaftId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Exists from the moment at which the new log is valid until everything else is written.
+/// The marker file. It exists from the moment when the new log is valid until the change is
+/// complete.
 const MARK: &str = "refounding.json";
 const MARK_VERSION: u32 = 1;
 
@@ -28,7 +29,7 @@ pub enum RebuildError {
     Raft(#[from] RaftError),
 }
 
-/// The content of the marker: the values to write.
+/// The content of the marker: the values that the change writes.
 #[derive(Serialize, Deserialize)]
 struct RebuildMarker {
     version: u32,
@@ -49,8 +50,8 @@ pub struct RebuildResult {
     pub parked: PathBuf,
 }
 
-/// Moves the directory locked by `data` to the epoch of `last`, with `raft` as its only voter. The
-/// node has the addresses in `config` from then on. Blocks.
+/// Moves the directory to the epoch of `last`, with `raft` as its only voter. `data` holds the lock
+/// of the directory, and `config` is the new `node.json`. Blocks.
 pub fn rebuild_cluster(
     data: &DataDir,
     identity: &Identity,
@@ -85,8 +86,8 @@ pub fn rebuild_cluster(
     carry_out(data, &layout, mark)
 }
 
-/// Completes a rebuild that a crash interrupted after the marker was written; None: there was none.
-/// A new log without a marker is removed. Blocks.
+/// Completes a rebuild that a crash interrupted after the marker was written. Returns None if there
+/// was none. A new log without a marker is removed. Blocks.
 pub fn finish(data: &DataDir) -> Result<Option<RebuildResult>, RebuildError> {
     let layout = Layout(data.path().to_owned());
     let path = layout.0.join(MARK);
@@ -106,7 +107,7 @@ pub fn finish(data: &DataDir) -> Result<Option<RebuildResult>, RebuildError> {
     carry_out(data, &layout, mark).map(Some)
 }
 
-/// Every step is idempotent.
+/// Completes the change of a marker. Every step is idempotent.
 fn carry_out(data: &DataDir, layout: &Layout, mark: RebuildMarker) -> Result<RebuildResult, RebuildError> {
     let (raft, new) = (layout.raft(), new_log(layout));
     if new.exists() {
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// The identity and state after the directory was opened like a daemon does.
+    /// Opens the directory as a daemon does, and returns its identity and state.
     async fn open_like_daemon(dir: &Path) -> (Identity, Inventory) {
         let data = DataDir::open(dir).expect("open");
         finish(&data).expect("finished");
@@ -220,7 +221,8 @@ mod tests {
         assert_eq!((identity.epoch, identity.raft, identity.retired), (Epoch(7), Some(raft), None));
         assert_eq!(state, new);
 
-        // Crashes after the marker is written: with neither log, one log and both logs moved.
+        // Crashes after the marker is written: before any move, after the move of the old log, and
+        // after the move of both logs.
         let mark = |dir: &Path| RebuildMarker {
             version: MARK_VERSION,
             epoch: Epoch(7),

@@ -1,6 +1,6 @@
-//! `recover`: rebuilds the cluster on a surviving manager when the majority of its managers is
-//! permanently lost. The other managers are asked before anything is written, because they may be
-//! alive or know more.
+//! `recover`: rebuilds the cluster on a surviving manager after a permanent loss of the majority of
+//! managers. The other managers are asked before anything is written, because they may be alive or
+//! have a newer log.
 
 use super::admin::AdminError;
 use super::applied_watermark;
@@ -23,25 +23,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Timeout per manager and address.
+/// Timeout of the question to one manager.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct RecoverOptions {
     pub dir: PathBuf,
-    /// The actor, for the journal.
+    /// The operator, for the journal.
     pub by: String,
     /// New addresses of nodes.
     pub places: Vec<(String, NodePlacement)>,
-    /// Continue even if enough managers answer to form a majority.
+    /// Continue even if a majority of the managers answers.
     pub even_if_majority_alive: bool,
-    /// Continue even if another manager that answers has a newer log than this one.
+    /// Continue even if another manager that answers has a newer log.
     pub even_if_behind: bool,
-    /// Continue even if the log here is older than the one this manager had.
+    /// Continue even if the log here is older than the log that this manager once had.
     pub even_if_rolled_back: bool,
 }
 
-/// An address; with the API and gossip ports if they have changed.
+/// A new address of a node. The API and gossip ports are given only if they have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlacement {
     pub ip: IpAddr,
@@ -51,7 +51,7 @@ pub struct NodePlacement {
 impl std::str::FromStr for NodePlacement {
     type Err = String;
 
-    /// Parses `10.0.0.5`, or with both ports `10.0.0.5:7947,7946`.
+    /// Parses `10.0.0.5`, or `10.0.0.5:7947,7946` with the API port and the gossip port.
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || format!("{text:?} is neither IP nor IP:API_PORT,GOSSIP_PORT");
         if let Ok(ip) = text.parse() {
@@ -64,7 +64,7 @@ impl std::str::FromStr for NodePlacement {
 }
 
 impl NodePlacement {
-    /// The API and gossip addresses of the node at its new address.
+    /// The new API and gossip addresses of the node.
     fn addresses_for(&self, node: &Node) -> (SocketAddr, SocketAddr) {
         let port = |addr: &str, usual: u16| addr.rsplit_once(':').and_then(|(_, p)| p.parse().ok()).unwrap_or(usual);
         let before = (port(&node.spec.api, 7947), port(&node.spec.gossip, 7946));
@@ -73,7 +73,7 @@ impl NodePlacement {
     }
 }
 
-/// The values of `--set-addr`, by node.
+/// The new addresses of `--set-addr` for each node.
 pub(super) fn moved_addresses(
     inventory: &Inventory,
     places: &[(String, NodePlacement)],
@@ -85,11 +85,11 @@ pub(super) fn moved_addresses(
     places.iter().map(of).collect()
 }
 
-/// The answer of another manager.
+/// The answer of another manager to the question for its log position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAnswer {
     Position(PositionReply),
-    /// The manager answers, but not this question.
+    /// The manager answers with an error.
     OtherAnswer(String),
     Silent(String),
 }
@@ -113,7 +113,7 @@ impl OtherManager {
     }
 }
 
-/// A reason against the recovery; each has a next step.
+/// A reason against the recovery. Each reason has a next step for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
     HasLeader {
@@ -138,8 +138,8 @@ pub enum Objection {
         ends: u64,
         applied: u64,
     },
-    /// A node that is not a manager here proves a newer epoch: the cluster was rebuilt on another
-    /// machine.
+    /// A node that is not a manager according to this directory proves a newer epoch. The cluster
+    /// was rebuilt on another machine.
     RebuiltElsewhere {
         by: String,
         epoch: Epoch,
@@ -207,7 +207,7 @@ pub enum RecoverError {
     Admin(#[from] AdminError),
     #[error("{0}")]
     NodeFile(String),
-    /// This directory can't become a manager.
+    /// The directory can't become that of a manager.
     #[error("{} does not belong to a manager: {why}", dir.display())]
     NoManager { dir: PathBuf, why: &'static str },
     #[error("no node is called {0}")]
@@ -237,18 +237,18 @@ impl From<IdentityError> for RecoverError {
 pub struct Recovery {
     pub name: String,
     pub cluster: String,
-    /// The epochs before and after the recovery.
+    /// The epoch before and after the recovery.
     pub epochs: (Epoch, Epoch),
     pub raft: (RaftId, RaftId),
-    /// Term and index of the last entry here.
+    /// Term and index of the last log entry in this directory.
     pub term: u64,
     pub index: u64,
     pub generation: u64,
     pub nodes: usize,
-    /// Names of the nodes whose running attempts end with the recovery.
+    /// Names of the nodes with an open attempt. The recovery ends these attempts.
     pub open: Vec<String>,
     pub others: Vec<OtherManager>,
-    /// The reasons that no option overrides.
+    /// The remaining reasons against the recovery, after the given options were applied.
     pub objections: Vec<Objection>,
     data: DataDir,
     identity: Identity,
@@ -269,8 +269,8 @@ pub enum RecoveryState {
     Ready(Box<Recovery>),
 }
 
-/// Reads the directory, which no daemon may use, and asks the other voters. Changes nothing, except
-/// that an interrupted recovery is completed.
+/// Reads the directory and asks the other voters. No daemon may use the directory. Nothing is
+/// changed, except that an interrupted recovery is completed.
 pub async fn prepare_recovery(options: &RecoverOptions) -> Result<RecoveryState, RecoverError> {
     let none = |why| RecoverError::NoManager { dir: options.dir.clone(), why };
     if !options.dir.join("identity.json").exists() {
@@ -337,7 +337,7 @@ pub async fn prepare_recovery(options: &RecoverOptions) -> Result<RecoveryState,
     objections.retain(|o| match o {
         Objection::Behind { .. } | Objection::RebuiltElsewhere { .. } => !options.even_if_behind,
         Objection::RolledBack { .. } => !options.even_if_rolled_back,
-        // The cluster continues without this node, and no option can override that.
+        // The cluster continues without this node, and no option overrides that.
         Objection::Superseded { .. } => true,
         _ => !options.even_if_majority_alive,
     });
@@ -362,15 +362,15 @@ pub async fn prepare_recovery(options: &RecoverOptions) -> Result<RecoveryState,
     })))
 }
 
-/// Carries out the recovery, regardless of the objections.
+/// Carries out the recovery. It does not check the objections again.
 pub fn recover(recovery: Recovery) -> Result<RebuildResult, RecoverError> {
     let Recovery { data, identity, config, state, raft, .. } = recovery;
     Ok(rebuild::rebuild_cluster(&data, &identity, state, raft.1, config)?)
 }
 
-/// A new epoch: the second in which it began, followed by four random digits. So of two epochs made
-/// from the same past, the later one is greater wherever it was made, and two of the same second
-/// differ. It is always greater than `before`.
+/// A new epoch: the current time in seconds, followed by four random digits. So the later of two
+/// epochs is greater, even if they were made from the same state on different machines. Two epochs
+/// of the same second differ. The result is always greater than `before`.
 pub(super) fn next_epoch(before: Epoch) -> Result<Epoch, RecoverError> {
     let mut dice = [0; 8];
     getrandom::fill(&mut dice).map_err(|e| AdminError::Entry(format!("no randomness: {e}")))?;
@@ -418,7 +418,8 @@ pub(super) async fn query_position(client: &Client) -> PositionAnswer {
     }
 }
 
-/// The reasons against rebuilding the cluster here, where the log ends at `found` (term and index).
+/// The reasons against a rebuild of the cluster here. `found` is the term and index of the last
+/// entry of this log.
 fn objections(
     identity: &Identity,
     found: (u64, u64),
@@ -430,7 +431,7 @@ fn objections(
     if let Some((other, position)) = newer {
         objections.push(Objection::Superseded { by: other.name.clone(), epoch: position.epoch });
     }
-    // A manager of an older epoch is not a member of this one.
+    // A manager in another epoch is not a member of this cluster's epoch.
     let peers: Vec<&OtherManager> = others
         .iter()
         .filter(|o| o.answers() && o.position().is_none_or(|position| position.epoch == identity.epoch))

@@ -1,5 +1,5 @@
-//! Renews this node's certificate before its expiry, and an expired one as soon as the managers
-//! allow it. Any manager can issue it; a manager uses its own CA.
+//! Renews this node's certificate before its expiry. An expired certificate is renewed as soon as
+//! the managers allow it. Any manager can issue the certificate; a manager uses its own CA.
 
 use super::admin::machine_id;
 use super::keyring::Keyring;
@@ -17,20 +17,21 @@ use tokio::sync::watch;
 
 /// Timeout per manager.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// Interval of the clock checks, because the clock may be set and the machine may sleep. A
-/// certificate that was issued by a wrong clock is useless until it is renewed.
+/// Maximum sleep before the due time is computed again, because the clock may change and the
+/// machine may be suspended. A certificate from a manager with a wrong clock is useless until its
+/// renewal.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// When all nodes must renew at once, their requests are spread over this time per known node, up
-/// to the maximum.
+/// Time for each known node over which simultaneous renewals of all nodes are spread, up to
+/// `SPREAD_MAX`.
 const SPREAD_EACH: Duration = Duration::from_millis(20);
 const SPREAD_MAX: Duration = Duration::from_secs(60);
-/// Pause after a failed attempt. It doubles each time, up to `PAUSE_MAX`. A node without a valid
-/// certificate may wait for an operator, so its pause is at most `LAPSED_PAUSE_MAX`.
+/// Pause after a failed attempt. It doubles with each failure, up to `PAUSE_MAX`. A node without a
+/// valid certificate may wait for an operator, so its pause is at most `LAPSED_PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
 
-/// Runs until `stopped`.
+/// Renews the certificate whenever it is due, until `stopped`.
 pub async fn run(
     name: NodeName,
     keyring: Keyring,
@@ -50,8 +51,8 @@ pub async fn run(
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.ms_since(now)))
         } else {
-            // When another CA issues, all nodes renew. Managers go first, because the other nodes
-            // ask them.
+            // After a change of the issuing CA, all nodes renew. Managers do not wait, because the
+            // other nodes ask them.
             if due == Wall::default() && failures == 0 && !own.manages() {
                 let spread = spread(&keyring.now().key_pem, own.known_peers());
                 if tokio::time::timeout(spread, stopped.wait_for(|stop| *stop)).await.is_ok() {
@@ -66,7 +67,7 @@ pub async fn run(
                     continue;
                 }
                 Err(why) => {
-                    // Logs each reason once, not on each attempt.
+                    // Each reason is logged once, not for each attempt.
                     if why != said {
                         tracing::warn!("the certificate of {name} could not be renewed: {why}; will retry");
                         said = why;
@@ -82,13 +83,14 @@ pub async fn run(
             () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
             Ok(()) = epoch.changed() => failures = 0,
-            // A new manager may be the first that can renew it.
+            // A new manager may be the first one that can renew the certificate.
             Ok(()) = managers.changed() => failures = 0,
         }
     }
 }
 
-/// The delay of this node within the time for `nodes` nodes, derived from its key.
+/// The delay of this node before a simultaneous renewal of `nodes` nodes. It is derived from the
+/// node's key.
 fn spread(key: &Secret, nodes: usize) -> Duration {
     let digest = key.hash().0;
     let share = u32::from(u16::from_be_bytes([digest[0], digest[1]]));
@@ -100,12 +102,12 @@ fn pause(failures: u32, lapsed: bool) -> Duration {
     PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(most)
 }
 
-/// Returns the name of the manager that renewed it.
+/// Renews the certificate once. Returns the name of the manager that issued it.
 async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecycle) -> Result<NodeName, String> {
     let key = keyring.now().key().map_err(|e| e.to_string())?;
     let csr = key.csr_pem().map_err(|e| e.to_string())?;
     let lapsed = keyring.is_expired(wall());
-    // A manager whose certificate was rejected may have an outdated log: it asks the other
+    // A manager whose certificate was rejected may have an outdated log, so it asks the other
     // managers.
     let own_word = match keyring.is_rejected() {
         true => None,
@@ -123,21 +125,21 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
         shared.observed.certificates.record_expiry(own.id().id, keyring.ends());
     }
     if lapsed {
-        // Uses the new certificate, so the managers no longer wait for an operator to accept the
-        // node. The answer is not needed.
+        // This request uses the new certificate, so the managers no longer list the node as waiting
+        // for an operator. The answer is not needed.
         let _ = ask(keyring, own, csr).await;
     }
     let now = wall();
     if keyring.due(own.epoch(), now) <= now {
         return Err(format!("the certificate issued by {by} is already due for renewal: is one of the clocks wrong?"));
     }
-    // Managers see the new certificate with the next request.
+    // The next request shows the new certificate to the managers.
     own.ask_soon();
     Ok(by)
 }
 
-/// Asks one manager after the other until one renews it. The error is that of the manager with the
-/// most definite answer.
+/// Asks one manager after the other until one issues a certificate. If all fail, the most definite
+/// answer is the error.
 async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;
@@ -155,8 +157,8 @@ async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result
                 why.get_or_insert((false, format!("{} does not know the newer epoch yet", manager.name)));
             }
             Ok(reply) => return Ok((manager.name, reply)),
-            // A node that was removed before its certificate expired or its CA was replaced learns
-            // it only here.
+            // This answer also reaches a removed node whose certificate has expired or whose CA was
+            // replaced. Such a node has no other way to learn of its removal.
             Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
                 own.request_departure(Departure { why: message.clone(), left: details["left"] == true });
                 return Err(format!("{}: {message}", manager.name));

@@ -32,15 +32,15 @@ const SSH_HOST_KEYS: &str = "/etc/ssh";
 pub struct RestoreOptions {
     pub dir: PathBuf,
     pub file: PathBuf,
-    /// The actor, for the journal.
+    /// The operator, for the journal.
     pub by: String,
-    /// Name of the node to become; None: the node that made the backup.
+    /// Name of the node that this machine becomes; None for the node that made the backup.
     pub name: Option<String>,
     pub places: Vec<(String, NodePlacement)>,
-    /// The new epoch must be greater than this one.
+    /// The new epoch must be greater than this epoch.
     pub epoch: Option<u64>,
-    /// Continue even if a manager of the backup answers and follows a leader: the new epoch ends
-    /// that cluster.
+    /// Continue even if a manager of the backup answers and follows a leader. The new epoch ends
+    /// the cluster of that leader.
     pub even_if_majority_alive: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Restored {
     pub api: String,
     pub epoch: Epoch,
     pub raft: RaftId,
-    /// Names of the managers that are lost.
+    /// Names of the other managers of the backup; they are lost.
     pub lost: Vec<String>,
 }
 
@@ -61,13 +61,13 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// Nothing in the directory was changed.
+    /// The directory is unchanged.
     #[error("{} already belongs to node {name}", dir.display())]
     Taken { dir: PathBuf, name: String },
-    /// Nothing was left in the directory.
+    /// No file of the attempt remains in the directory.
     #[error("{by} answers and follows a live leader: {leader}; a restored manager ends that cluster")]
     HasLeader { by: String, leader: String },
-    /// Nothing was left in the directory.
+    /// No file of the attempt remains in the directory.
     #[error("{by} answers, but not whether it follows a leader: {why}")]
     UnknownLeader { by: String, why: String },
     #[error("{0} is not in the backup; the cluster can't be restored without it")]
@@ -103,9 +103,9 @@ pub fn verify(file: &Path) -> Result<Head, BackupError> {
     ClusterBackup::read(file).map(|backup| backup.head)
 }
 
-/// Writes nothing before the backup was verified as complete and suitable. If the managers of the
-/// backup are alive, nothing is left in the directory. Files left by a kill are removed by the next
-/// attempt. Blocks, and asks the managers.
+/// Restores a backup into the directory. The backup is verified before anything is written. If a
+/// manager of the backup follows a leader, nothing remains in the directory. The next attempt
+/// removes the files of a killed one. Blocks, and asks the managers.
 pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
     let ClusterBackup { head, mut state, blobs, files } = ClusterBackup::read(&options.file)?;
@@ -192,7 +192,7 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
 }
 
 /// Asks the managers of the backup with the credentials in `dir`. Fails if one of them follows a
-/// leader, or does not tell.
+/// leader, or answers with an error.
 async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), RestoreError> {
     let credentials = Credentials::load(dir)?.ok_or(RestoreError::MissingFile("credentials.json"))?;
     let tls = ClientTls::member(&credentials.tls())?;
@@ -212,8 +212,8 @@ async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), Rest
     Ok(())
 }
 
-/// The address of the new manager: as given, as in the `node.json` of the machine that made the
-/// backup, or as in the state.
+/// The address of the new manager. In this order: the given address, the address in the `node.json`
+/// of the machine that made the backup, the address in the state.
 fn own_address(
     state: &remoor_model::Inventory,
     node: NodeId,
@@ -244,8 +244,8 @@ fn own_address(
     })
 }
 
-/// Writes the credentials of the machine that made the backup, with a new certificate; another node
-/// gets a new key. Returns the public key, in hex.
+/// Writes the credentials with a new certificate. The machine that made the backup keeps its key;
+/// another node gets a new key. Returns the public key, in hex.
 fn credentials(
     dir: &Path,
     node: NodeId,

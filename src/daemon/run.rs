@@ -1,4 +1,4 @@
-//! The daemon: start, connecting its components, shutdown.
+//! The daemon's start, the connections between its components, and its shutdown.
 
 use super::address;
 use super::admin::random_hex;
@@ -36,7 +36,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-/// Maximum time for the shutdown.
+/// Maximum time of the shutdown.
 const END_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
@@ -91,8 +91,8 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Whether a required file of the data directory is damaged. A full or failing disk, or missing
-    /// permissions, do not count, because the file may be intact.
+    /// Whether a required file of the data directory is damaged. A full or failing disk and missing
+    /// permissions are not damage, because the file may be intact.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Disk(e) | Self::Raft(RaftError::Disk(e)) => e.is_damage(),
@@ -103,8 +103,8 @@ impl DaemonError {
     }
 }
 
-/// Runs until SIGTERM or SIGINT, then leaves gossip cleanly. `registry` may already contain counts;
-/// the metrics show it.
+/// Runs the daemon until SIGTERM or SIGINT; it then leaves gossip cleanly. The metrics include the
+/// counts that `registry` already contains.
 pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), DaemonError> {
     let data = DataDir::open(&options.dir)?;
     let (node, peers) = open_node(&options.dir, &data).await?;
@@ -133,16 +133,16 @@ struct OpenNode {
     identity: Identity,
     credentials: Credentials,
     keyring: Keyring,
-    /// The address in `node.json`; that in `config` may differ.
+    /// The address in `node.json`. The address in `config` may differ.
     own_address: IpAddr,
     config: NodeConfig,
     /// Validity of the certificates that this node issues as a manager.
     certificate_life: Duration,
-    /// The log file of this manager that is gone. No manager service is started without it.
+    /// The missing log file of this manager. If it is set, no manager service is started.
     lost_log: Option<PathBuf>,
 }
 
-/// The two signals for the end of the daemon: to its tasks, and from them.
+/// The two channels that end the daemon: one to its tasks, one from them.
 struct EndSignals {
     /// Every task stops once this value is true.
     stopped: watch::Receiver<bool>,
@@ -156,12 +156,11 @@ struct Membership {
     keys: KeyBook,
     /// The current address of this node.
     address: watch::Receiver<IpAddr>,
-    /// A manager service that starts sends the channel here on which it wants to receive gossip's
-    /// events.
+    /// A starting manager service sends a channel here, on which it then receives gossip's events.
     ears: mpsc::Sender<MemberEventSender>,
 }
 
-/// The values that the agent takes over from the start of the membership.
+/// Values of the membership's start that the agent takes.
 struct AgentInputs {
     record: RecordKeeper,
     report: Report,
@@ -176,20 +175,20 @@ struct RunningAgent {
     task: tokio::task::JoinHandle<()>,
     metrics: Metrics,
     metrics_listener: Option<TcpListener>,
-    /// The peers and managers that were saved before this start.
+    /// The peers and managers that were on disk before this start.
     saved: (Vec<PeerInfo>, Vec<PeerInfo>),
 }
 
 /// The sockets on which the daemon listens.
 struct Listeners {
     api: TcpListener,
-    /// The address of the node. When it changes, the API listens on the new one.
+    /// The current address of the node. After a change, the API listens on the new address.
     address: watch::Receiver<IpAddr>,
     metrics: Option<TcpListener>,
 }
 
-/// Completes what an interrupted command left in the data directory, then loads it. Returns the
-/// saved peers as well.
+/// Completes an interrupted command in the data directory, then loads the directory. Also returns
+/// the saved peers.
 async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), DaemonError> {
     let layout = Layout(dir.to_owned());
     if let Some(founded) = super::rebuild::finish(data)? {
@@ -204,7 +203,7 @@ async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), D
     }
     let peers = PeerBook::load(layout.peers())?;
     let lost_log = match begin_log(data, &layout, &mut identity) {
-        // If there are other managers, they remove this one's vote and later give it a new one.
+        // The other managers, if there are any, remove this one's vote and later give it a new one.
         Err(DaemonError::Raft(RaftError::Gone { file, .. }))
             if peers.managers.iter().any(|m| m.id != identity.node) =>
         {
@@ -312,8 +311,8 @@ async fn start_manager_lifecycle(
     let OpenNode { identity, keyring, .. } = node;
     let RunningAgent { own, metrics, saved: (peers, managers), .. } = agent;
     let leaving = agent::LeaveService { own: own.clone(), tls: keyring.client() }.routes();
-    // Comes before the start of the manager service: managers of an older epoch would otherwise
-    // make decisions that are lost once they hear of the newer one.
+    // This check comes before the start of the manager service. Otherwise a manager of an older
+    // epoch could make decisions that are lost once it hears of the newer epoch.
     if identity.raft.is_some()
         && let Some(epoch) = epochs::newer_epoch_at_start(peers, managers, &keyring.client(), identity.epoch).await
     {
@@ -399,7 +398,7 @@ async fn shut_down(
     manage: &ManagerLifecycle,
 ) {
     if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = ended {
-        // A goodbye would be attributed to the other daemon of this node.
+        // Other nodes would attribute a goodbye to the other daemon of this node.
         gossip.shutdown().await;
     }
     let _ = stop.send(true);
@@ -409,7 +408,7 @@ async fn shut_down(
     }
 }
 
-/// A removed node does not gossip any more, so it does not follow its address.
+/// Follows the address until the node is removed, because a removed node does not gossip.
 async fn follow_address(follow: address::AddressFollower, own: AgentState, stopped: watch::Receiver<bool>) {
     tokio::select! {
         () = follow.run(stopped) => {}
@@ -417,8 +416,8 @@ async fn follow_address(follow: address::AddressFollower, own: AgentState, stopp
     }
 }
 
-/// Archives manager files of a node without a Raft id: a crash came before they were archived. The
-/// agent does not need this to succeed, and an order to become a manager retries it.
+/// Archives manager files of a node without a Raft id, which remain after a crash. A failure does
+/// not stop the agent; an order to become a manager retries the archiving.
 fn archive_leftovers(layout: &Layout, retired: Option<RaftId>) {
     match archive::archive_raft_dir(layout, retired) {
         Ok(None) => {}
@@ -432,8 +431,8 @@ fn archive_leftovers(layout: &Layout, retired: Option<RaftId>) {
     }
 }
 
-/// An idle agent needs little memory between examinations and requests. A manager uses most of the
-/// program all the time.
+/// Starts the task that trims memory. An idle agent needs little memory between examinations and
+/// requests. A manager is not trimmed, because it uses most of the program all the time.
 fn start_memory_trimming(worked: watch::Receiver<u64>, own: AgentState) {
     match LoadedFiles::now() {
         Ok(loaded) => {
@@ -462,7 +461,7 @@ async fn listen_metrics(config: &NodeConfig) -> Result<Option<TcpListener>, Daem
 
 async fn serve_socket(path: &Path, router: axum::Router, stopped: watch::Receiver<bool>) -> Result<(), DaemonError> {
     if let Some(parent) = path.parent() {
-        // The bind below reports the error.
+        // The bind below reports an error of this call.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
     }
     let socket = unix::LocalSocket::bind(path).await?;
@@ -470,7 +469,7 @@ async fn serve_socket(path: &Path, router: axum::Router, stopped: watch::Receive
     Ok(())
 }
 
-/// The file in which a panicking daemon writes the reason.
+/// The file to which a panicking daemon writes the reason.
 pub fn panic_file(dir: &Path) -> PathBuf {
     dir.join(crate::agent::LAST_WORDS)
 }
@@ -503,8 +502,7 @@ async fn start_gossip(
 }
 
 /// Sends every event to each consumer, in order. A manager service that starts later first receives
-/// all current members. Every later change is an event that was not forwarded yet, so the service
-/// misses nothing.
+/// all current members, and then every event that is not forwarded yet. So it misses nothing.
 async fn fan_out(
     mut events: mpsc::UnboundedReceiver<MemberEvent>,
     gossip: Gossip,
@@ -527,8 +525,8 @@ async fn fan_out(
         };
         match &event {
             MemberEvent::SignedElsewhere { addr, api } => probe.start(*addr, *api),
-            // No other node forwards this daemon's record to the other daemon. The join sends the
-            // record to that daemon, which then exits.
+            // No other node sends this daemon's record to the other daemon. The join sends the
+            // record, and the other daemon then exits.
             MemberEvent::OutrankedElsewhere { addr, .. } => {
                 let (gossip, addr) = (gossip.clone(), *addr);
                 tokio::spawn(async move {
@@ -539,14 +537,14 @@ async fn fan_out(
             }
             _ => {}
         }
-        // A stopped manager service no longer receives events.
+        // The channel of a stopped manager service is dropped.
         manager = manager.filter(|manager| manager.send(event.clone()).is_ok());
         let _ = agent.send(event);
     }
 }
 
-/// Stores the program under the hash of its content, so that a manager of the same version need not
-/// upload it for the executor.
+/// Stores the program under the hash of its content. A manager of the same version then need not
+/// upload the executor.
 fn keep_own_binary(layout: &Layout) {
     let layout = layout.clone();
     std::thread::spawn(move || {
@@ -560,7 +558,7 @@ async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// While the manager service runs, gossip trusts the keys of the applied inventory.
+/// Makes gossip trust the keys of the applied inventory while the manager service runs.
 async fn follow_keys(manage: ManagerLifecycle, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {

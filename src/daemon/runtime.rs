@@ -1,4 +1,4 @@
-//! The threads of the daemon: an idle agent needs one; a manager service has its own.
+//! The threads of the daemon. An idle agent needs one; a manager service has its own.
 
 use remoor_host::disk::DataDir;
 use std::io;
@@ -7,20 +7,23 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// Maximum number of threads for blocking work: an examination of the node, and name lookups.
+/// Maximum number of threads for blocking work, such as an examination of the node or a name
+/// lookup.
 const AGENT_BLOCKING_MAX: usize = 8;
-/// Idle threads and their stacks are released after this time, long before the next examination.
+/// Time after which an idle thread and its stack are released. It is much shorter than the interval
+/// of examinations.
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Two threads are needed, so that a long render does not delay a write request.
+/// With one thread only, a long render would delay write requests.
 const MANAGER_THREADS: usize = 2;
-/// Maximum time for running work of a manager service, such as a write to disk, to end.
+/// Maximum time in which running work of a manager service, such as a write to disk, may end.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 
-/// The runtime of the daemon of `dir`: for its agent, its gossip and the API connections. A lone
-/// agent has little to do and blocks only on other threads, so one thread is enough. On a manager,
-/// many agents make handshakes, so it has two threads. A promoted node keeps the single one until
-/// its next start, because manager requests are processed on [`Threads`]. A directory that can't be
-/// read counts as a manager's; running the daemon then reports the error.
+/// The runtime of the daemon with the data directory `dir`: for its agent, gossip and API
+/// connections. One thread is enough for a worker, because its agent has little to do and blocks
+/// only on other threads. A manager gets two threads, because many agents make handshakes with it.
+/// A promoted node keeps its single thread until the next start, because [`Threads`] process the
+/// requests to a manager. A directory that can't be read counts as that of a manager. The daemon
+/// reports its error later.
 pub fn runtime(dir: &Path) -> io::Result<Runtime> {
     let worker = matches!(DataDir::read_identity_unlocked(dir), Ok(Some(identity)) if identity.raft.is_none());
     if worker {
@@ -35,9 +38,9 @@ pub fn runtime(dir: &Path) -> io::Result<Runtime> {
 }
 
 /// The threads of a manager service, separate from those of the daemon. They start and end with the
-/// service, so a worker has none, and Raft has its own thread also on a promoted node. The
-/// service's files are moved after the threads ended. A disk write that then takes longer than a
-/// second continues in the renamed files.
+/// service, so a worker has none. Raft has its own thread on every manager. The service's files are
+/// moved after its threads have ended. A disk write that takes longer than a second then continues
+/// in the renamed files.
 pub struct Threads {
     work: Work,
     raft: RaftThread,
@@ -49,11 +52,11 @@ struct Work {
 }
 
 /// Raft's own thread, so that nothing else of the manager service delays heartbeats. Its runtime
-/// has only this one: an entry passes through many short tasks in sequence, and moving them between
-/// threads costs more than the tasks.
+/// has no second thread. An entry passes through many short tasks in sequence, and a move between
+/// threads costs more than such a task.
 struct RaftThread {
     handle: Handle,
-    /// Dropping it ends the thread.
+    /// The thread ends when this is dropped.
     stop: oneshot::Sender<()>,
     /// Closed once the thread has ended.
     ended: oneshot::Receiver<()>,
@@ -67,7 +70,7 @@ impl RaftThread {
         let (ends, ended) = oneshot::channel();
         let run = move || {
             let _ends: oneshot::Sender<()> = ends;
-            // An error means that the sender was dropped, which is the stop signal.
+            // The result is an error, because the stop signal is the drop of the sender.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(MANAGER_END_MAX);
         };
@@ -96,13 +99,13 @@ impl Threads {
         self.work.handle.clone()
     }
 
-    /// The runtime for Raft only.
+    /// The runtime that is only for Raft.
     pub fn raft(&self) -> Handle {
         self.raft.handle.clone()
     }
 
-    /// Ends all tasks at their next await point. A task that does not reach one in time is
-    /// abandoned.
+    /// Ends all tasks at their next await point. A task that does not reach one within
+    /// [`MANAGER_END_MAX`] is abandoned.
     pub async fn end(self) {
         let Self { mut work, raft: RaftThread { stop, ended, .. } } = self;
         drop(stop);

@@ -1,5 +1,5 @@
-//! Metrics over plain HTTP, if `node.json` contains an address for them: `GET /metrics` and nothing
-//! else.
+//! Metrics over plain HTTP. They are served if `node.json` contains an address for them. `GET
+//! /metrics` is the only route.
 
 use crate::agent;
 use axum::Router;
@@ -13,10 +13,10 @@ use tokio::net::TcpListener;
 /// Maximum number of connections; a scraper needs one.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Produces the text for each request.
+/// A function that produces the text of one answer.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Runs until `ended` completes.
+/// Serves the metrics until `ended` completes.
 pub async fn serve(listener: TcpListener, text: MetricsText, ended: impl Future<Output = ()>) {
     let metrics = move || {
         let text = text.clone();

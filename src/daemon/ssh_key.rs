@@ -1,6 +1,6 @@
-//! Loads the cluster's SSH key of a manager: from its disk, or from another manager over mTLS. A
-//! manager can work without it if the operator's own keys give access, so nothing waits for the
-//! key.
+//! Loads the cluster's SSH key on a manager: from its disk, or from another manager over mTLS. A
+//! manager can work without the key if the operator's own keys give access. So nothing waits for
+//! it.
 
 use crate::manager::{ManagerContext, api};
 use remoor_cluster::rpc::client::{ApiError, Client};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// With pauses of 1, 2, 4, ... and at most 60 s, this takes about a quarter of an hour. After that
-/// the key is fetched at the next start.
+/// Maximum number of attempts. The pauses are 1, 2, 4, ... and at most 60 s, so all attempts take
+/// about a quarter of an hour. The next start fetches the key again.
 const TRIES: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Reads the key, or starts a task that fetches it if it is missing or unreadable.
+/// Reads the key. If the key is missing or unreadable, starts a task that fetches it.
 pub fn take(shared: &Arc<ManagerContext>, managers: Vec<PeerInfo>, tls: ClientTls, stopped: watch::Receiver<bool>) {
     match ClusterKey::load(&shared.keys.ssh_key_file) {
         Ok(Some(key)) => {
@@ -38,11 +38,11 @@ pub fn take(shared: &Arc<ManagerContext>, managers: Vec<PeerInfo>, tls: ClientTl
 }
 
 fn know(shared: &ManagerContext, key: ClusterKey) {
-    // The key is set only once, and only here.
+    // No other code sets the key, so this never fails.
     let _set = shared.keys.ssh_key.set(key);
 }
 
-/// Runs until a manager has sent the key, or all of them have answered that there is none.
+/// Asks the managers until one has sent the key, or all of them have answered that there is no key.
 async fn fetch(shared: &ManagerContext, mut others: Vec<PeerInfo>, tls: &ClientTls) {
     for n in 0..TRIES {
         let mut unheard = Vec::new();
@@ -74,7 +74,8 @@ async fn fetch(shared: &ManagerContext, mut others: Vec<PeerInfo>, tls: &ClientT
     tracing::warn!("no manager sent the cluster's SSH key; it is fetched at the next start");
 }
 
-/// None: that manager has none, or its version does not support the key.
+/// Asks one manager for the key. None if that manager has no key, or its version does not support
+/// this request.
 async fn ask(manager: &PeerInfo, tls: &ClientTls) -> Result<Option<ClusterKey>, String> {
     let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id));
     match client.get::<api::SshKeyReply>("/manager/v1/ssh-key").await {

@@ -1,5 +1,5 @@
-//! A router that can be replaced while it is served. The routes of a node change with its role; the
-//! port, the socket and the connections stay.
+//! A router that can be replaced while it is served. The routes of a node change with its role, but
+//! the port, the socket and the connections stay.
 
 use axum::Router;
 use axum::extract::Request;
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A handle; all clones share one state.
+/// A handle to the router; all clones share one state.
 #[derive(Clone)]
 pub struct SwappableRouter(Arc<RwLock<RoutingTarget>>);
 
@@ -21,9 +21,9 @@ pub struct SwappableRouter(Arc<RwLock<RoutingTarget>>);
 #[derive(Clone)]
 struct RoutingTarget {
     router: Router,
-    /// The threads that process requests; None: those that serve the connection.
+    /// The threads that process requests. None: the threads that serve the connection process them.
     threads: Option<ManagerRuntime>,
-    /// The runtime of Raft, which processes Raft's messages.
+    /// The runtime of Raft; it processes Raft's messages.
     raft: Option<Handle>,
 }
 
@@ -44,15 +44,16 @@ impl ManagerRuntime {
         Self { threads, ended }
     }
 
-    /// Runs `work` on the calling thread, so that a decision is not handed between threads. Tasks
-    /// that it spawns run on the manager service's threads. None: those threads ended first.
+    /// Runs `work` on the calling thread, so that a decision does not move between threads. The
+    /// tasks that `work` spawns run on the manager service's threads. None if those threads ended
+    /// first.
     async fn decide(self, work: impl Future<Output = Response>) -> Option<Response> {
         let (mut ended, mut work) = (self.ended, std::pin::pin!(work));
         let within = std::future::poll_fn(|cx| {
             let _within = self.threads.enter();
             work.as_mut().poll(cx)
         });
-        // Polls the end first, because timers of a runtime that has ended must not be polled.
+        // The end is polled first, because timers of an ended runtime must not be polled.
         tokio::select! {
             biased;
             _ = ended.changed() => None,
@@ -60,11 +61,11 @@ impl ManagerRuntime {
         }
     }
 
-    /// Runs `work` on the manager service's worker threads, apart from those that serve
-    /// connections. None: the threads ended first.
+    /// Runs `work` on the manager service's worker threads, which serve no connections. None if the
+    /// threads ended first.
     async fn read(self, work: impl Future<Output = Response> + Send + 'static) -> Option<Response> {
-        // A `JoinSet`, so that a disconnecting client cancels the work, as it does without separate
-        // threads.
+        // A `JoinSet` cancels the work if the client disconnects. Without separate threads, a
+        // disconnection has the same effect.
         let mut task = JoinSet::new();
         task.spawn_on(work, &self.threads);
         match task.join_next().await? {
@@ -82,13 +83,13 @@ impl SwappableRouter {
         Self(Arc::new(RwLock::new(RoutingTarget { router, threads: None, raft: None })))
     }
 
-    /// Takes effect with the next request; running requests continue on the old target.
+    /// Replaces the target from the next request on. Running requests continue on the old target.
     pub fn set(&self, router: Router, threads: Option<Handle>, raft: Option<Handle>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) =
             RoutingTarget { router, threads: threads.map(ManagerRuntime::from_handle), raft };
     }
 
-    /// The runtime for Raft's messages that do not come over HTTP. None: Raft does not run.
+    /// The runtime for Raft's messages that do not arrive over HTTP; None if Raft does not run.
     pub fn raft(&self) -> Option<Handle> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).raft.clone()
     }
@@ -103,8 +104,8 @@ impl SwappableRouter {
     }
 }
 
-/// Requests that are only forwarded to Raft's thread. They must not be moved to another thread
-/// first.
+/// Whether a request is only forwarded to Raft's thread. Such a request must not be moved to
+/// another thread first.
 fn hands_on(path: &str) -> bool {
     path.starts_with("/raft/") && path != "/raft/snapshot"
 }
@@ -121,8 +122,8 @@ async fn answer(way: RoutingTarget, request: Request) -> Response {
         }
     };
     let Some(ground) = way.threads.filter(|_| !hands_on) else { return answered.await };
-    // Reads may take long to serialize, and an applied fleet or a snapshot to parse, so they run on
-    // worker threads. Write requests wait for Raft.
+    // The serialization of a read may take long, and so may the parsing of an applied fleet or a
+    // snapshot. Such requests run on worker threads. Write requests only wait for Raft.
     let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
         true => ApiFailure::new(Code::Unavailable, "the manager service of this node has just stopped"),
@@ -175,7 +176,8 @@ mod tests {
         assert_eq!(who().await, "worker");
         threads.end().await;
         let left = asked.await.expect("no panic").expect_err("nobody answers any more");
-        // A request from just before the swap gets an error code; one after it gets 404.
+        // A request from just before the swap gets an error code; a request after the swap gets
+        // 404.
         assert!(matches!(left.code(), Some("unavailable")) || left.to_string().contains("404"), "{left}");
         let left = ordered.await.expect("no panic").expect_err("nobody answers any more");
         assert!(matches!(left.code(), Some("outcome-unknown")) || left.to_string().contains("404"), "{left}");

@@ -1,5 +1,5 @@
-//! Sends Raft's messages over the managers' TLS port, and detects in the answers that this manager
-//! must stop.
+//! Sends Raft's messages over the managers' TLS port, and evaluates error answers, which may show
+//! that this manager must stop.
 
 use crate::manager::Peers;
 use futures_util::future::BoxFuture;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A safety limit; Raft has shorter deadlines of its own.
+/// A safety limit for one message; Raft has shorter timeouts of its own.
 const WITHIN: Duration = Duration::from_secs(15);
 
 /// Why a manager service stops permanently.
@@ -38,7 +38,7 @@ impl Retirement {
         Self { end: Arc::new(watch::channel(None).0), learn_epoch: Arc::new(learn_epoch) }
     }
 
-    /// Records the reason; only the first one counts.
+    /// Records the reason; only the first reason counts.
     pub fn report_end(&self, end: PermanentEnd, from: &str) {
         self.end.send_if_modified(|heard| {
             let first = heard.is_none();
@@ -68,7 +68,7 @@ impl Retirement {
     }
 }
 
-/// The permanent end that an error answer reports to its receiver.
+/// The permanent end that an error answer reports.
 pub fn end_of(error: &ApiError) -> Option<PermanentEnd> {
     match error {
         ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(PermanentEnd::Retired),
@@ -97,11 +97,11 @@ impl Transport for TlsTransport {
         Box::pin(async move {
             let client = peers.member(target, &addr).with_timeout(WITHIN);
             let sent = match kind {
-                // A snapshot is received outside Raft's own thread.
+                // A snapshot goes over HTTP, because its receiver must not block Raft's own thread.
                 "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
                 _ => client.send_raft_message(kind, body).await,
             };
-            // Only a node that is proved to be that member may report this.
+            // Only a node that is proved to be that member may report an end.
             if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {
                 retired.evaluate_error(error, &client.addr());
             }
@@ -113,7 +113,7 @@ impl Transport for TlsTransport {
     }
 }
 
-/// The transport of a node that is alone while `init` writes the first entries.
+/// The transport of the founder, which is alone while `init` writes the first entries.
 pub struct NoTransport;
 
 impl Transport for NoTransport {

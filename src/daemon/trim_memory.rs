@@ -1,4 +1,5 @@
-//! When the daemon returns unused memory to the kernel (`files/trim_memory.rs`): while it is idle.
+//! Decides when the daemon returns unused memory to the kernel (`files/trim_memory.rs`): while the
+//! daemon is idle.
 
 use std::io;
 use std::time::Duration;
@@ -7,11 +8,11 @@ use tokio::sync::watch;
 /// The times at which memory is trimmed.
 #[derive(Debug, Clone, Copy)]
 pub struct TrimSchedule {
-    /// Delay after an examination or a request, because its answers are still being sent.
+    /// Delay after an examination or a request, because the answer may still be in transfer.
     pub settle: Duration,
-    /// Minimum time between two passes, however often there is work.
+    /// Minimum time between two passes, even if there is more work.
     pub spacing: Duration,
-    /// Maximum time until a pass when there is no work.
+    /// Maximum time until a pass if there is no work.
     pub at_latest: Duration,
 }
 
@@ -21,9 +22,9 @@ impl Default for TrimSchedule {
     }
 }
 
-/// Trims memory after each examination of the node and each request to the managers, as signalled
-/// by `worked`. Ends when `worked` is closed or a pass fails. `pass` returns how many KiB it
-/// released.
+/// Trims memory after each examination of the node and each request to the managers; `worked`
+/// signals them. The loop ends when `worked` is closed or a pass fails. `pass` returns the released
+/// memory in KiB.
 pub async fn trim_when_idle(
     pace: TrimSchedule,
     mut worked: watch::Receiver<u64>,
@@ -58,7 +59,7 @@ mod tests {
         TrimSchedule { settle: Duration::from_millis(1), spacing: SPACING, at_latest }
     }
 
-    /// Starts the loop; each pass sends its time.
+    /// Starts the loop. Each pass sends its time to the returned receiver.
     fn start_loop(
         pace: TrimSchedule,
         looked: watch::Receiver<u64>,

@@ -1,5 +1,5 @@
-//! The systemd unit of the daemon, as `node add` installs it. `ExecStopPost` records how the
-//! process ended, for the next start (`agent/record.rs`).
+//! The systemd unit of the daemon that `node add` installs. Its `ExecStopPost` records how the
+//! process ended. The next start reads that record (`agent/record.rs`).
 
 pub const UNIT: &str = "\
 [Unit]
