@@ -1,6 +1,6 @@
-//! The agent's routes on the machine's socket: read-only questions about the node itself. A worker
-//! rejects everything else and names the managers; on a manager these routes are served in addition
-//! to the cluster's.
+//! The agent's routes on the machine's socket: read-only requests about the node itself. A worker
+//! rejects all other requests and names the managers. On a manager, the socket serves these routes
+//! in addition to the routes of the cluster.
 
 use super::local_state::AgentState;
 use super::metrics::Metrics;
@@ -17,7 +17,7 @@ use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::Wall;
 use std::sync::Arc;
 
-/// Maximum number of managers named in a rejection.
+/// Maximum number of managers that a rejection names.
 const NAMED_MAX: usize = 3;
 
 type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
@@ -38,7 +38,8 @@ pub fn routes(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send
     })
 }
 
-/// The socket of a worker: its own routes, and a rejection of everything that only managers answer.
+/// The routes for the socket of a worker: the agent's own routes, and a rejection of all requests
+/// that only managers answer.
 pub fn worker(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
     let refuse = {
         let own = own.clone();
@@ -47,15 +48,15 @@ pub fn worker(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send
     routes(own, metrics, clock).fallback(refuse.clone()).method_not_allowed_fallback(refuse)
 }
 
-/// The routes at the API address of a node that was a manager: the managers that it knows now. A
-/// caller that still asks it may know no newer ones, for example if all managers were replaced
-/// before its agent asked again.
+/// The route at the API address of a former manager: the managers that it knows now. A caller may
+/// know no newer managers, for example if all managers were replaced before the caller's agent
+/// asked again.
 pub fn former_manager(own: AgentState) -> Router {
     Router::new().route("/agent/v1/peers", get(peers)).with_state(own)
 }
 
-/// The route at the API address of every node: which start of its daemon answers. So a node that
-/// finds its own signature at another address can tell a second daemon from itself.
+/// The route at the API address of every node: the instance of the agent. If a node finds its own
+/// signature at another address, this route shows whether a second daemon answers there.
 pub fn instance(own: AgentState) -> Router {
     Router::new().route(INSTANCE_PATH, get(own_instance)).with_state(own)
 }
@@ -76,8 +77,8 @@ fn check_node(caller: &Caller) -> Result<(), ApiFailure> {
     }
 }
 
-/// The answer to joining machines and operators at the API address of a node that is not a manager:
-/// the managers to ask instead (docs/design/scenarios.md, E27).
+/// The routes for joining machines and operators at the API address of a node that is not a
+/// manager. The answer names the managers to ask instead (docs/design/scenarios.md, E27).
 pub fn worker_redirects(own: AgentState) -> Router {
     let asked = |State(own): State<AgentState>| async move {
         let text = format!(
@@ -108,7 +109,7 @@ async fn text(State(parts): State<AgentApiState>) -> Response {
     exposition(parts.metrics.render((parts.clock)()))
 }
 
-/// A response with Prometheus text.
+/// A response with metrics in the Prometheus text format.
 pub fn exposition(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
@@ -126,7 +127,7 @@ fn refusal(own: &AgentState, method: &Method, path: &str) -> ApiFailure {
     ))
 }
 
-/// A few managers that the node knows, in the format of the option `--manager`.
+/// The known managers, at most [`NAMED_MAX`], in the format of the option `--manager`.
 fn manager_option(own: &AgentState) -> String {
     match own.other_managers().as_slice() {
         [] => "HOST:PORT".to_owned(),

@@ -1,4 +1,5 @@
-//! The peers that a node knows without a request: names, addresses and keys, cached on disk.
+//! The names, addresses and keys of peers that a node has on disk, so that it knows them without a
+//! request.
 
 use ed25519_dalek::VerifyingKey;
 use remoor_cluster::gossip::KeyLookup;
@@ -10,8 +11,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-/// The keys that gossip trusts, and the names without a valid key. Read while gossip processes a
-/// record, so the lock is held only briefly.
+/// The keys that gossip trusts, and the names of removed nodes. Gossip reads it for each record, so
+/// the lock is held only briefly.
 #[derive(Clone, Default)]
 pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, KeyLookup>>>);
 
@@ -21,8 +22,9 @@ impl KeyBook {
         keys.get(name).cloned().unwrap_or(KeyLookup::Unknown)
     }
 
-    /// Returns true if a key is new or changed. Only such a key is decoded, because decoding is
-    /// expensive and a manager calls this for every node at every log entry.
+    /// Adds the given names with their public keys (hex). Returns true if a key is new or changed.
+    /// Only such a key is decoded, because decoding is expensive and a manager calls this for every
+    /// node at every log entry.
     pub fn set<'a>(&self, peers: impl Iterator<Item = (&'a NodeName, &'a str)>) -> bool {
         let fresh = {
             let keys = self.0.read().unwrap_or_else(|p| p.into_inner());
@@ -54,21 +56,22 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// The last known list of peers, on disk: with it a node finds its cluster again even if all
+/// The last known list of peers, on disk. With this list a node finds its cluster again even if all
 /// managers are down.
 pub struct PeerBook {
     path: PathBuf,
     pub peers: Vec<PeerInfo>,
-    /// The peers that are managers or will become one: not all of them answer `/agent/v1` yet.
+    /// The peers that are managers or will become managers. A future manager does not answer
+    /// `/agent/v1` yet.
     pub managers: Vec<PeerInfo>,
     /// The gossip addresses of `peers`.
     gossip: BTreeMap<NodeName, SocketAddr>,
 }
 
 impl PeerBook {
-    /// Loads the saved list. It is empty if the file does not exist, or was damaged and renamed; it
-    /// is refreshed from any manager that is still known. Fails if the file can't be read now: with
-    /// an empty list instead, the first answer of a manager would overwrite it.
+    /// Loads the saved list. The list is empty if the file does not exist, or if it was damaged and
+    /// is now renamed. A known manager then sends a new list. Fails if the file can't be read,
+    /// because with an empty list the next answer of a manager would overwrite the file.
     pub fn load(path: PathBuf) -> Result<Self, DiskError> {
         let saved = read_or_rename_damaged::<(Vec<PeerInfo>, Vec<PeerInfo>)>(&path)?;
         if let StoredFile::Damaged(kept) = &saved {
@@ -89,8 +92,8 @@ impl PeerBook {
         atomic_write(&self.path, &bytes, 0o600)
     }
 
-    /// Whether the managers have reported everything that gossip shows of a member: its key, its
-    /// address, and the generation that it uses. `known` is the newest generation that they named.
+    /// Whether the managers have reported the state of a member that gossip shows: its key, its
+    /// address, and its generation `by`. `known` is the newest generation that managers reported.
     pub fn is_reported(
         &self,
         name: &NodeName,
@@ -102,7 +105,7 @@ impl PeerBook {
         signed && by <= known && self.gossip.get(name) == Some(&addr)
     }
 
-    /// Gossip addresses by node name.
+    /// The gossip addresses for each node name.
     pub fn addresses(&self) -> BTreeMap<NodeName, Vec<SocketAddr>> {
         self.gossip.iter().map(|(name, addr)| (name.clone(), vec![*addr])).collect()
     }
@@ -164,7 +167,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("peers.json");
         assert!(PeerBook::load(path.clone()).expect("none yet").peers.is_empty());
-        // A link to itself can't be opened by any user (ELOOP); EACCES would not apply to root.
+        // A link to itself can't be opened by any user (ELOOP). EACCES would not apply to root.
         std::os::unix::fs::symlink(&path, &path).expect("linked");
         let Err(error) = PeerBook::load(path.clone()) else { panic!("read what can't be read") };
         assert!(matches!(&error, DiskError::Io { path: named, .. } if *named == path), "{error}");

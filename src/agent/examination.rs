@@ -1,5 +1,5 @@
-//! One examination of the node by its agent: file watches, the digest of its files, its checks.
-//! Blocks; the schedule is in `schedule.rs`.
+//! One examination of the node by its agent: file watches, the digest of its files, its checks. Its
+//! functions block. `schedule.rs` decides when it runs.
 
 use super::now;
 use remoor_check as check;
@@ -15,15 +15,15 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Interval at which every file is read, even if its metadata has not changed.
 const READ_ALL: Duration = Duration::from_secs(24 * 3600);
-/// The node's own services have priority, on CPUs and, with I/O schedulers that respect it, on
-/// disks.
+/// The nice value of the thread that computes the digest, because the node's own services have
+/// priority. It concerns CPUs and, with I/O schedulers that respect it, disks.
 const NICE: i32 = 10;
 
 /// State that is kept between examinations.
 pub(super) struct Examiner {
     stirred: UnboundedSender<files::FileEvent>,
     watcher: Option<files::Watcher>,
-    /// The missing watcher was already logged.
+    /// Whether the missing watcher was already logged.
     unwatched: bool,
     cache: files::Cache,
     read_all_at: Option<Instant>,
@@ -41,8 +41,8 @@ pub(super) struct AgentExamination {
 }
 
 impl Examiner {
-    /// `stirred` receives the events in the directories of the declared files, from the first
-    /// examination on.
+    /// `stirred` receives the events in the directories of the declared files, beginning with the
+    /// first examination.
     pub(super) fn new(stirred: UnboundedSender<files::FileEvent>) -> Self {
         Self {
             stirred,
@@ -56,7 +56,8 @@ impl Examiner {
 
     pub(super) fn examine(&mut self, known: &ManifestReply) -> AgentExamination {
         let (began, clock) = (now(), Instant::now());
-        // Set the watches first: later changes raise an event, and earlier ones are read below.
+        // The watches are set first. A later change then raises an event, and an earlier change is
+        // read below.
         let servers = files::Servers::now();
         self.watch(files::directories(&known.manifest, &servers));
         let digest = self.digest(known, &servers, clock);
@@ -65,8 +66,8 @@ impl Examiner {
         AgentExamination { digest, checks, results, generation, began, took_ms }
     }
 
-    /// Updates the watches at each examination, because a new or recreated directory has none.
-    /// Without inotify the regular interval remains.
+    /// Updates the watches, because a new or recreated directory has none. Without inotify, the
+    /// node is examined only at the regular interval.
     fn watch(&mut self, dirs: BTreeSet<PathBuf>) {
         if let Some(watcher) = &mut self.watcher {
             watcher.set(dirs);
@@ -89,26 +90,26 @@ impl Examiner {
             self.read_all_at = Some(now + READ_ALL);
         }
         let mut key = [0; 32];
-        // With an invalid key, the hashes of secret files differ and a manager examines the node.
+        // An invalid key changes the hashes of secret files, so a manager examines the node.
         let _ = hex::decode_to_slice(&known.digest_key, &mut key);
         run_at_low_priority(|| files::digest_with_servers(&known.manifest, &key, &mut self.cache, servers))
     }
 }
 
-/// Runs `what` in a separate thread of low priority, which its child threads inherit.
+/// Runs `what` in a separate thread of low priority. Threads that it starts inherit the priority.
 fn run_at_low_priority<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     let quietly = || {
-        let _ = rustix::process::nice(NICE); // on an error it runs with normal priority
+        let _ = rustix::process::nice(NICE); // on an error the thread has normal priority
         what()
     };
     thread::scope(|scope| scope.spawn(quietly).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs the periodic checks. A failure counts once it has lasted as long as the check requires.
+/// Runs the periodic checks. A failure counts after it has lasted as long as the check requires.
 fn summary(manifest: &NodeManifest, patience: &mut check::FailureThreshold) -> (CheckSummary, Vec<CheckResult>) {
     let mut checks = Vec::new();
-    // The file may need a newer agent. The other files are still checked, but the summary is
-    // unknown.
+    // A check file that can't be parsed may need a newer agent. The other files are still checked,
+    // but the summary is unknown.
     let mut unread = false;
     for service in &manifest.services {
         for file in &service.checks {
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn once_a_day_every_file_is_read() {
         let mut eyes = Examiner::new(mpsc::unbounded_channel().0);
-        // A file that was not written just now.
+        // Any file that was not written just now.
         let known = manifest_with(&format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")));
         let start = Instant::now();
         let mut reads = |after: Duration| {

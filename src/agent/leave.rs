@@ -1,7 +1,7 @@
-//! `remoor leave`, handled by the daemon of this machine: it informs the managers, and once they
-//! have decided, the agent stops.
+//! Handles `remoor leave` in the daemon of this machine. The handler informs the managers, and the
+//! agent stops after their decision.
 //!
-//! Only root on this machine may request it; the managers trust the node's certificate.
+//! Only root on this machine may request it. The managers trust the node's certificate.
 
 use super::local_state::{AgentState, Departure};
 use axum::extract::State;
@@ -18,12 +18,12 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Long enough for an election of the managers to end.
+/// Maximum time to find a leader; an election of the managers ends sooner.
 const LEADER_WAIT_MAX: Duration = Duration::from_secs(20);
 const WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The handler that informs the managers.
+/// The handler of `remoor leave`.
 #[derive(Clone)]
 pub struct LeaveService {
     pub own: AgentState,
@@ -31,7 +31,7 @@ pub struct LeaveService {
 }
 
 impl LeaveService {
-    /// Routes for the socket of any daemon.
+    /// The route for the socket of any daemon.
     pub fn routes(self) -> Router {
         Router::new().route(LEAVE_HERE, post(leave)).with_state(self)
     }
@@ -42,7 +42,7 @@ async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<
         let text = "only root on this machine may make it leave the cluster";
         return Err(ApiFailure::new(Code::Forbidden, text).next("use sudo"));
     }
-    // After the first answer the daemon does not ask the managers again.
+    // The decision of the managers is final, so the daemon does not ask them again.
     if let Some(parted) = desk.own.departure() {
         return match parted.left {
             true => Ok(Json(LeaveReply { text: parted.why, until: String::new() })),
@@ -63,7 +63,7 @@ async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, ApiFailure> {
         for manager in &managers {
             match ask(desk, manager).await {
                 Ok(reply) => return Ok(reply),
-                // The answer to an earlier attempt was lost.
+                // An earlier attempt succeeded, but its answer was lost.
                 Err(ApiError::Status { code, message, details, .. })
                     if code == Code::NodeRemoved.as_str() && details["left"] == true =>
                 {
@@ -87,11 +87,11 @@ async fn ask(desk: &LeaveService, manager: &PeerInfo) -> Result<LeaveReply, ApiE
     client.post(LEAVE_PATH, &json!({})).await
 }
 
-/// Whether another manager, or the same one later, may answer differently.
+/// Whether a retry, at this or another manager, may get a different answer.
 fn passes(error: &ApiError) -> bool {
     match error {
         ApiError::Status { code, http, .. } => {
-            // A node that is no longer a manager does not have the path.
+            // A node that is no longer a manager does not have this route.
             *http >= 500 || ["not-leader", "rate-limited", "not-found", "method-not-allowed"].contains(&code.as_str())
         }
         _ => true,

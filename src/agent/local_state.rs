@@ -1,5 +1,5 @@
-//! What the agent knows about itself, shared between its loop and the local API. These are hints:
-//! nothing is decided here, and no other node is asked.
+//! The agent's knowledge about its own node, shared between its loop and the local API. The values
+//! are hints: nothing is decided here, and no other node is asked.
 
 use remoor_cluster::gossip::MemberEvent;
 use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
@@ -18,14 +18,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Maximum number of results kept of one examination; failed ones come first.
+/// Maximum number of stored results of one examination. Failed results come first.
 pub const CHECKS_MAX: usize = 500;
-/// Maximum number of unreadable files listed, over all services.
+/// Maximum number of unreadable files in the list, for all services together.
 const UNREADABLE_NAMED: usize = 100;
-/// Maximum number of managers remembered by their certificates only.
+/// Maximum number of stored managers that are known only by their certificates.
 const MET_MAX: usize = 4;
-/// Maximum number of remembered peers that no manager named: anybody with the gossip key can invent
-/// some.
+/// Maximum number of stored peers that no manager reported, because anybody with the gossip key can
+/// invent peers.
 const STRANGERS_MAX: usize = 1_024;
 
 /// The identity of this node.
@@ -36,20 +36,20 @@ pub struct NodeIdentity {
     pub cluster: ClusterId,
     /// The epoch at the start of the daemon.
     pub epoch: Epoch,
-    /// The data directory, which also contains renamed damaged files.
+    /// The data directory. Renamed damaged files are in it too.
     pub dir: PathBuf,
 }
 
-/// The facts about this node that it publishes by gossip.
+/// The facts about this node that its gossip report contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PublishedFacts {
     /// The epoch of the node's certificate.
     pub certified: Epoch,
-    /// Whether a manager service runs.
+    /// Whether the manager service runs on this node.
     pub manages: bool,
 }
 
-/// A handle; all clones share one state.
+/// A handle to the state; all clones share one state.
 #[derive(Clone)]
 pub struct AgentState {
     id: Arc<NodeIdentity>,
@@ -58,17 +58,17 @@ pub struct AgentState {
     standing: Arc<watch::Sender<PublishedFacts>>,
     gossip: Arc<watch::Sender<u64>>,
     ca: Arc<watch::Sender<u64>>,
-    /// How many times a manager has rejected the certificate of this node.
+    /// Number of times that a manager has rejected the certificate of this node.
     refused: Arc<watch::Sender<u64>>,
     ask: Arc<Notify>,
-    /// The newest epoch: reported by a manager, or this node's own.
+    /// The newest epoch that a manager reported, or the epoch at the start.
     epoch: Arc<watch::Sender<Epoch>>,
     removed: Arc<watch::Sender<Option<Departure>>>,
-    /// Set when the agent must stop because of a manager's answer outside its loop.
+    /// Set if an answer to a request outside of the agent's loop requires that the agent stops.
     parting: Arc<watch::Sender<Option<Departure>>>,
 }
 
-/// Why a node is no longer a member.
+/// The reason why a node is no longer a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departure {
     /// The reason as a manager sent it.
@@ -84,7 +84,8 @@ struct AgentStateInner {
     peers: Vec<PeerInfo>,
     known: Option<ManifestReply>,
     look: Option<ExaminationSummary>,
-    /// Managers of a newer epoch, known by their certificates, that no manager has named yet.
+    /// Managers of a newer epoch that are known only by their certificates. No manager has reported
+    /// them yet.
     met_managers: Vec<PeerInfo>,
     answered: Option<(NodeName, Wall)>,
     silence: Option<String>,
@@ -98,15 +99,15 @@ struct SeenPeer {
     report: Report,
 }
 
-/// The last examination of files and checks, shortened.
+/// A shortened form of the last examination of files and checks.
 pub struct ExaminationSummary {
     pub at: Wall,
     pub took_ms: u64,
     pub root: Sha256,
     pub generation: u64,
-    /// Messages; the last one counts those left out.
+    /// Messages about unreadable files. The last message counts the omitted ones.
     pub unreadable: Vec<String>,
-    /// Number of assertions that passed, failed, and are unknown.
+    /// Numbers of assertions that passed, failed, and are unknown.
     pub tally: (u32, u32, u32),
     pub checks: Vec<CheckResult>,
     pub left_out: u64,
@@ -180,12 +181,12 @@ impl AgentState {
         });
     }
 
-    /// The published facts, with later changes.
+    /// The published facts as a channel, with later changes.
     pub fn follow_published(&self) -> watch::Receiver<PublishedFacts> {
         self.standing.subscribe()
     }
 
-    /// The epoch of the cluster as far as this node knows. It never decreases.
+    /// The newest known epoch of the cluster. It never decreases.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.borrow()
     }
@@ -203,18 +204,19 @@ impl AgentState {
         self.epoch.subscribe()
     }
 
-    /// Records that the cluster no longer contains this node.
+    /// Records that this node is no longer in the cluster.
     pub(super) fn set_removed(&self, parted: Departure) {
         self.state().met.clear();
         self.removed.send_replace(Some(parted));
     }
 
-    /// Why this node is no longer a member, if it knows that.
+    /// The reason why this node is no longer a member. None as long as this node knows no such
+    /// reason.
     pub(super) fn departure(&self) -> Option<Departure> {
         self.removed.borrow().clone()
     }
 
-    /// A manager reported that this node is no longer a member: the agent must stop.
+    /// Makes the agent stop, because a manager reported that this node is no longer a member.
     pub fn request_departure(&self, parted: Departure) {
         self.parting.send_replace(Some(parted));
     }
@@ -222,23 +224,24 @@ impl AgentState {
     pub(super) async fn until_parting(&self) -> Departure {
         match self.parting.subscribe().wait_for(Option::is_some).await.map(|parted| parted.clone()) {
             Ok(Some(parted)) => parted,
-            // The sender lives as long as `self`.
+            // `self` holds the sender, so the channel can't close.
             _ => std::future::pending().await,
         }
     }
 
-    /// Ends when a manager reports the removal.
+    /// Waits until a manager reports the removal of this node.
     pub async fn until_removed(&self) {
-        // The sender lives as long as `self`.
+        // `self` holds the sender, so the channel can't close.
         let _ = self.removed.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Removed nodes are no longer peers, unless another node has the name.
+    /// Deletes the gossip state of the names in `removed`. The names must not belong to current
+    /// nodes.
     pub(super) fn forget(&self, removed: &[NodeName]) {
         self.state().met.retain(|name, _| !removed.contains(name));
     }
 
-    /// The role of another node as reported by managers; None: not reported.
+    /// The role of another node as managers reported it. None if no manager reported the node.
     pub fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let state = self.state();
         let named = |peers: &[PeerInfo]| peers.iter().any(|p| p.id == node);
@@ -254,24 +257,24 @@ impl AgentState {
         PeersReply { peers, managers, epoch: self.epoch(), gossip, ca, ..PeersReply::default() }
     }
 
-    /// Id and key, in hex, of a node that managers named.
+    /// Id and key (hex) of a node that managers reported.
     pub fn named_peer(&self, name: &NodeName) -> Option<(NodeId, String)> {
         let state = self.state();
         state.peers.iter().find(|p| p.name == *name).map(|p| (p.id, p.public_key.clone()))
     }
 
-    /// The known managers, with later changes.
+    /// The known managers as a channel, with later changes.
     pub fn follow_managers(&self) -> watch::Receiver<Vec<PeerInfo>> {
         self.managers.subscribe()
     }
 
-    /// Log index of the last change of the gossip keys that managers reported, with later changes.
+    /// A channel with the log index of the last change of the gossip keys, as managers reported it.
     pub fn follow_gossip(&self) -> watch::Receiver<u64> {
         self.gossip.subscribe()
     }
 
-    /// Log index of the last change of the CAs. Followers are notified of each answer, even if the
-    /// index is not newer.
+    /// A channel with the log index of the last change of the CAs. Each answer of a manager
+    /// notifies the receivers, even if the index is the same.
     pub fn follow_ca(&self) -> watch::Receiver<u64> {
         self.ca.subscribe()
     }
@@ -280,12 +283,12 @@ impl AgentState {
         self.ca.send_modify(|before| *before = changed.max(*before));
     }
 
-    /// Number of nodes that managers named.
+    /// Number of nodes that managers reported.
     pub fn known_peers(&self) -> usize {
         self.state().peers.len()
     }
 
-    /// Counter of answers by managers that rejected this node's certificate, with later changes.
+    /// A channel with the number of answers in which managers rejected this node's certificate.
     pub fn follow_refused(&self) -> watch::Receiver<u64> {
         self.refused.subscribe()
     }
@@ -302,7 +305,8 @@ impl AgentState {
         });
     }
 
-    /// Asks the managers soon, because an insufficiently known node has appeared.
+    /// Makes the agent ask the managers soon, for example because gossip shows a node that they
+    /// have not reported.
     pub fn ask_soon(&self) {
         self.ask.notify_one();
     }
@@ -319,7 +323,7 @@ impl AgentState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Identifies this start of the agent; empty before the agent's loop runs.
+    /// The id of this start of the agent. It is empty before the agent's loop runs.
     pub fn instance(&self) -> Instance {
         self.state().record.instance.clone()
     }
@@ -328,8 +332,9 @@ impl AgentState {
         self.state().record = record.clone();
     }
 
-    /// Adds a manager that is known by its certificate. It is asked like those that managers named,
-    /// until one of those answers. Returns true if it was not known as a manager at this address.
+    /// Adds a manager that is known by its certificate. The agent asks it like the reported
+    /// managers, until a reported manager answers. Returns true if no manager with this id was
+    /// known at this address.
     pub fn add_met_manager(&self, peer: PeerInfo) -> bool {
         let same = |p: &PeerInfo| (p.id, &p.api_addr) == (peer.id, &peer.api_addr);
         if self.managers.borrow().iter().any(same) {
@@ -344,7 +349,8 @@ impl AgentState {
         true
     }
 
-    /// Managers that no manager has named yet, the latest first.
+    /// Managers that are known by their certificates and that no manager has reported, the latest
+    /// first.
     pub fn met_managers(&self) -> Vec<PeerInfo> {
         self.state().met_managers.clone()
     }
@@ -364,7 +370,7 @@ impl AgentState {
         self.state().look = Some(look);
     }
 
-    /// Records the manager that answered, or why none did.
+    /// Records the name of the manager that answered, or the reason why no manager answered.
     pub(super) fn set_manager_contact(&self, outcome: Result<NodeName, String>, at: Wall) {
         let mut state = self.state();
         match outcome {
@@ -403,7 +409,8 @@ impl AgentState {
         }
     }
 
-    /// Number of live peers, and of all peers that were named or seen.
+    /// The number of live peers, and the number of all peers that managers reported or gossip
+    /// showed.
     pub fn peers(&self) -> (u64, u64) {
         let state = self.state();
         let names: BTreeSet<&NodeName> = state.met.keys().chain(state.peers.iter().map(|p| &p.name)).collect();
@@ -415,7 +422,8 @@ impl AgentState {
         self.state().record.started
     }
 
-    /// API addresses of the known managers except this node, which may have been one until now.
+    /// API addresses of the known managers except this node. Its own address may be in the list if
+    /// it was a manager.
     pub fn other_managers(&self) -> Vec<String> {
         let managers = self.managers.borrow();
         managers.iter().filter(|m| m.id != self.id.id).map(|m| m.api_addr.clone()).collect()

@@ -1,5 +1,6 @@
-//! The agent's metrics, written into the process's registry on each request. No history and no
-//! secrets: labels contain only names, and for a command check only the command's first word.
+//! The agent's metrics, written into the process's registry on each request. They contain no
+//! history and no secrets. Labels contain only names; the label of a command check is the command's
+//! first word.
 
 use super::local_state::AgentState;
 use crate::telemetry::{MetricKind, Registry};
@@ -28,17 +29,18 @@ const COUNTERS: &[(&str, &str)] = &[
     ("remoor_agent_isolations_total", "Episodes without any live peer, ever."),
 ];
 
-/// A handle; all clones share one state.
+/// A handle to the metrics; all clones share one state.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
     own: AgentState,
-    /// Two concurrent requests would otherwise see each other's partial values.
+    /// Held during a request, because two concurrent requests would otherwise see each other's
+    /// partial values.
     writing: Arc<Mutex<()>>,
 }
 
 impl Metrics {
-    /// `registry` may also contain other metrics than the agent's.
+    /// `registry` may also contain metrics of other components.
     pub fn new(registry: Registry, own: AgentState) -> Self {
         GAUGES.iter().for_each(|(name, help)| registry.describe(name, MetricKind::Gauge, help));
         COUNTERS.iter().for_each(|(name, help)| registry.describe(name, MetricKind::Counter, help));
@@ -96,8 +98,8 @@ fn state_name(state: CheckState) -> &'static str {
     }
 }
 
-/// The check's name without possible secrets: arguments of a command, user and query of a URL. A
-/// hash distinguishes checks whose shortened names are equal.
+/// The check's name without possible secrets: the arguments of a command, and user and query of a
+/// URL are removed. A hash distinguishes checks with equal shortened names.
 fn label(result: &CheckResult) -> String {
     let name = result.check.as_str();
     let (kind, id) = name.split_once(':').unwrap_or(("", name));

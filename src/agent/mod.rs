@@ -1,8 +1,8 @@
 //! The agent on every node: hashes the files that the manifest names, runs the checks, and gossips
 //! a signed summary.
 //!
-//! The summary is a hint that decides when a manager examines the node; evidence is collected over
-//! SSH. Without managers, the agent continues with the cached manifest.
+//! The summary is only a hint: it decides when a manager examines the node, and the manager then
+//! collects the evidence over SSH. Without managers, the agent continues with the cached manifest.
 
 mod api;
 mod book;

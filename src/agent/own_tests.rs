@@ -1,5 +1,5 @@
-//! The agent's view of itself: peers by gossip, silent managers, and that no key of a manifest is
-//! exposed.
+//! Tests of the agent's knowledge about its own node: peers in gossip, managers that do not answer,
+//! and secrecy of the manifest's keys.
 
 use super::*;
 use remoor_model::{Isolation, NodeManifest};
@@ -19,7 +19,7 @@ fn alive(id: u8, name: &str, leaving: bool) -> MemberEvent {
     MemberEvent::Alive { name: name.into(), addr: ([10, 0, 0, id], 7946).into(), report, signed: true }
 }
 
-/// The state of w1, which knows m1, w2 and w3 and sees m1.
+/// The state of w1, which knows m1, w2 and w3. Only m1 is alive in gossip.
 pub fn sample_state() -> AgentState {
     let id =
         NodeIdentity { id: NodeId(4), name: "w1".into(), cluster: "c1".into(), epoch: Epoch(1), dir: PathBuf::new() };
@@ -89,7 +89,7 @@ fn invented_members_are_bounded() {
     for n in 0..STRANGERS_MAX + 50 {
         own.member(&alive(9, &format!("x{n}"), false), Wall(0));
     }
-    // Four nodes are named, and each of them may be seen in addition.
+    // Managers reported four nodes, which may be in gossip in addition.
     assert!(own.peers().1 <= STRANGERS_MAX as u64 + 8, "{:?}", own.peers());
 }
 

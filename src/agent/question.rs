@@ -1,4 +1,4 @@
-//! The question of an agent to the managers: who the peers are, and what is examined here.
+//! The agent's request to the managers, for the list of peers and the manifest of this node.
 
 use super::local_state::{AgentState, Departure};
 use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
@@ -11,62 +11,64 @@ use std::time::Duration;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The last answer of a manager, as far as the next question depends on it.
+/// The values of a manager's last answer that the next request depends on.
 #[derive(Debug, Clone, Default)]
 pub struct HeardState {
     epoch: Epoch,
     /// Index of the last entry that the manager had applied.
     applied: u64,
-    /// Hash of its lists.
+    /// Hash of the manager's lists of nodes.
     lists: String,
-    /// The newest generation that a manager of this epoch named.
+    /// The newest generation that a manager of this epoch reported.
     pub newest: GenerationSeq,
 }
 
 impl HeardState {
-    /// Records an answer. Returns true if it names a newer generation.
+    /// Records an answer. Returns true if it contains a newer generation.
     pub fn learn(&mut self, reply: &PeersReply) -> bool {
         let before = self.newest;
         let same_epoch = reply.epoch == self.epoch;
         let newest = if same_epoch { before.max(reply.newest) } else { reply.newest };
-        // A manager of the previous version does not say how much it has applied.
+        // A manager of the previous version does not report its applied index.
         let applied = if same_epoch && reply.applied == 0 { self.applied } else { reply.applied };
         *self = Self { epoch: reply.epoch, applied, lists: reply.lists.clone(), newest };
         self.newest > before
     }
 
-    /// Whether a manager of the same epoch has applied less than another one that answered before.
+    /// Whether the answering manager has applied fewer entries than the manager that answered
+    /// before, in the same epoch.
     fn is_ahead_of(&self, reply: &PeersReply) -> bool {
         reply.epoch == self.epoch && reply.applied != 0 && reply.applied < self.applied
     }
 }
 
-/// A question to the managers.
+/// One request to the managers.
 pub struct ManagersQuestion {
     managers: Vec<PeerInfo>,
-    /// So many of `managers` were named by managers. The others are known by their certificates
-    /// only, which a demoted manager keeps.
+    /// The number of entries at the beginning of `managers` that managers reported. The others are
+    /// known only by their certificates, which a demoted manager keeps.
     named: usize,
-    /// The epoch of this node. A manager of an older one is skipped.
+    /// The epoch of this node. A manager of an older epoch is skipped.
     epoch: Epoch,
     heard: HeardState,
 }
 
-/// The result of asking the managers.
+/// The result of a request to the managers.
 #[derive(Default)]
 pub struct ManagersAnswer {
-    /// The manager that answered, or why none did; None: no manager is known.
+    /// The name of the manager that answered, or the reason why no manager answered. None if no
+    /// manager is known.
     pub by: Option<Result<NodeName, String>>,
     pub peers: Option<PeersReply>,
     pub manifest: Option<ManifestReply>,
-    /// A manager reports that this node was removed, or left.
+    /// Set if a manager reports that this node was removed or left.
     pub removed: Option<Departure>,
 }
 
 impl ManagersQuestion {
-    /// The question number `turn` of the node `own`. The nodes begin with different managers, and
-    /// each question begins with another one: so the managers share the work, and no node depends on
-    /// one that has fallen behind.
+    /// Prepares request number `turn` of the node `own`. Each node begins with a different manager,
+    /// and each request begins with the next one. So the managers share the work, and no node
+    /// depends on a manager that lags behind.
     pub fn new(
         own: NodeId,
         turn: u64,
@@ -82,9 +84,9 @@ impl ManagersQuestion {
         Self { managers, named, epoch, heard }
     }
 
-    /// Asks one manager after the other until one answers that still is a manager. One that has
-    /// applied less than another one before is used only if no other answers: after a restore, all
-    /// have.
+    /// Asks one manager after the other until one answers that is still a manager. A manager with
+    /// fewer applied entries than an earlier answer is used only if no other one answers. After a
+    /// restore, all managers have fewer applied entries.
     pub async fn ask(&self, own: &AgentState, tls: &ClientTls) -> ManagersAnswer {
         let (mut why, mut told, mut behind) = (None, None, None);
         for (at, manager) in self.managers.iter().enumerate() {
@@ -100,13 +102,13 @@ impl ManagersQuestion {
                 Ok(peers) => match with_manifest(manager, &client, peers).await {
                     Ok(answer) => return answer,
                     Err(peers) => {
-                        // A former manager: its list is used if no manager answers.
+                        // The lists of a former manager are used only if no manager answers.
                         told.get_or_insert(peers);
                         why.get_or_insert(Err(format!("{} is no longer a manager", manager.name)));
                     }
                 },
-                // Only a manager of this cluster is trusted, and the TLS connection proves its
-                // identity.
+                // Only the report of a manager of this cluster counts. The TLS connection proves
+                // its identity.
                 Err(ApiError::Status { code, message, details, .. })
                     if code == Code::NodeRemoved.as_str() && at < self.named =>
                 {
@@ -131,7 +133,8 @@ impl ManagersQuestion {
     }
 }
 
-/// The whole answer of a manager. Err: it is no longer a manager; its lists.
+/// Completes the answer of a manager with its manifest. Err contains `peers` if the node is no
+/// longer a manager.
 async fn with_manifest(manager: &PeerInfo, client: &Client, peers: PeersReply) -> Result<ManagersAnswer, PeersReply> {
     let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
     if matches!(&manifest, Err(error) if error.code() == Some(Code::NotFound.as_str())) {
@@ -156,7 +159,7 @@ mod tests {
 
     type Asked = Arc<Mutex<Vec<String>>>;
 
-    /// A manager that has applied `applied` entries and notes the questions.
+    /// Starts a manager that has applied `applied` entries and records each request in `asked`.
     async fn manager(ca: &ClusterCa, id: u64, applied: u64, asked: &Asked) -> PeerInfo {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let api_addr = listener.local_addr().unwrap().to_string();
@@ -211,7 +214,7 @@ mod tests {
             (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
         let mut heard = HeardState::default();
         let by = async |managers: &[PeerInfo], heard: &mut HeardState| {
-            // The first of the two is asked first.
+            // Request 0 asks the first of the two managers first.
             let question =
                 ManagersQuestion::new(NodeId(2), 0, managers.to_vec(), managers.len(), Epoch(1), heard.clone());
             let answer = question.ask(&own, &tls).await;

@@ -1,20 +1,22 @@
-//! The agent's persistent record: its boot and instance, and how often it was isolated.
+//! The agent's persistent record: its boot id, its instance, and its number of isolations.
 //!
-//! The record is written before it is gossiped, so that events during an isolation can be reported
-//! afterwards.
+//! The record is on disk before gossip sends it. So the managers can learn afterwards of an
+//! isolation that no other node could observe.
 
 use crate::telemetry::PANIC_EXIT;
 use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_damaged};
 use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
-/// Files in the directory of the record. `ended`: how systemd saw the last process end,
+/// Name of a file in the directory of the record. It contains how the last process ended:
 /// `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost` writes
-/// it only if it does not exist, because failed starts may follow. `panic`: the message of a
-/// process that panicked. Both belong to the previous instance and are removed once they were read.
+/// it only if it does not exist, because failed starts may follow. The next instance reads and
+/// removes it.
 const ENDED: &str = "ended";
+/// Name of the file with the message of a process that panicked. The next instance reads and removes
+/// it too.
 pub const LAST_WORDS: &str = "panic";
-/// Maximum number of characters that are reported.
+/// Maximum number of reported characters.
 const WORDS_MAX: usize = 300;
 
 pub struct RecordKeeper {
@@ -23,8 +25,8 @@ pub struct RecordKeeper {
 }
 
 impl RecordKeeper {
-    /// Starts a new instance. An unreadable file is renamed, and the new record contains that fact:
-    /// the end of the previous instance and the number of isolations are then lost.
+    /// Starts a new instance. A damaged file is renamed, and the new record shows this. The end of
+    /// the previous instance and the number of isolations are then lost.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
         let how = how_it_ended(&path);
         let record = match read_or_rename_damaged::<AgentRecord>(&path)? {
@@ -48,15 +50,15 @@ impl RecordKeeper {
         &self.record
     }
 
-    /// All peers are lost: an isolation episode begins. The counter is on disk before it is
-    /// gossiped.
+    /// Begins an isolation, because all peers are lost. The count is on disk before gossip sends
+    /// it.
     pub fn begin_isolation(&mut self, peers_lost: u32, now: Wall) -> Result<(), DiskError> {
         self.record.isolation += 1;
         self.record.last_isolation = Some(Isolation { from: now, to: None, peers_lost });
         self.save()
     }
 
-    /// Ends an isolation, because a peer is visible again.
+    /// Ends an isolation, because a peer is in gossip again.
     pub fn end_isolation(&mut self, now: Wall) -> Result<(), DiskError> {
         match &mut self.record.last_isolation {
             Some(episode) if episode.to.is_none() => episode.to = Some(now),
@@ -65,7 +67,7 @@ impl RecordKeeper {
         self.save()
     }
 
-    /// Records a regular end of the agent. Call it before the goodbye is gossiped.
+    /// Records a regular end of the agent. It must be called before gossip sends the goodbye.
     pub fn goodbye(&mut self) -> Result<(), DiskError> {
         self.record.previous_end = Some("leaving".to_owned());
         self.save()
@@ -77,10 +79,9 @@ impl RecordKeeper {
     }
 }
 
-/// How the previous instance ended, from systemd's record or its panic message; None if there is
-/// neither. A panic message may also come from a later start that failed. It belongs to the
-/// previous instance if systemd saw that instance exit with the code of a panic, or if systemd
-/// recorded nothing.
+/// The end of the previous instance, from systemd's record or its panic message. None if both are
+/// missing. A panic message may also come from a later start that failed. It counts in two cases:
+/// systemd recorded the exit code of a panic, or systemd recorded nothing.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let shown = |c: char| if c.is_control() { ' ' } else { c };

@@ -1,4 +1,4 @@
-//! The agent's loop: gossip, files, checks, manifest.
+//! The agent's loop. It handles gossip, file changes, examinations, and requests to the managers.
 
 use super::book::{KeyBook, PeerBook};
 use super::examination::{AgentExamination, Examiner};
@@ -22,16 +22,16 @@ use tokio::sync::{mpsc, watch};
 
 /// Interval of the requests to managers until the first manifest is received.
 const FIRST: Duration = Duration::from_secs(2);
-/// The interval afterwards, while gossip shows something that no manager has reported, or no
-/// manager answers.
+/// Interval of the requests if no manager answers, or while gossip shows a state that no manager
+/// has reported.
 const REFRESH: Duration = Duration::from_secs(20);
-/// The interval while managers have reported everything. Each request costs a TLS handshake and a
-/// wakeup of an idle agent.
+/// Interval of the requests if managers have reported everything. It is long, because each request
+/// costs a TLS handshake and wakes an idle agent.
 const QUIET: Duration = Duration::from_secs(120);
-/// Minimum time between two requests, however often unknown nodes appear.
+/// Minimum time between two requests, even if unknown nodes appear often.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Random delay per peer before a request, because an event that all nodes see must not make them
-/// ask at once.
+/// Random delay per peer before a request. Without it, an event that all nodes see would cause
+/// simultaneous requests.
 const SPREAD: Duration = Duration::from_millis(20);
 
 pub struct AgentConfig {
@@ -40,9 +40,9 @@ pub struct AgentConfig {
     pub state_dir: PathBuf,
     pub tls: ClientTls,
     pub keys: KeyBook,
-    /// Receives what the agent learns.
+    /// The state to which the agent writes its knowledge.
     pub own: AgentState,
-    /// Counts completed examinations and requests to managers.
+    /// Counter of completed examinations and of requests to managers.
     pub worked: watch::Sender<u64>,
 }
 
@@ -54,16 +54,16 @@ pub struct AgentTask {
     peers: PeerBook,
     known: Option<ManifestReply>,
     heard: HeardState,
-    /// When a manager last named a newer generation.
+    /// Time at which a manager last reported a newer generation.
     newest_since: Option<tokio::time::Instant>,
-    /// Questions to the managers so far.
+    /// Number of requests to the managers so far.
     asked: u64,
     report: Report,
-    /// When the report is signed and gossiped again, if it does not change before.
+    /// Time at which an unchanged report is signed and gossiped again.
     renew_at: tokio::time::Instant,
     present: BTreeSet<NodeName>,
     most_peers: u32,
-    /// Time since which peers were lost one after the other, until all are lost or one returns.
+    /// Time at which the first peer was lost in a sequence of losses. None after a peer returns.
     peers_lost_since: Option<Wall>,
     rejoin_ms: u64,
     examiner: Arc<Mutex<Examiner>>,
@@ -83,7 +83,7 @@ impl AgentTask {
         let (stirred, file_events) = mpsc::unbounded_channel();
         let saved = read_or_rename_damaged::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
         let known = saved.map_or(None, StoredFile::or_default);
-        // Local requests that arrive before the loop runs are answered with the saved data.
+        // The saved data answers local requests that arrive before the loop runs.
         config.own.set_peers(&peers.peers, &peers.managers, known.as_ref());
         Self {
             peers,
@@ -106,11 +106,11 @@ impl AgentTask {
         }
     }
 
-    /// Runs until `shutdown`; then says goodbye in gossip.
+    /// Runs until `shutdown`, then says goodbye in gossip.
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
         self.config.own.record(self.record.record());
-        // A voluntary leave is effective even if no manager can be asked. A new join removes the
-        // file.
+        // The file of a voluntary leave is effective even if no manager answers. A new join removes
+        // the file.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
             return self.stop_after_departure(Departure { why: why.trim().to_owned(), left: true }, shutdown).await;
         }
@@ -200,7 +200,7 @@ impl AgentTask {
         self.leave().await;
     }
 
-    /// Whether gossip shows something that the managers should be asked about.
+    /// Whether gossip shows a state that the managers have not reported.
     fn is_news(&self, event: &MemberEvent) -> bool {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
@@ -212,8 +212,9 @@ impl AgentTask {
         }
     }
 
-    /// Whether the managers have reported everything that gossip shows. A manager's own agent keeps
-    /// asking at the short interval, because other nodes detect a new generation by its report.
+    /// Whether the managers have reported everything that gossip shows. The result is false on a
+    /// manager, because its agent keeps the short interval: other nodes detect a new generation by
+    /// the report of its agent.
     fn is_all_reported(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name
@@ -222,9 +223,9 @@ impl AgentTask {
         !self.config.own.manages() && self.gossip.members().iter().all(told)
     }
 
-    /// The times at which an attempt last began and ended on this node. It may have put the node
-    /// into or out of service, and the node then has another manifest, which gossip does not show.
-    /// An examination compares the times, so an idle agent needs no extra wakeup.
+    /// The times at which the last attempt on this node began and ended. An attempt may commission
+    /// or decommission the node. Its manifest then changes, which gossip does not show. The times
+    /// are compared after an examination, so an idle agent needs no extra wakeup.
     fn runs(&self) -> [Option<std::time::SystemTime>; 2] {
         [FENCE, CLOSED].map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
     }
@@ -233,13 +234,13 @@ impl AgentTask {
         self.known.as_ref().map(|k| k.manifest.generation).unwrap_or_default()
     }
 
-    /// The newest generation that a manager named. In a partial rollout this node's own one is older,
-    /// for as long as the rollout is partial.
+    /// The newest generation that a manager reported. During a partial rollout, the generation of
+    /// this node may be older.
     fn newest_generation(&self) -> GenerationSeq {
         self.generation().max(self.heard.newest)
     }
 
-    /// Whether this node may soon get a generation that a manager named a short time ago.
+    /// Whether a manager reported a newer generation recently, so that this node may get it soon.
     fn awaits_generation(&self) -> bool {
         self.generation() < self.heard.newest && self.newest_since.is_some_and(|since| since.elapsed() < QUIET)
     }
@@ -255,8 +256,8 @@ impl AgentTask {
         most * u32::from(chance()) / u32::from(u16::MAX)
     }
 
-    /// The known managers, each with its current signed gossip address, so a manager that moved is
-    /// found again.
+    /// The known managers. The signed gossip address of each replaces its known address, so that a
+    /// manager that moved is found again.
     fn managers(&self) -> Vec<PeerInfo> {
         let members = self.gossip.members();
         let mut managers = self.peers.managers.clone();
@@ -273,7 +274,7 @@ impl AgentTask {
         managers
     }
 
-    /// Passes the cached peers to gossip and the rejoin loop.
+    /// Passes the cached peers to gossip, the rejoin loop and the shared state.
     fn introduce(&self) {
         self.config.keys.set(self.peers.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
         self.rejoin.set_known(self.peers.addresses());
@@ -333,7 +334,7 @@ impl AgentTask {
         self.config.worked.send_modify(|works| *works += 1);
     }
 
-    /// Returns true if the manifest changed.
+    /// Uses the answer of a manager. Returns true if the manifest changed.
     async fn news(&mut self, peers: Option<PeersReply>, manifest: Option<ManifestReply>) -> bool {
         if let Some(reply) = &peers {
             if self.heard.learn(reply) {
@@ -385,8 +386,8 @@ impl AgentTask {
         }
     }
 
-    /// The node was removed or left: until the daemon ends it does not gossip, examines nothing,
-    /// and deletes nothing.
+    /// Waits for the end of the daemon, because the node was removed or left. Until then the agent
+    /// does not gossip or examine, and deletes nothing.
     async fn stop_after_departure(self, parted: Departure, mut shutdown: watch::Receiver<bool>) {
         let (why, dir) = (&parted.why, self.config.state_dir.display());
         if parted.left {
@@ -407,7 +408,7 @@ impl AgentTask {
         let Self { gossip, rejoin, mut record, .. } = self;
         drop(rejoin);
         gossip.leave().await;
-        let _ = shutdown.wait_for(|stop| *stop).await; // a dropped sender ends it as well
+        let _ = shutdown.wait_for(|stop| *stop).await; // a dropped sender also ends the wait
         if let Err(error) = record.goodbye() {
             tracing::warn!(%error, "the goodbye could not be recorded");
         }
@@ -421,15 +422,15 @@ impl AgentTask {
     }
 }
 
-/// Interval until the report is signed again in a cluster of `nodes` nodes, shortened at random by up
-/// to a tenth: nodes that start together do not renew together.
+/// Interval after which the report is signed again in a cluster of `nodes` nodes. It is shortened
+/// at random by at most a tenth, so that nodes that start together do not renew together.
 fn renewal_interval(nodes: usize) -> Duration {
     let all = Duration::from_millis(report_renewal_ms(nodes));
     all - all / 10 * u32::from(chance()) / u32::from(u16::MAX)
 }
 
-/// A random number, or 0 if the system provides none. Then all nodes ask and examine at the same
-/// time, which still works.
+/// A random number. 0 if the system provides none; all nodes then ask and examine at the same time,
+/// which still works.
 fn chance() -> u16 {
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice);
