@@ -1,5 +1,5 @@
-//! Addresses, outside of the engine: renders the desired state with current addresses, and directs
-//! clients to managers that moved.
+//! Handles addresses that changed: renders the desired state with the current addresses, and
+//! directs clients to managers that moved.
 
 use super::context::known_of;
 use super::peers::ManagerAddresses;
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Hosts of a generation whose desired state changes with the current addresses, with its new hash.
-/// Err: why the generation can't be rendered with them. None: the generation can't be loaded here;
-/// it may be asked for again.
+/// Renders a generation with the current addresses. The result contains each host whose desired
+/// state then changes, with the new hash. Err: the reason why the rendering failed. None: the
+/// generation can't be loaded now; the engine may request the rendering again.
 pub async fn render(
     shared: &Arc<ManagerContext>,
     seq: GenerationSeq,
@@ -42,9 +42,9 @@ pub async fn render(
     tokio::task::spawn_blocking(work).await.ok()?
 }
 
-/// Directs clients to the address that a manager signs in gossip, if it differs from the entered
-/// one or from Raft's. A cluster whose managers moved thus gets a quorum, which is needed before
-/// the new addresses can be entered.
+/// Directs clients to the address that a manager signs in gossip, if it differs from the recorded
+/// address or from Raft's address. So a cluster whose managers moved gets a quorum, which is needed
+/// to record the new addresses.
 pub fn follow(shared: &ManagerContext) {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
@@ -56,17 +56,17 @@ pub fn follow(shared: &ManagerContext) {
     shared.peers.redirect(whereabouts(&managers.collect::<Vec<_>>(), &status));
 }
 
-/// A manager as the applied state has it.
+/// A manager in the applied state.
 struct KnownManager<'a> {
     node: NodeId,
     raft: RaftId,
     api: &'a str,
-    /// Its current gossip address, signed by the manager itself.
+    /// Its current gossip IP address, signed by the manager itself.
     signed: Option<IpAddr>,
 }
 
 impl KnownManager<'_> {
-    /// The current API address: the IP address of gossip with the port that was entered.
+    /// The current API address: the signed IP address with the recorded port.
     fn now(&self) -> String {
         let port = self.api.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         match (self.signed, port) {
@@ -93,16 +93,17 @@ fn whereabouts(managers: &[KnownManager<'_>], status: &RaftStatus) -> ManagerAdd
             twice.insert(at.clone());
         }
         let signed = manager.signed.map(|_| now);
-        // Without a signed address, use the one in Raft's latest membership.
+        // Without a signed address, the address in Raft's latest membership is used.
         found.members.extend(signed.or_else(|| member.cloned()).map(|at| (manager.raft, at)));
     }
-    // If two managers are said to be at one address, nobody knows which one answers there.
+    // If two managers have the same address, it is unknown which of them answers there.
     let another = |addr: &str, node: NodeId| managers.iter().any(|m| m.node != node && m.now() == addr);
     found.entered.retain(|addr, node| !twice.contains(addr) && !another(addr, *node));
     found
 }
 
-/// Warns if the inventory's own `ansible_host` differs from the address of a node that moved.
+/// A warning if the inventory's own `ansible_host` differs from the new address of a node that
+/// moved.
 pub fn contradiction(shared: &ManagerContext, node: &Node) -> Option<String> {
     let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?, node.setup.address_change.as_ref()?);
     let text =

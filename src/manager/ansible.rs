@@ -1,16 +1,17 @@
-//! Provisioner kind `ansible`: this manager's `ansible-playbook` runs the user's own playbooks, and
-//! the executor's session holds the node's fence meanwhile.
+//! Provisioner kind `ansible`: the `ansible-playbook` of this manager runs the user's own
+//! playbooks. During the run, the executor's session on the node holds the node's fence.
 //!
 //! ```text
 //! ready ──version, syntax──> play ──files.rs──> private folder (0700)
 //!   ──ansible-playbook, callback.py──> lines ──callback_events.rs──> events
-//! after an early end: leftover_processes.rs ends what still runs on the manager
+//! after an early end: leftover_processes.rs ends the remaining processes on the manager
 //! ```
-//! Processes that a task starts on the node have `REMOOR_ATTEMPT` in their environment. They
-//! survive the end of `ansible-playbook`, and the next attempt's fence finds them by it.
+//! Processes that a task starts on the node have `REMOOR_ATTEMPT` in their environment. They may
+//! survive the end of `ansible-playbook`. The fence of the next attempt finds them by this
+//! variable.
 //!
-//! The caller decides what is run and when. Cleanup check and verification are the same as for
-//! native playbooks.
+//! The caller decides which playbook runs and when. The cleanup check and the verification are the
+//! same as for native playbooks.
 
 mod callback_events;
 mod files;
@@ -41,16 +42,16 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct AnsibleRun {
     pub fleet: Arc<Fleet>,
     pub host: String,
-    /// Path relative to the fleet directory.
+    /// The playbook's path relative to the fleet directory.
     pub playbook: String,
-    /// Empty: all tasks.
+    /// The tags of the tasks to run; empty runs all tasks.
     pub tags: Vec<String>,
     /// Variables with the highest precedence, for example `remoor_job`.
     pub extra: Map<String, Value>,
-    /// The managers' knowledge of each node, by name.
+    /// Data of the managers about each node, by name.
     pub known: BTreeMap<String, AnsibleNode>,
     pub keys: Keys,
-    /// Marks the processes that the run starts on the node, see
+    /// A mark in the environment of the processes that the run starts on the node, see
     /// [`Fence::mark`](remoor_model::Fence::mark).
     pub mark: String,
     pub timeout: Duration,
@@ -64,10 +65,10 @@ pub struct Keys {
     pub without_identity: Vec<PathBuf>,
 }
 
-/// The managers' knowledge of a node in addition to the inventory.
+/// Data of the managers about a node, in addition to the inventory.
 #[derive(Debug, Clone, Default)]
 pub struct AnsibleNode {
-    /// The entered address, unless the inventory has an `ansible_host` for the node.
+    /// The recorded address. None if the inventory has an `ansible_host` for the node.
     pub addr: Option<String>,
     pub host_keys: Vec<String>,
     /// The `remoor_*` variables.
@@ -90,23 +91,22 @@ impl AnsibleNode {
     }
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// Nothing was run: the fleet or the manager must be changed first.
+    /// No task was run. The fleet or the manager must be changed first.
     #[error("{0}")]
     Plan(String),
-    /// Nothing was run: the run's folder can't be written.
+    /// No task was run, because the run's folder can't be written.
     #[error("the files for ansible-playbook can't be written")]
     Files(#[from] io::Error),
-    /// Tasks may have been run. `rc` is that of the failed task's command, otherwise of
-    /// ansible-playbook; `tail` holds the last lines.
+    /// Tasks may have been run. `rc` is the exit code of the failed task's command, otherwise that
+    /// of ansible-playbook. `tail` contains the last output lines.
     #[error("{why}")]
     Failed { why: String, rc: Option<i32>, tail: Vec<String> },
 }
 
-/// Cleans up after a crash: ends what earlier runs left running and removes the folder of runs
-/// below the attempts' logs.
+/// Cleans up after a crash: ends processes of earlier runs and removes their folders below `runs`.
 pub fn sweep(runs: &Path) {
     let dir = folder(runs);
     for run in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -130,8 +130,8 @@ fn private(runs: &Path) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix("run-").tempdir_in(&base)
 }
 
-/// Checks that `play` could be run here: ansible-playbook is installed and not too old. With
-/// `syntax` it also checks the playbook before any task. Contacts no node. Blocks.
+/// Checks that `play` could run here: ansible-playbook is installed and not too old. With `syntax`
+/// it also checks the syntax of the playbook. Contacts no node. Blocks.
 pub fn check_ready(play: &AnsibleRun, syntax: bool, runs: &Path, cancel: &CancelToken) -> Result<(), PlayError> {
     ready_with(PROGRAM, play, syntax, runs, cancel)
 }
@@ -189,16 +189,16 @@ fn fits(program: &str, done: &Finished) -> Result<(), PlayError> {
 
 const INSTALL: &str = "apt-get install ansible-core on every manager";
 
-/// Parses major and minor version from the first line of `--version`: `ansible-playbook [core
-/// 2.19.1]`, or `ansible-playbook 2.9.6` from before ansible-core.
+/// Parses the major and minor version from the first line of `--version`. The forms are
+/// `ansible-playbook [core 2.19.1]` and, before ansible-core, `ansible-playbook 2.9.6`.
 fn version(line: &str) -> Option<(u32, u32)> {
     let number = line.split_whitespace().last()?.trim_end_matches(']');
     let mut parts = number.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Runs the playbook to its end. `emit` receives events in the form of a native run. On timeout and
-/// cancel, everything that the run started on this manager is ended. Blocks.
+/// Runs the playbook to its end. `emit` receives events in the form of a native run. On timeout or
+/// cancellation, all processes that the run started on this manager are ended. Blocks.
 pub fn play(
     play: &AnsibleRun,
     runs: &Path,
@@ -228,7 +228,7 @@ fn play_with(
     judge(play, &done, &told)
 }
 
-/// Turns the end of ansible-playbook into a result.
+/// Converts the end of ansible-playbook to a result.
 fn judge(play: &AnsibleRun, done: &Finished, told: &CallbackReader) -> Result<(), PlayError> {
     let name = &play.playbook;
     let failed = |why: String| Err(PlayError::Failed { why, rc: done.rc, tail: told.tail() });
@@ -251,7 +251,8 @@ fn judge(play: &AnsibleRun, done: &Finished, told: &CallbackReader) -> Result<()
             let tail = if failure.tail.is_empty() { told.tail() } else { failure.tail.clone() };
             Err(PlayError::Failed { why: failure.describe(&play.host), rc: failure.rc.or(done.rc), tail })
         }
-        // Exit codes for errors of Ansible itself: unknown ones, in its input, in its options.
+        // Exit codes of Ansible itself: 1 for an unknown error, 4 for invalid input, 5 for invalid
+        // options.
         (Some(1 | 4 | 5), None) if !told.has_begun() => {
             Err(PlayError::Plan(format!("{name}: ansible-playbook rejects it, nothing was run: {}", told.complaint())))
         }
@@ -260,7 +261,7 @@ fn judge(play: &AnsibleRun, done: &Finished, told: &CallbackReader) -> Result<()
     }
 }
 
-/// Whether the run was ended early, so that processes which it started may still run.
+/// Whether the run was ended early. Processes that it started may then still run.
 fn was_stopped(done: &Finished) -> bool {
     done.timed_out || done.cancelled || done.rc.is_none()
 }
@@ -282,7 +283,7 @@ fn of_spawn(program: &str, error: &SpawnError) -> PlayError {
     }
 }
 
-/// The managers' knowledge of all nodes, by name.
+/// Data of the managers about all nodes, by name.
 pub fn ansible_nodes<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>, fleet: &Fleet) -> BTreeMap<String, AnsibleNode> {
     nodes.map(|node| (NodeName::to_string(node.name()), AnsibleNode::from_node(node, fleet))).collect()
 }

@@ -1,21 +1,21 @@
-//! Errors of an attempt's phase, with the class of each.
+//! Errors of an attempt's phase. Each function assigns the failure class.
 
 use remoor_exec::ssh::SshError;
 use remoor_exec::wire::Reply;
 use remoor_model::{Failure, FailureClass, Phase};
 use std::time::Duration;
 
-/// A step of the attempt failed; a retry may help.
+/// A failed step of the attempt; a retry may help.
 pub(super) fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
 }
 
-/// The phase can't be done at all, so no retry helps.
+/// A phase that can't be done at all, so no retry helps.
 pub(super) fn plan(phase: Phase, message: &str) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
 }
 
-/// Text for a run that the executor ended at its time limit; otherwise empty.
+/// Additional text if the executor ended the run at its time limit, otherwise an empty text.
 pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {
     match end.get("stopped").and_then(|s| s.as_str()) {
         Some("out of time") => format!(" after {} s, the maximum for a phase", limit.as_secs()),
@@ -23,19 +23,19 @@ pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {
     }
 }
 
-/// The session has ended.
+/// The failure for a session that has ended.
 pub(super) fn session_lost(phase: Phase) -> Box<Failure> {
     ssh(phase, SshError::Lost("the session has ended".to_owned()))
 }
 
-/// The executor sent a reply that does not fit the order.
+/// The failure for a reply of the executor that does not match the order.
 pub(super) fn unexpected_reply(phase: Phase, reply: &Reply) -> Box<Failure> {
     step(phase, None, format!("unexpected reply to the order: {reply:?}"), Vec::new())
 }
 
-/// The failure of a session that gave no answer, with its class. After the fence, an order that
-/// timed out is a failed step: the next attempt would time out too, so it must count as a failure
-/// and not be repeated without limit.
+/// The failure of a session that gave no answer. A timeout of an order after the fence is a failed
+/// step, because the next attempt would time out too. So it counts as a failure and is not repeated
+/// without limit.
 pub(super) fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
     let class = match &error {
         SshError::Timeout(_) if phase != Phase::Fence => FailureClass::Step,

@@ -1,9 +1,9 @@
-//! The CAs whose keys this manager holds: the cluster's first one, from whose key other secrets are
-//! derived, the present one, and one that is to replace it. The replicated state says, by its
-//! certificate, which of them issues.
+//! The CAs whose keys this manager has: the cluster's first CA, from whose key other secrets are
+//! derived, the current CA, and the next CA during a rotation. The replicated state contains the
+//! certificate of the CA that issues.
 //!
-//! The key of a new CA is on a majority of the managers before the entry that names it. A manager
-//! that lacks it fetches it from another manager.
+//! The key of a new CA is on a majority of the managers before the entry with its certificate. A
+//! manager without the key fetches it from another manager.
 
 use remoor_cluster::rpc::ca::ClusterCa;
 use remoor_cluster::rpc::identity::IdentityError;
@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of CAs here that no entry names, left by rotations that failed to start.
+/// Maximum number of CAs here that are in no entry. Such CAs remain after rotations that failed to
+/// start.
 const UNNAMED_MAX: usize = 4;
 
 /// A CA with its key, as sent between managers.
@@ -34,8 +35,8 @@ impl CaPair {
     }
 }
 
-/// Stored in the folder `ca` of the data directory: the first CA as `ca.pem` and `ca.key`, later
-/// ones by their [`ca_id`].
+/// The CAs in the folder `ca` of the data directory. The files of the first CA are `ca.pem` and
+/// `ca.key`; the file name of a later CA is its [`ca_id`].
 pub struct Authorities {
     dir: PathBuf,
     first: Arc<ClusterCa>,
@@ -43,7 +44,7 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Loads all CAs. A later one that can't be read is fetched again. Blocks.
+    /// Loads all CAs. A later CA that can't be read is omitted and fetched again. Blocks.
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
         let first = Arc::new(ClusterCa::load(dir)?);
         let mut later = BTreeMap::new();
@@ -59,7 +60,7 @@ impl Authorities {
         Ok(Self { dir: dir.to_owned(), first, later: Mutex::new(later) })
     }
 
-    /// Stores the CAs that another manager handed out; `cas[0]` is the first one. Blocks.
+    /// Stores the CAs that another manager sent; `cas[0]` is the first CA. Blocks.
     pub fn take(dir: &Path, cas: Vec<ClusterCa>) -> Result<Self, IdentityError> {
         let mut cas = cas.into_iter();
         let none = || IdentityError::Malformed { what: "answer", reason: "it contains no CA".into() };
@@ -72,17 +73,17 @@ impl Authorities {
         Ok(taken)
     }
 
-    /// The CA made by `init`.
+    /// The CA that `init` created.
     pub fn first(&self) -> &Arc<ClusterCa> {
         &self.first
     }
 
-    /// The CA with this certificate; None: this manager does not have its key.
+    /// The CA with this certificate. None if this manager does not have its key.
     pub fn for_certificate(&self, ca_pem: &str) -> Option<Arc<ClusterCa>> {
         self.by_id(Some(ca_id(ca_pem)))
     }
 
-    /// `id` None: the first CA.
+    /// The CA with this id, or the first CA if `id` is None.
     pub fn by_id(&self, id: Option<Sha256>) -> Option<Arc<ClusterCa>> {
         match id {
             Some(id) if id != ca_id(self.first.cert_pem()) => self.later_cas().get(&id).cloned(),
@@ -90,12 +91,12 @@ impl Authorities {
         }
     }
 
-    /// All CAs, the first one first.
+    /// All CAs; the first CA comes first.
     pub fn all_cas(&self) -> Vec<Arc<ClusterCa>> {
         std::iter::once(self.first.clone()).chain(self.later_cas().values().cloned()).collect()
     }
 
-    /// Stores a CA on disk, then uses it. Blocks.
+    /// Stores a CA on disk and then uses it. Blocks.
     pub fn keep(&self, ca: ClusterCa) -> Result<(), IdentityError> {
         let id = ca_id(ca.cert_pem());
         if self.by_id(Some(id)).is_none() {
@@ -105,15 +106,16 @@ impl Authorities {
         Ok(())
     }
 
-    /// The CAs whose keys a manager needs in this state: those that are trusted, and those from
-    /// which gossip keys in force are derived.
+    /// The CAs whose keys a manager needs in this state: the trusted CAs, and the CAs from which
+    /// the current gossip keys are derived.
     pub fn required_ids(inventory: &Inventory) -> BTreeSet<Sha256> {
         let based = [inventory.gossip.base, inventory.gossip.next.as_ref().and_then(|next| next.base)];
         inventory.roots().into_iter().map(ca_id).chain(based.into_iter().flatten()).collect()
     }
 
-    /// Deletes what is no longer needed: keys of former CAs from which no gossip key in force is
-    /// derived, and, if there are too many, keys that no entry names. Blocks.
+    /// Deletes keys of CAs that are not needed. These are former CAs from which no current gossip
+    /// key is derived. If there are too many CAs that are in no entry, they are deleted too.
+    /// Blocks.
     pub fn tidy(&self, inventory: &Inventory) {
         let needed = Self::required_ids(inventory);
         let former: BTreeSet<Sha256> = inventory.authority.former.iter().map(|f| ca_id(&f.ca_pem)).collect();
@@ -177,13 +179,13 @@ mod tests {
         assert_eq!(names(again.all_cas()), [held.first().cert_pem().to_owned(), third.clone()]);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "two files each");
 
-        // A gossip key that is in force needs the CA from whose key it is derived.
+        // A current gossip key needs the CA from whose key it is derived.
         let based =
             Inventory { gossip: remoor_model::GossipKeys { base: Some(ca_id(&third)), ..Default::default() }, ..state };
         let later = Inventory { ca_pem: Arc::new(ca().cert_pem().to_owned()), ..based };
         held.tidy(&later);
         assert!(held.for_certificate(&third).is_some());
-        // Rotations that failed to start leave no pile of keys.
+        // Keys of rotations that failed to start are removed.
         for _ in 0..=UNNAMED_MAX {
             held.keep(ca()).unwrap();
         }

@@ -1,6 +1,6 @@
-//! The managers' side of a CA rotation. The new key is copied to a majority of the managers before
-//! the entry that names it is proposed; its certificate is in that entry. The leader starts the
-//! next step when all nodes have confirmed the current one.
+//! The managers' side of a CA rotation. The new key is copied to a majority of the managers. After
+//! that, the entry with the new certificate is proposed. The leader starts the next step when all
+//! nodes have confirmed the current one.
 
 use super::{Authorities, CaPair, ManagerContext, api, wall};
 use futures_util::future::join_all;
@@ -16,18 +16,18 @@ use tokio::sync::watch;
 
 /// Interval at which the leader checks for confirmations, and a manager for missing keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment, by packet
-/// loss, is back by then and waited for.
+/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment because of
+/// packet loss is back within this time, so the step waits for the node.
 const STEP_MIN_MS: u64 = 5_000;
-/// Interval at which nodes that have not confirmed are asked to call, the maximum number at a time,
-/// and the time limit of such a call.
+/// Interval of the requests to nodes that have not confirmed. Such a request asks the node to
+/// contact the managers. `REQUEST_CALL_MAX` limits the number at a time.
 const REQUEST_CALL_EVERY: Duration = Duration::from_secs(5);
 const REQUEST_CALL_MAX: usize = 50;
 const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time limit for another manager to store a key or to hand out its keys.
+/// Time limit for another manager to store a key or to send its keys.
 const HAND_WITHIN: Duration = Duration::from_secs(5);
-/// Pause between two attempts to fetch a key: a manager service that has just started does not know
-/// the other members yet.
+/// Pause between two attempts to fetch a key, because a manager service that has just started does
+/// not know the other members yet.
 const FETCH_AGAIN: Duration = Duration::from_secs(3);
 
 /// Nodes that have not confirmed the current step.
@@ -40,8 +40,8 @@ pub struct UnconfirmedNodes<'a> {
 }
 
 impl<'a> UnconfirmedNodes<'a> {
-    /// Absent nodes: those that the rotation waits for, and those that an operator excluded by
-    /// `without`. An excluded node that is back is waited for again.
+    /// The absent nodes: first those that the rotation waits for, then those that an operator
+    /// excluded with `without`. The rotation waits for an excluded node again when it is back.
     pub fn split(&self, without: &BTreeSet<NodeId>) -> (Vec<&'a Node>, Vec<&'a Node>) {
         self.away.iter().partition(|n| n.manages() || !without.contains(&n.id))
     }
@@ -51,7 +51,8 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
     let changed = inventory.authority.changed;
     let mut missing = UnconfirmedNodes::default();
     for node in inventory.nodes.values().filter(|n| !shared.observed.ca_confirmed.holds(n.id, changed)) {
-        // A node that waits for a new certificate gossips, but may request nothing else.
+        // A node that waits for a new certificate is in gossip, but its other requests are
+        // rejected.
         let lapsed = inventory.expired_certificates.contains_key(&node.id);
         if *node.name() == shared.identity.name || shared.observed.report_of(node.name()).is_some() && !lapsed {
             missing.here.push(node);
@@ -68,7 +69,7 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
 /// Validity of an operator's certificate.
 const OPERATOR_DAYS: u32 = 365;
 
-/// New credentials of an operator, from the CA that issues. None: this manager does not have its
+/// New credentials of an operator, from the current CA. None if this manager does not have the CA's
 /// key yet.
 pub fn operator(
     shared: &ManagerContext,
@@ -81,7 +82,7 @@ pub fn operator(
     Ok(Some(TlsIdentity { ca_pem: inventory.roots().concat(), cert_pem, ..issued }))
 }
 
-/// Why no new CA was made. Nothing was changed, except that some managers may hold an unused key.
+/// The reason why no new CA was made. The only change is that some managers may have an unused key.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     #[error("this manager does not have the key of the present CA yet")]
@@ -92,8 +93,8 @@ pub enum MakeError {
     Failed(String),
 }
 
-/// Makes a new CA and copies its key to a majority of the managers, this one included. Returns the
-/// entry that starts the rotation, and the managers that do not have the key yet.
+/// Makes a new CA and copies its key to a majority of the managers, including this one. Returns the
+/// entry that starts the rotation, and the names of the managers that do not have the key yet.
 pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
     let present = shared.keys.cas.for_certificate(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
@@ -104,7 +105,7 @@ pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>)
     let cas = shared.keys.cas.clone();
     let of = inventory.clone();
     let keep = move || {
-        // First remove the keys of earlier attempts that failed.
+        // Keys of earlier failed attempts are removed first.
         cas.tidy(&of);
         cas.keep(next)
     };
@@ -127,7 +128,7 @@ pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>)
     Ok((Command::RotateCa { ca_pem, cross_pem }, lack.into_iter().map(|(name, _)| name).collect()))
 }
 
-/// API path between managers.
+/// API path for CA keys, used between managers.
 pub const CA_KEYS_PATH: &str = "/manager/v1/ca";
 
 /// Whether this manager has all CA keys that the state requires of a manager.
@@ -135,8 +136,8 @@ pub fn complete(shared: &ManagerContext, inventory: &Inventory) -> bool {
     Authorities::required_ids(inventory).into_iter().all(|id| shared.keys.cas.by_id(Some(id)).is_some())
 }
 
-/// Runs on every manager as long as its service runs: fetches missing keys and removes keys that
-/// are no longer needed.
+/// Fetches missing keys and removes keys that are not needed any more. It runs on every manager as
+/// long as the manager service runs.
 pub async fn follow(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut tidied = 0;
     let mut again = Instant::now();
@@ -156,7 +157,8 @@ pub async fn follow(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bo
     }
 }
 
-/// Accepts only a key that belongs to a certificate named by the state.
+/// Fetches missing keys from the other managers. It accepts only a key that belongs to a
+/// certificate in the state.
 async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
     for node in inventory.managers().filter(|n| n.id != shared.identity.node) {
         let client = shared.peers.node(node.id, &node.spec.api).with_timeout(HAND_WITHIN);
@@ -181,7 +183,8 @@ async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
     }
 }
 
-/// Runs as long as the manager service runs, and acts only on the leader.
+/// Proposes the next step of a rotation. It runs as long as the manager service runs, and acts only
+/// on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     let mut spurred = Instant::now();
@@ -219,7 +222,8 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
     }
 }
 
-/// Asks a node to call. If the message is lost, the node calls by itself later.
+/// Asks a node to contact the managers. If the message is lost, the node contacts them later by
+/// itself.
 fn request_call(shared: &ManagerContext, node: &Node) {
     let client = shared.peers.node(node.id, &node.spec.api).with_timeout(REQUEST_CALL_TIMEOUT);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });

@@ -1,8 +1,9 @@
-//! A backup in one file: the applied state at one log index, the blobs that it names, and the files
-//! of the manager's directory that can't be recreated, keys among them.
+//! A backup in one file. It contains the applied state at one log index, the blobs that the state
+//! refers to, and those files of the manager's directory that can't be recreated, including keys.
 //!
-//! Format: `remoor backup 1\n`, 32 bytes of SHA-256 over the rest, 4 bytes length of the head, the
-//! head (MessagePack), then what the head names, in this order: the state, the blobs, the files.
+//! Format: `remoor backup 1\n`, then 32 bytes of SHA-256 over the rest, then the length of the head
+//! in 4 bytes, then the head (MessagePack). The parts that the head lists follow in this order: the
+//! state, the blobs, the files.
 
 mod keeper;
 
@@ -22,8 +23,8 @@ const LENGTH: usize = 4;
 /// Maximum size of a backup in bytes. A backup of a thousand nodes has a few megabytes.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Files of a manager's directory that a backup contains, if they exist, and folders whose files it
-/// contains.
+/// Files of a manager's directory that a backup contains if they exist. `FOLDERS` lists the folders
+/// whose files it contains.
 pub const FILES: [&str; 6] = ["node.key", "credentials.json", "ssh.key", "operator.json", "node.json", keeper::FILE];
 pub const FOLDERS: [&str; 1] = ["ca"];
 
@@ -35,7 +36,7 @@ pub enum BackupError {
     Disk(#[from] DiskError),
     #[error("{} exists, and a backup never replaces a file", .0.display())]
     Exists(PathBuf),
-    /// The file was changed or cut, or it was never a backup.
+    /// The file was changed or truncated, or it is not a backup.
     #[error("{} is not a valid backup: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     #[error("{} has format {found}, this program knows {FORMAT}: install the newer program", path.display())]
@@ -48,14 +49,14 @@ pub enum BackupError {
     Encode(String),
 }
 
-/// Description of a backup. It can be shown before anything else of the backup is used.
+/// Description of a backup. It can be shown before the rest of the backup is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub made: Wall,
-    /// The manager that made the backup. The backup contains its keys.
+    /// The manager that made the backup. The backup contains the keys of this manager.
     pub node: NodeId,
     pub name: NodeName,
-    /// Version of the remoor that made it.
+    /// Version of the program that made the backup.
     pub program: String,
     pub cluster: ClusterId,
     pub epoch: Epoch,
@@ -76,11 +77,11 @@ pub struct ClusterBackup {
     pub head: Head,
     pub state: Inventory,
     pub blobs: BTreeMap<Sha256, Vec<u8>>,
-    /// By path relative to the data directory.
+    /// The files by path relative to the data directory.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// Leaves the files out, because they contain keys.
+/// Omits the files, because they contain keys.
 impl std::fmt::Debug for ClusterBackup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Backup").field("head", &self.head).finish_non_exhaustive()
@@ -142,9 +143,9 @@ impl ClusterBackup {
         Ok(bytes)
     }
 
-    /// Writes a new file of mode 0600 and reads it back, so the returned backup is on disk and
-    /// complete. Returns its head, SHA-256 and size in bytes. On an error no such file exists.
-    /// Blocks.
+    /// Writes the backup to a new file of mode 0600 and reads it back, so the file is complete and
+    /// on disk. Returns its head, SHA-256 and size in bytes. After an error the file does not
+    /// exist. Blocks.
     pub fn write(mut self, path: &Path) -> Result<(Head, Sha256, u64), BackupError> {
         let bytes = self.encode()?;
         let failed = |action| move |source| BackupError::File { action, path: path.to_owned(), source };
@@ -156,7 +157,7 @@ impl ClusterBackup {
         unfinished.push(".unfinished");
         let unfinished = PathBuf::from(unfinished);
         let written = (|| {
-            // Never write into a file that an earlier attempt or somebody else left here.
+            // A file that remains from an earlier attempt or from another program is never reused.
             let _ = std::fs::remove_file(&unfinished);
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
@@ -170,18 +171,18 @@ impl ClusterBackup {
                 let why = "the content read back differs from the content written".to_owned();
                 return Err(BackupError::Damaged { path: path.to_owned(), why });
             }
-            // A hard link instead of a rename: it does not replace a file that got this name
-            // meanwhile.
+            // A hard link does not replace a file that got this name in the meantime; a rename
+            // would.
             std::fs::hard_link(&unfinished, path).map_err(failed("naming"))?;
             Ok(sync_dir(dir)?)
         })();
-        // Report the first error only; the next attempt removes a leftover of this name.
+        // Only the first error is reported. The next attempt removes a remaining file of this name.
         let _ = std::fs::remove_file(&unfinished);
         written?;
         Ok((self.head, Sha256::digest(&bytes), bytes.len() as u64))
     }
 
-    /// Reads a backup and checks all of it. The error says what is wrong. Blocks.
+    /// Reads a backup and checks all of it. The error contains the fault. Blocks.
     pub fn read(path: &Path) -> Result<Self, BackupError> {
         let failed = |source| BackupError::File { action: "reading", path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Content-addressed blobs of the managers: generations and digests. An entry may name a blob only
-//! once a majority has it.
+//! Content-addressed blobs of the managers: generations and digests. An entry may refer to a blob
+//! only after a majority has stored it.
 
 use super::ManagerContext;
 use remoor_cluster::rpc::wire::{ApiFailure, Code};
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum size of one attempt's log in bytes. Beyond it the log is marked as cut.
+/// Maximum size of one attempt's log in bytes. A longer log is cut and marked as cut.
 const LOG_MAX: u64 = 4 << 20;
 
-/// Why a blob was not stored. Some managers may have it, but nothing refers to it.
+/// The reason why a blob was not stored. Some managers may have it, but no entry refers to it.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     #[error("this manager can't store the blob")]
@@ -24,7 +24,7 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    /// The error for an operator. A full disk is not reported as a lost majority.
+    /// The error for an operator. It distinguishes a full disk from a lost majority.
     pub fn failure(&self) -> ApiFailure {
         match self {
             BlobError::Own(_) => ApiFailure::new(Code::Unavailable, remoor_model::error_with_causes(self))
@@ -36,7 +36,7 @@ impl BlobError {
     }
 }
 
-/// Stores the blob on this manager and on enough others for a majority of the voters.
+/// Stores the blob on this manager and on as many others as a majority of the voters needs.
 pub async fn store(shared: &Arc<ManagerContext>, bytes: Vec<u8>) -> Result<Sha256, BlobError> {
     let (own_store, own_copy) = (shared.blobs.clone(), bytes.clone());
     let stored = tokio::task::spawn_blocking(move || own_store.put(&own_copy)).await;
@@ -65,8 +65,8 @@ pub async fn store(shared: &Arc<ManagerContext>, bytes: Vec<u8>) -> Result<Sha25
     Ok(sha)
 }
 
-/// Fetches a blob that this manager lacks or that is damaged. If no manager answers, the blob stays
-/// missing and its reader reports that.
+/// Fetches a blob that is missing or damaged on this manager. If no manager answers, the blob stays
+/// missing, and its reader reports that.
 pub async fn ensure(shared: &Arc<ManagerContext>, sha: &Sha256) {
     let (store, wanted) = (shared.blobs.clone(), *sha);
     match tokio::task::spawn_blocking(move || store.get(&wanted)).await {
@@ -106,7 +106,7 @@ impl AttemptLog {
         shared.runs.join(format!("{attempt}.jsonl"))
     }
 
-    /// Opens the attempt's log for appending. If it can't be opened, this is logged and the attempt
+    /// Opens the attempt's log for appending. If that fails, the error is logged and the attempt
     /// continues without a log.
     pub fn open(shared: &ManagerContext, attempt: AttemptId) -> Self {
         let path = Self::path(shared, attempt);

@@ -1,8 +1,9 @@
-//! Tracks when certificates expire: the manager's own, and those of the nodes that called it. Nodes
-//! renew long before expiry, so a certificate that expires soon means that renewal failed.
+//! Records the expiry of certificates: the manager's own, and those of the nodes that contacted it.
+//! Nodes renew long before expiry, so a certificate that expires soon means that its renewal
+//! failed.
 //!
-//! Nothing is stored. After a start a manager knows its own certificate, and learns each other one
-//! with the next call of that node.
+//! The times are in memory only. After a start, a manager knows only its own certificate. It learns
+//! the others with the next request of each node.
 
 use super::{ManagerContext, Notices};
 use remoor_cluster::rpc::identity;
@@ -22,7 +23,7 @@ impl Certificates {
         self.inner().insert(node, not_after);
     }
 
-    /// Expiry of the certificate of `node`, if it has called.
+    /// Expiry of the certificate of `node`. None if the node has not contacted this manager.
     pub fn expiry_of(&self, node: NodeId) -> Option<Wall> {
         self.inner().get(&node).copied()
     }
@@ -38,7 +39,7 @@ impl Certificates {
     }
 
     /// Sends notices about certificates that expire soon: the manager's own, and on the leader also
-    /// the others. To be called once a day.
+    /// those of the other nodes. The caller calls it once a day.
     pub fn send_notices(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
         for (id, text) in self.expiry_warnings(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
             let name = inventory.node(id).map(|node| node.name().to_string());
@@ -52,7 +53,7 @@ impl Certificates {
 }
 
 impl ManagerContext {
-    /// The daily call of [`Certificates::send_notices`].
+    /// Calls [`Certificates::send_notices`] for this manager. The caller calls it once a day.
     pub fn send_certificate_notices(&self, now: Wall) {
         self.observed.certificates.send_notices(
             &self.inventory(),

@@ -10,12 +10,12 @@ pub struct CleanupExpectation {
     pub units: Vec<String>,
     /// Paths that must not exist.
     pub files: Vec<String>,
-    /// Exceptions from `files`: paths that may stay.
+    /// Paths that may exist although `files` contains them.
     pub keep: Vec<String>,
 }
 
-/// The required state after a cleanup of the job's services (`of_job` empty: all). Monitor-only
-/// services are left out.
+/// The required state after a cleanup of the job's services. An empty `of_job` means all services.
+/// Monitor-only services are omitted.
 pub fn taken_down(all: Vec<ServiceManifest>, of_job: &[ServiceName], summary: &FleetSummary) -> CleanupExpectation {
     let mut down = CleanupExpectation::default();
     let mine = |service: &ServiceManifest| of_job.is_empty() || of_job.contains(&service.name);
@@ -56,7 +56,7 @@ mod tests {
         let down = of(&[]);
         assert_eq!(down.units, ["app.service", "db.service"]);
         assert_eq!(down.files, ["/etc/app/", "/etc/db/"]);
-        // A path that the monitor-only service may keep is no exception for other services.
+        // A path that a monitor-only service may keep is not an exception for other services.
         assert_eq!(down.keep, ["/etc/app/kept", "/var/app", "/etc/db/kept", "/var/db"]);
         assert_eq!(of(&["db", "clock"]).units, ["db.service"]);
         assert_eq!(of(&["clock"]), CleanupExpectation::default());

@@ -1,8 +1,9 @@
-//! Whether the clocks of the managers agree. While they do not, nothing is done that a wrong clock
-//! would spoil for months: no certificate is issued, and no removed node and no node that left is
-//! forgotten.
+//! Compares the clocks of the managers. If they differ, the managers do nothing that a wrong clock
+//! would damage for months. No certificate is issued, and no record of a removed node or of a node
+//! that left is deleted.
 //!
-//! Nothing is stored. Every answer of another manager carries its time (`rpc/clocks.rs`).
+//! The clocks are in memory only. Every answer of another manager contains its time
+//! (`rpc/clocks.rs`).
 
 use super::{ManagerContext, wall};
 use remoor_cluster::rpc::join::SKEW_MAX_MS;
@@ -12,21 +13,24 @@ use std::time::{Duration, Instant};
 
 /// Key prefix of notices about clocks.
 pub const CLOCK: &str = "clock";
-/// A difference from which operators are warned. NTP keeps clocks within milliseconds.
+/// Difference of clocks in milliseconds above which operators are warned. NTP keeps clocks within
+/// milliseconds.
 const WARN_MS: u64 = 10_000;
-/// How long a starting manager waits for the clock of another one before it issues a certificate
-/// for itself. One other manager is asked each second, in turn.
+/// Maximum time that a starting manager waits for another manager's clock before it issues a
+/// certificate for itself. It asks one other manager each second, in turn.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
-/// Interval of the looks for notices. A difference counts if two looks find it: after a machine
-/// slept, the first one may use an answer from before.
+/// Interval of the clock comparisons for notices. Two consecutive comparisons must find a
+/// difference. After a suspension of the machine, the first comparison may use an answer from
+/// before.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// The clocks of the other managers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ClockComparison {
-    /// How far each clock is ahead of this manager's, in milliseconds. None: not known.
+    /// The difference of each clock to this manager's in milliseconds, positive if it is ahead.
+    /// None if the clock is not known.
     others: Vec<(NodeId, NodeName, Option<i64>)>,
-    /// Whether this manager runs so recently that the others may just not have answered yet.
+    /// Whether this manager started so recently that the others may not have answered yet.
     starting: bool,
 }
 
@@ -40,7 +44,7 @@ impl ClockComparison {
         self.others.iter().filter_map(|(id, name, ahead)| Some((*id, name, (*ahead)?)))
     }
 
-    /// Why this manager may not issue certificates for others now.
+    /// The reason why this manager may not issue certificates for others now.
     pub fn objection(&self) -> Option<String> {
         let (_, name, ahead) = self.differing_by(SKEW_MAX_MS).max_by_key(|(_, _, ahead)| ahead.unsigned_abs())?;
         Some(format!(
@@ -49,9 +53,9 @@ impl ClockComparison {
         ))
     }
 
-    /// Why this manager may not issue a certificate for itself now. One other clock that agrees
-    /// with its own is enough, so that a manager with a wrong clock does not keep the others from
-    /// repairing theirs.
+    /// The reason why this manager may not issue a certificate for itself now. One other clock that
+    /// agrees with its own is enough. Otherwise a manager with a wrong clock would prevent the
+    /// others from renewing their certificates.
     pub fn own_objection(&self) -> Option<String> {
         match self.known_differences().next() {
             None if self.starting && !self.others.is_empty() => {
@@ -63,13 +67,14 @@ impl ClockComparison {
         }
     }
 
-    /// Whether removed nodes and nodes that left may be forgotten because of this manager's clock.
+    /// Whether this manager's clock is good enough to delete records of removed nodes and of nodes
+    /// that left.
     pub fn may_forget(&self) -> bool {
         self.others.is_empty()
             || self.known_differences().next().is_some() && self.differing_by(SKEW_MAX_MS).next().is_none()
     }
 
-    /// A line for each clock that is more than ten seconds off.
+    /// One line for each clock that differs by more than ten seconds.
     pub fn warnings(&self, own: &NodeName) -> Vec<String> {
         self.warnings_by_node(own).map(|(_, _, line)| line).collect()
     }
@@ -88,13 +93,13 @@ impl ClockComparison {
         })
     }
 
-    /// Name and difference in seconds of each clock that is known.
+    /// Name and difference in seconds of each known clock.
     pub fn seconds(&self) -> Vec<(String, f64)> {
         self.known_differences().map(|(_, name, ahead)| (name.to_string(), ahead as f64 / 1e3)).collect()
     }
 }
 
-/// For example `80 d ahead of`.
+/// A description of the difference, for example `80 d ahead of`.
 fn describe_difference(ahead_ms: i64) -> String {
     let seconds = ahead_ms.unsigned_abs() / 1_000;
     let amount = match seconds {
@@ -105,8 +110,8 @@ fn describe_difference(ahead_ms: i64) -> String {
     format!("{amount} {}", if ahead_ms > 0 { "ahead of" } else { "behind" })
 }
 
-/// The time for an entry: `wall`, or if nothing may be forgotten, at most the last millisecond at
-/// which applying the entry forgets nothing.
+/// The time for a new entry. It is `wall` if records may be deleted. Otherwise it is at most the
+/// last millisecond at which the application of the entry deletes no record.
 fn entry_time(comparison: &ClockComparison, inventory: &Inventory, wall: Wall) -> Wall {
     if comparison.may_forget() {
         return wall;
@@ -115,7 +120,7 @@ fn entry_time(comparison: &ClockComparison, inventory: &Inventory, wall: Wall) -
 }
 
 impl ManagerContext {
-    /// Compares this manager's clock with the others'.
+    /// Compares this manager's clock with the clocks of the others.
     pub fn compare_clocks(&self) -> ClockComparison {
         let (inventory, wall, now) = (self.inventory(), wall(), Instant::now());
         let others = inventory.managers().filter(|node| node.id != self.identity.node);
@@ -129,7 +134,7 @@ impl ManagerContext {
         entry_time(&self.compare_clocks(), &self.inventory(), wall())
     }
 
-    /// An error if this manager may not issue certificates for others now.
+    /// Returns an error if this manager may not issue certificates for others now.
     pub fn check_clocks(&self) -> Result<(), ApiFailure> {
         match self.compare_clocks().objection() {
             None => Ok(()),
@@ -184,7 +189,8 @@ mod tests {
 
     #[test]
     fn certificates_are_issued_only_while_the_known_clocks_agree() {
-        // Others, starting: may issue for others, for itself, may forget.
+        // The columns: the other clocks; whether this manager is starting; whether it may issue for
+        // others, may issue for itself, and may forget.
         for (others, starting, expected) in [
             (&[][..], true, (true, true, true)),
             (&[None, None], true, (true, false, false)),

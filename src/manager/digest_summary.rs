@@ -1,4 +1,5 @@
-//! Examines a node in an open session. If the expected digest is known, only what differs is sent.
+//! Examines a node in an open session. If the expected digest is known, the node sends only the
+//! differences.
 
 use remoor_exec::ssh::{Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, Reply};
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-/// Receives orders, one after the other. A session in production; a fake in tests.
+/// Receives orders, one after the other. The implementation is a session; tests use a fake.
 pub(super) trait Orders: Send {
     /// Sends one order and returns its final reply.
     fn give(&mut self, order: ExecutorOrder) -> impl Future<Output = Result<Reply, SshError>> + Send;
@@ -34,9 +35,9 @@ pub(super) struct ExamRequest<'a> {
 }
 
 impl ExamRequest<'_> {
-    /// Returns the complete examination, however much of it was sent. `known` is the expected
-    /// digest. An executor that does not support differences, or that contradicts itself, sends
-    /// every entry.
+    /// Returns the complete examination, even if the node sends only the differences from `known`,
+    /// the expected digest. The node sends every entry in two cases: its executor does not support
+    /// differences, or its answers contradict each other.
     pub async fn ask(&self, node: &mut impl Orders, known: Option<NodeDigest>) -> Result<Exam, SshError> {
         let Some(known) = known else { return self.examine_all(node).await };
         match node.give(self.order(Some(DigestWalk::roots(&known)))).await? {
@@ -64,8 +65,8 @@ impl ExamRequest<'_> {
     }
 }
 
-/// Asks for the digest branch by branch. Each step hashes up to all entries of a service, which
-/// would block the async threads.
+/// Requests the digest branch by branch. Each step hashes up to all entries of a service, so it
+/// runs on a blocking thread.
 async fn walk(
     node: &mut impl Orders,
     known: NodeDigest,
@@ -102,15 +103,15 @@ mod tests {
     use super::*;
     use remoor_model::{BranchContent, DigestTrees, FileEntry, FileKind, ServiceDigest};
 
-    /// A node that answers from the trees of its digest, as an executor does.
+    /// A simulated node. It answers from the trees of its digest, as an executor does.
     #[derive(Default)]
     struct Node {
         digest: NodeDigest,
         trees: DigestTrees,
         orders: Vec<&'static str>,
-        /// An older executor, which can't send a summary of its digest.
+        /// Whether the executor is an older one, which can't send a summary of its digest.
         old: bool,
-        /// Claims entries that it does not have.
+        /// Whether the node claims entries that it does not have.
         lies: bool,
     }
 

@@ -1,16 +1,17 @@
-//! Limits for probes and examinations. Probes of silent hosts and examinations of nodes that came
-//! back have separate slots, so that a mass absence can't delay the verdict of a node that is back.
+//! Limits for probes and examinations. They have separate slots, because probes of hosts that do
+//! not answer must not delay the examination of a node that is back. This matters in a mass
+//! absence.
 
 use remoor_model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of probes at the same time. Each is one connection that waits for a banner, for
-/// at most 3 s.
+/// Maximum number of probes at the same time. A probe is one connection that waits for a banner, at
+/// most 3 s.
 const PROBES_MAX: usize = 64;
 
-/// Slots are given in the order of requests.
+/// The slots for examinations and probes. Free slots go to the longest waiting request.
 #[derive(Debug, Clone)]
 pub struct ExaminationLimits {
     examinations: Arc<Semaphore>,
@@ -18,7 +19,7 @@ pub struct ExaminationLimits {
     probed_nodes: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
-/// A probe that runs or waits for a slot. While it exists, its node is not probed a second time.
+/// A probe that runs or waits for a slot. As long as it exists, no second probe of its node begins.
 #[derive(Debug)]
 pub struct ProbeTicket {
     node: NodeId,
@@ -36,13 +37,13 @@ impl Default for ExaminationLimits {
 }
 
 impl ExaminationLimits {
-    /// Waits for an examination slot, which is free again when the value is dropped.
+    /// Waits for an examination slot. The slot is free again when the value is dropped.
     pub async fn examination(&self) -> Option<OwnedSemaphorePermit> {
         self.examinations.clone().acquire_owned().await.ok()
     }
 
-    /// None while an earlier probe of this node runs: probes are requested by timer and would pile
-    /// up.
+    /// Registers a probe of the node. None if an earlier probe of the node is registered, because
+    /// probes are requested by a timer and would accumulate.
     pub fn probe(&self, node: NodeId) -> Option<ProbeTicket> {
         self.probed_nodes().insert(node).then(|| ProbeTicket { node, looks: self.clone() })
     }
@@ -53,7 +54,7 @@ impl ExaminationLimits {
 }
 
 impl ProbeTicket {
-    /// Waits for a probe slot, which is free again when the value is dropped.
+    /// Waits for a probe slot. The slot is free again when the value is dropped.
     pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
         self.looks.probes.clone().acquire_owned().await.ok()
     }

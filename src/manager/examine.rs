@@ -1,5 +1,5 @@
-//! One examination: an SSH login, then digest and checks by the node's executor, compared with what
-//! this manager expects.
+//! One examination: an SSH login, then digest and checks by the node's executor, then a comparison
+//! with the state that this manager expects.
 
 use super::context::known_of;
 use super::{ManagerContext, digest_summary};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Facts of a node by name.
 pub type Facts = serde_json::Map<String, serde_json::Value>;
 
-/// Why an examination could not be prepared. Nothing was sent to the node.
+/// The reason why an examination could not be prepared. Nothing was sent to the node.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error("node {0} is not in the inventory")]
@@ -34,12 +34,12 @@ pub enum PrepareError {
     Task,
 }
 
-/// Everything that is needed to examine one node.
+/// The complete input of an examination of one node.
 pub struct PreparedExam {
     pub target: LoginTarget,
     pub manifest: NodeManifest,
     pub rendered: Expected,
-    /// The input that `rendered` was rendered with.
+    /// The input for rendering that led to `rendered`.
     pub known: fleet::ClusterContext,
     /// The record of the node's baseline.
     pub record: Option<Record>,
@@ -52,9 +52,9 @@ impl PreparedExam {
     }
 }
 
-/// Examines the node against the generation last applied to it, not against the current one, unless
-/// it has been reinstalled since. If none was applied, uses the current one. A decommissioned node
-/// gets an empty manifest (docs/design/scenarios.md, A21).
+/// Examines the node against the generation that was last applied to it. The current generation is
+/// used if none was applied, or if the node has been reinstalled since. A decommissioned node gets
+/// an empty manifest (docs/design/scenarios.md, A21).
 pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     let mut prepared = match prepare(shared, id, None).await {
         Ok(prepared) => prepared,
@@ -63,8 +63,8 @@ pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     if lifecycle(shared, id) == Some(Lifecycle::Decommissioned) {
         prepared.manifest.services.clear();
     }
-    // Login and examination share one time limit. Otherwise a slow node would be given up as silent
-    // before it could be reported as slow.
+    // Login and examination share one time limit. With two limits, a slow node would be given up as
+    // unreachable before it could be reported as slow.
     let end = tokio::time::Instant::now() + prepared.timeout;
     let opened = tokio::time::timeout_at(end, shared.remote.open(&prepared.target)).await;
     let mut session = match opened {
@@ -82,16 +82,16 @@ pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     outcome
 }
 
-/// The part of a digest that a node sends. The result is the same.
+/// The entries of a digest that a node sends. The resulting digest is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Every entry: needed where a new record is made, possibly with another manifest.
+    /// Every entry. A new record needs all of them, because its manifest may differ.
     Whole,
     /// Only entries that differ from the record.
     Differences,
 }
 
-/// Examines the node in an open session and adds what the result is to be compared with.
+/// Examines the node in an open session and adds the values to compare the result with.
 pub async fn evidence(
     shared: &Arc<ManagerContext>,
     session: &mut Session,
@@ -107,8 +107,8 @@ pub async fn evidence(
     Ok(Evidence { exam, expected: prepared.record.as_ref().map(Record::digest), rendered })
 }
 
-/// The new record of a node. A path counts as rendered only if the rendered content and the content
-/// found agree.
+/// The new record of a node. A path counts as rendered only if the rendered content equals the
+/// content on the node.
 pub fn record(
     wanted: &RenderedContent<'_>,
     facts: &Facts,
@@ -116,7 +116,8 @@ pub fn record(
     digest: &NodeDigest,
 ) -> Record {
     let entries = digest.services.iter().flat_map(|(name, s)| s.entries.iter().map(move |entry| (name, entry)));
-    // The hash of a secret file is keyed, so its content can't be compared: it counts as rendered.
+    // The hash of a secret file is keyed, so its content can't be compared. The file counts as
+    // rendered.
     let agree = entries.filter(|(name, e)| wanted.agrees(name, e).is_some_and(|same| e.secret || same));
     Record {
         root: digest.root,
@@ -127,8 +128,8 @@ pub fn record(
     }
 }
 
-/// Prepares an examination. `generation`: None for the last applied one. Fetches blobs that this
-/// manager lacks from the others.
+/// Prepares an examination against `generation`; None means the last applied one. Blobs that this
+/// manager lacks are fetched from the others.
 pub async fn prepare(
     shared: &Arc<ManagerContext>,
     id: NodeId,
@@ -137,8 +138,8 @@ pub async fn prepare(
     prepare_with(shared, id, generation, None).await
 }
 
-/// As [`prepare`]. `seen`: what to render with; None for the facts, addresses and roles of the last
-/// provisioning.
+/// Does the same as [`prepare`], with given input for rendering in `seen`. None means the facts,
+/// addresses and roles of the last provisioning.
 pub async fn prepare_with(
     shared: &Arc<ManagerContext>,
     id: NodeId,
@@ -185,8 +186,8 @@ fn build_manifest(
     Ok((manifest, rendered))
 }
 
-/// The manifest for a node's agent, of the generation last applied to it. A node that is, or is
-/// being, decommissioned gets an empty manifest: nothing of the configuration is sent to it
+/// The manifest for a node's agent, of the generation that was last applied to it. The manifest is
+/// empty during and after decommissioning, so that the node receives no part of the configuration
 /// (docs/design/scenarios.md, A21).
 pub async fn manifest_for(shared: &Arc<ManagerContext>, id: NodeId) -> Result<NodeManifest, PrepareError> {
     let mut manifest = prepare(shared, id, None).await?.manifest;
@@ -196,8 +197,8 @@ pub async fn manifest_for(shared: &Arc<ManagerContext>, id: NodeId) -> Result<No
     Ok(manifest)
 }
 
-/// The check files of the generation last applied to the node (of the current one if none was), and
-/// for each whether it applies to the node. Contacts no node.
+/// The check files of the generation that was last applied to the node; if none was, of the current
+/// one. Each has a mark whether it applies to the node. Contacts no node.
 pub async fn check_files(
     shared: &Arc<ManagerContext>,
     id: NodeId,
@@ -238,8 +239,8 @@ pub async fn target(shared: &Arc<ManagerContext>, id: NodeId) -> Result<LoginTar
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
 
-/// The SSH target: the inventory's `ansible_*` and `ssh:` settings, with the recorded host keys
-/// only. Without an `ansible_host`, the address entered for the node is used.
+/// The SSH target: the inventory's `ansible_*` and `ssh:` settings, and only the recorded host
+/// keys. Without an `ansible_host`, the recorded address of the node is used.
 fn target_of(shared: &ManagerContext, node: &Node, generation: &Generation) -> Result<LoginTarget, PrepareError> {
     let fleet = shared.fleets.fleet(generation).map_err(PrepareError::Book)?;
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
@@ -260,8 +261,8 @@ fn target_of(shared: &ManagerContext, node: &Node, generation: &Generation) -> R
     })
 }
 
-/// The record of a node; None if there is none yet. A record that can't be read is an error:
-/// without it, whatever is found on the node would be taken for the desired state.
+/// The record of a node; None if there is none yet. A record that can't be read is an error.
+/// Without it, any state found on the node would count as the desired state.
 pub async fn load_record(shared: &Arc<ManagerContext>, node: &Node) -> Result<Option<Record>, PrepareError> {
     let Some(baseline) = &node.setup.baseline else { return Ok(None) };
     super::blobs::ensure(shared, &baseline.blob).await;

@@ -1,6 +1,6 @@
-//! The managers' side of a gossip key rotation: which keys each node must hold, which nodes have
-//! confirmed, and when the leader starts the next step. A new key is derived from the CA's key,
-//! which every manager has and no worker.
+//! The managers' side of a gossip key rotation: the keys that each node must have, the nodes that
+//! have confirmed, and the start of the next step by the leader. A new key is derived from the CA's
+//! key, which every manager but no worker has.
 
 use super::{Authorities, ManagerContext, wall};
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
@@ -12,16 +12,16 @@ use tokio::sync::watch;
 
 /// Interval at which the leader checks for confirmations.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment, by packet
-/// loss, is back by then and waited for.
+/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment because of
+/// packet loss is back within this time, so the step waits for the node.
 const STEP_MIN_MS: u64 = 5_000;
 
-/// A reachable node must confirm a step within this time. Nodes spread their requests over a
-/// minute, and are asked to call.
+/// Time in which a reachable node must confirm a step. The nodes spread their requests over a
+/// minute, and the leader asks them to send the request.
 const CONFIRM: Duration = Duration::from_secs(120);
 
-/// The step, as a log index, that each node has confirmed. Kept in the memory of this manager only;
-/// nodes repeat it.
+/// The log index of the step that each node has confirmed. It is in the memory of this manager
+/// only, because nodes repeat the confirmation.
 #[derive(Debug, Default)]
 pub struct Confirmations {
     nodes: Mutex<NodeConfirmations>,
@@ -33,8 +33,8 @@ struct NodeConfirmations {
     waits: BTreeMap<NodeId, ConfirmationWait>,
 }
 
-/// The leader waits for a node to confirm the step that began with entry `changed`. The wait
-/// belongs to one start of the node's agent.
+/// The leader's wait for a node to confirm the step that began with entry `changed`. A restart of
+/// the node's agent begins a new wait.
 #[derive(Debug)]
 struct ConfirmationWait {
     changed: u64,
@@ -51,9 +51,9 @@ impl Confirmations {
         self.nodes().confirmed.get(&node) == Some(&changed)
     }
 
-    /// Sets the nodes that this leader waits for at `now`; none if it does not lead. A node's wait
-    /// starts again with each step, when the node comes back, and under each new leader, because it
-    /// had no time before.
+    /// Sets the nodes that this leader waits for at `now`; none if this manager does not lead. The
+    /// wait for a node begins again with each step, with each return of the node, and with each
+    /// leadership, because the node had no time before.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut nodes = self.nodes();
         let mut before = std::mem::take(&mut nodes.waits);
@@ -71,11 +71,10 @@ impl Confirmations {
         nodes.waits.get(&node).is_some_and(|wait| wait.changed == changed && now.duration_since(wait.since) >= CONFIRM)
     }
 
-    /// Updates the waits of this manager. `here` are the reachable nodes that have not confirmed
-    /// the current step.
+    /// Updates the waits of this manager. `here` contains the reachable nodes that have not
+    /// confirmed the current step.
     pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
-        // A leadership survives a lease that expires for a moment, and so must the waits of its
-        // nodes.
+        // The waits continue if a lease expires for a moment, because the leadership continues too.
         let here = if shared.published.engine.leads() { here } else { &[] };
         let start = |node: &Node| shared.observed.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());
@@ -86,9 +85,9 @@ impl Confirmations {
     }
 }
 
-/// The gossip keys in force, by serial number; first the key that is used for sending. `held` are
-/// the keys of this manager's own gossip. The key made by `init` is found there, because it is not
-/// derived from anything.
+/// The current gossip keys by serial number. The first key encrypts sent messages. `held` are the
+/// keys of this manager's own gossip. They contain the key of `init`, which is not derived from a
+/// CA.
 pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<Vec<GossipKey>, IdentityError> {
     let unknown =
         || IdentityError::Malformed { what: "gossip key", reason: "this manager does not have it yet".into() };
@@ -109,12 +108,12 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
     Ok(std::iter::once(first).chain(other).collect())
 }
 
-/// Nodes that have not confirmed the step: first the reachable ones, then those that are absent and
-/// not waited for.
+/// The nodes that have not confirmed the step: first the reachable ones, then the absent ones. The
+/// leader does not wait for absent nodes.
 pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
     let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.observed.key_confirmed.holds(n.id, changed));
-    // A node that waits for a new certificate gossips, but may request nothing else.
+    // A node that waits for a new certificate is in gossip, but its other requests are rejected.
     let lapsed = |node: &Node| inventory.expired_certificates.contains_key(&node.id);
     let here = |node: &Node| {
         *node.name() == shared.identity.name || shared.observed.report_of(node.name()).is_some() && !lapsed(node)
@@ -122,7 +121,8 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
     open.partition(|node| here(node))
 }
 
-/// Runs as long as the manager service runs, and acts only on the leader.
+/// Proposes the next step of a rotation. It runs as long as the manager service runs, and acts only
+/// on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {
@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(keys(&other, &at(9, None), alone).unwrap(), joined);
         assert!(keys(&ca, &at(0, Some(KeyStep::Insert)), joined).is_err());
 
-        // After a CA rotation keys are derived from the new CA, so the old CA's key no longer
-        // reveals them.
+        // After a CA rotation, keys are derived from the new CA. The old CA's key does not reveal
+        // them.
         let later = ClusterCa::create_next(&"c1".into()).unwrap();
         let base = Some(ca_id(later.cert_pem()));
         let by_later = GossipKeys { serial: 9, base, next: None, changed: 9 };

@@ -1,6 +1,5 @@
-//! The leader's engine, shared by the loop that steps it and the API that shows what it waits for.
-//! The view of a node is made when it is read, so that a step costs nothing for nodes that nobody
-//! asks about.
+//! The leader's engine, shared by the loop that steps it and the API that shows the conditions of
+//! nodes. The view of a node is made on request, so that a step has no cost for other nodes.
 
 use remoor_cluster::rpc::view::ConditionView;
 use remoor_engine::{Action, EngineEvent, ManagerEngine, Presence};
@@ -10,34 +9,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The engine's view of one node.
 #[derive(Debug, Clone)]
 pub struct NodeSnapshot {
-    /// None: it is too early to tell.
+    /// None if the leader began too recently to know it.
     pub presence: Option<Presence>,
     pub conditions: Vec<ConditionView>,
-    /// Managers that don't reach the node's SSH port, and since when.
+    /// Managers that don't reach the node's SSH port, each with the time since when.
     pub unreachable_from: Vec<(NodeName, Wall)>,
 }
 
-/// The engine while this manager leads.
+/// The engine. It exists only while this manager leads.
 #[derive(Debug, Default)]
 pub struct LeaderEngine(Mutex<Option<ManagerEngine>>);
 
 impl LeaderEngine {
-    /// Replaces the engine when a leadership begins or ends.
+    /// Replaces the engine at the beginning or end of a leadership.
     pub fn set(&self, engine: Option<ManagerEngine>) {
         *self.lock() = engine;
     }
 
-    /// Whether this manager leads. A leadership survives a lease that expires for a moment.
+    /// Whether this manager leads. A lease that expires for a moment does not end a leadership.
     pub fn leads(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// One step of the engine. None: this manager does not lead.
+    /// Runs one step of the engine. None if this manager does not lead.
     pub fn step(&self, now: Now, wall: Wall, inventory: &Inventory, event: EngineEvent) -> Option<Vec<Action>> {
         Some(self.lock().as_mut()?.step(now, wall, inventory, event))
     }
 
-    /// The engine's view of a node in this state. None: this manager does not lead.
+    /// The engine's view of a node in this state. None if this manager does not lead.
     pub fn snapshot(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Option<NodeSnapshot> {
         let engine = self.lock();
         let engine = engine.as_ref()?;

@@ -12,14 +12,14 @@ pub struct ManagerKeys {
     pub cas: Arc<Authorities>,
     /// Path of the cluster's SSH private key; the file may not exist.
     pub ssh_key_file: PathBuf,
-    /// The key read from `ssh_key_file`; empty in a cluster that was created before this key
-    /// existed.
+    /// The key in `ssh_key_file`. It is empty in a cluster of an older version, which has no such
+    /// key.
     pub ssh_key: OnceLock<ClusterKey>,
     secret: [u8; 32],
 }
 
 impl ManagerKeys {
-    /// Each node's digest key is derived from `secret`, which only managers have.
+    /// `secret` is the managers' secret. The digest key of each node is derived from it.
     pub(super) fn new(cas: Arc<Authorities>, ssh_key_file: PathBuf, secret: [u8; 32]) -> Self {
         Self { cas, ssh_key_file, ssh_key: OnceLock::new(), secret }
     }
@@ -44,7 +44,7 @@ impl ManagerKeys {
         file.map(|file| ssh::last_offered_keys(file, identity_given)).unwrap_or_default()
     }
 
-    /// The same keys for Ansible's ssh.
+    /// The keys of [`last_keys`](Self::last_keys), for Ansible's ssh.
     pub(super) fn play_keys(&self) -> Keys {
         Keys { with_identity: self.last_keys(true), without_identity: self.last_keys(false) }
     }

@@ -1,4 +1,4 @@
-//! Drives the role manager: Raft's membership becomes its input, its steps become calls.
+//! Drives the role manager: passes Raft's membership to it and carries out its steps as calls.
 
 use super::ManagerContext;
 use super::api::managers_of;
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Less than the time after which the role manager takes a step for lost, so that a late answer is
-/// not taken for the answer to a later step.
+/// Maximum time of one step. It is shorter than the time after which the role manager counts a step
+/// as lost. So a late answer can't be mistaken for the answer to a later step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for a node that becomes a manager: it writes its identity and opens its log before it
-/// answers.
+/// Time limit for a node that becomes a manager, because the node writes its identity and opens its
+/// log before it answers.
 const MANAGE_WITHIN: Duration = Duration::from_secs(5);
-/// Time limit for managers that must take part in a change; they answer at once.
+/// Time limit for the answers of managers that must take part in a change.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// A member that answered within this time counts as reachable: several heartbeats, and less than
-/// an election takes.
+/// Age limit of the last answer of a reachable member, in milliseconds. It is several heartbeats,
+/// and less than the duration of an election.
 pub const HEARD_MS: u64 = 1_500;
 
 /// Raft's membership in the form that the role manager uses.
@@ -42,12 +42,12 @@ pub fn membership(status: &RaftStatus) -> Membership {
     }
 }
 
-/// Result of a step. Err: why it must be repeated, as text.
+/// Result of a step. Err contains the reason why the step must be repeated.
 type Outcome = Result<(), String>;
 
 pub struct Members {
     shared: Arc<ManagerContext>,
-    /// The leadership is being handed over for another reason than roles.
+    /// Whether the leadership is being handed over for a reason other than roles.
     busy: Arc<AtomicBool>,
     roles: RoleManager,
     /// Results of the running step.
@@ -59,15 +59,14 @@ impl Members {
         Self { shared, busy: Arc::default(), roles: RoleManager::default(), ended: mpsc::unbounded_channel() }
     }
 
-    /// Forgets the steps of an earlier leadership and ignores late answers to them.
+    /// Discards the steps of an earlier leadership; late answers to them are ignored.
     pub fn forget(&mut self) {
         self.roles = RoleManager::default();
         self.ended = mpsc::unbounded_channel();
         self.shared.published.set_role_waits(BTreeMap::new());
     }
 
-    /// Checks the membership and starts at most one step. `present` are the members that gossip
-    /// has.
+    /// Checks the membership and starts at most one step. `present` contains the members in gossip.
     pub fn tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         while let Ok(outcome) = self.ended.1.try_recv() {
             self.roles.finish_step(now, outcome);
@@ -97,9 +96,9 @@ impl Members {
         });
     }
 
-    /// Hands the leadership to another voter: so that this node can be set up again, or to the
-    /// manager `to` that reaches a node. The manager `to` must have everything that is applied
-    /// here.
+    /// Hands the leadership over. With `to`, the new leader is the manager `to`, which reaches a
+    /// node and must have all entries that are applied here. Without `to`, it is any other voter,
+    /// so that this node can be set up again.
     pub fn hand_over(&mut self, why: String, to: Option<NodeId>) {
         if self.busy.swap(true, Ordering::SeqCst) {
             return;
@@ -153,8 +152,8 @@ async fn perform(shared: &ManagerContext, inventory: &Inventory, seen: &Membersh
         }
         RoleStep::SetVoters { voters, raft: about } => {
             answer_now(shared, voters).await?;
-            // The step was made for this membership. With another one it would undo what was
-            // changed meanwhile.
+            // The step was made for the membership `seen`. After a change of the membership, the
+            // step could undo that change.
             if membership(&raft.status().borrow()).list() != seen.list() {
                 return Err("the membership has changed meanwhile".to_owned());
             }
@@ -170,25 +169,25 @@ async fn perform(shared: &ManagerContext, inventory: &Inventory, seen: &Membersh
     changed.map_err(|e| e.to_string())
 }
 
-/// Tells a removed node to ask what became of it. If the message is lost, the node finds out later
-/// by its own requests.
+/// Makes a removed node ask the managers, so that it learns of its removal. If the message is lost,
+/// the node learns of it later by its own requests.
 pub fn tell_removed(shared: &ManagerContext, node: Option<&Node>) {
     let Some(node) = node else { return };
     let client = shared.peers.node(node.id, &node.spec.api).with_timeout(ANSWER_WITHIN);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });
 }
 
-/// Checks that the node is still to be a manager with this Raft id. The promotion may have been
-/// cancelled, or another id granted, while the node was asked.
+/// Checks that the node is still intended to be a manager with this Raft id. During the request to
+/// the node, the promotion may have been cancelled, or the node may have received another id.
 fn still_to_manage(shared: &ManagerContext, node: NodeId, raft: RaftId) -> Result<(), String> {
     let inventory = shared.inventory();
     let stands = |n: &Node| n.role == ClusterRole::Manager && n.raft == Some(raft);
     inventory.node(node).filter(|n| stands(n)).map(drop).ok_or_else(|| "the promotion was cancelled".to_owned())
 }
 
-/// Checks right before a change of voters that a majority of the current and of the next voters
-/// answers. A change can't be taken back once it has begun; without both majorities nothing is
-/// committed until one returns. A voter that was heard a moment ago may be down by now.
+/// Checks, immediately before a change of voters, that a majority of the current voters and of the
+/// next voters answers. A change can't be undone after it has begun, and without both majorities
+/// nothing is committed. A voter that answered a moment ago may be down now.
 async fn answer_now(shared: &ManagerContext, next: &BTreeSet<RaftId>) -> Result<(), String> {
     let status = shared.raft.status().borrow().clone();
     let known = status.voters.iter().chain(&status.learners).filter(|(id, _)| **id != status.id);
@@ -217,8 +216,8 @@ async fn propose(shared: &ManagerContext, command: Command) -> Result<(), String
     }
 }
 
-/// Calls the node at the address that Raft will use. A wrong address, or one where another node
-/// answers, thus never enters the membership (docs/design/scenarios.md, E14).
+/// Sends the order to become a manager to the address that Raft will use. So an address where the
+/// node does not answer never enters the membership (docs/design/scenarios.md, E14).
 async fn manage(
     shared: &ManagerContext,
     inventory: &Inventory,

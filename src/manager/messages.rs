@@ -1,4 +1,5 @@
-//! Describes the engine's events and actions in one line each. The text adds nothing to the values.
+//! Describes each event and action of the engine in one line. The line contains only values of the
+//! event or action.
 
 use remoor_engine::{Action, EngineEvent, ExamOutcome, PhaseResult, Purpose, Reachability};
 use remoor_model::{AbsenceKind, Applied, CheckState, Command, Report, count_noun};
@@ -59,7 +60,7 @@ pub fn describe_event(event: &EngineEvent) -> String {
     }
 }
 
-/// Describes an action that the engine asked for.
+/// Describes an action of the engine.
 pub fn describe_action(action: &Action) -> String {
     match action {
         Action::Propose { command, .. } => format!("propose: {}", entry(command)),
@@ -108,8 +109,8 @@ fn entry(command: &Command) -> String {
         Command::HoldJob { job, why } => format!("job {job} is held: {why}"),
         Command::CancelJob { job, why, .. } => format!("job {job} is cancelled: {why}"),
         Command::BreakerOpened { why, .. } => format!("a breaker opens: {why}"),
-        // Commands of operators and of joining machines, which the engine does not propose: use
-        // their name.
+        // The engine does not propose commands of operators and of joining machines. Their line is
+        // the name of the command.
         other => {
             let text = format!("{other:?}");
             text.split([' ', '{', '(']).next().unwrap_or_default().to_lowercase()

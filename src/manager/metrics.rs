@@ -1,5 +1,5 @@
-//! Metrics of a manager for Prometheus: gauges of the applied state, made on each request, and
-//! counters of what was applied while this process ran.
+//! Metrics of a manager for Prometheus. Gauges show the applied state at the time of the request.
+//! Counters count the entries that were applied since this process started.
 
 use crate::telemetry::{MetricKind, Registry};
 use remoor_model::{AttemptOutcome, Inventory, JobState, JournalEvent, Node, Verdict};
@@ -10,16 +10,17 @@ const ABSENCES: &str = "remoor_absences_total";
 const HELD: &str = "remoor_jobs_held_total";
 const REFUSED: &str = "remoor_entries_refused_total";
 
-/// Values of this manager, for [`text`].
+/// Values of this manager, the input of [`text`].
 pub struct ManagerMetrics {
     pub leads: bool,
-    /// Milliseconds since a majority last agreed; None if that was not since this process started.
+    /// Milliseconds since a majority last agreed. None if no majority has agreed since this process
+    /// started.
     pub age_ms: Option<u64>,
-    /// How many seconds the clock of each other manager is ahead of this one's.
+    /// Each other manager with the difference of its clock in seconds, positive if it is ahead.
     pub clocks: Vec<(String, f64)>,
 }
 
-/// A registry for [`count`].
+/// A registry with the counters that [`count`] increases.
 pub fn counters() -> Registry {
     let registry = Registry::new();
     for (name, help) in [
@@ -45,7 +46,7 @@ pub fn count(counters: &Registry, what: &JournalEvent) {
     }
 }
 
-/// Counts an entry that was committed and refused, by the code of the refusal.
+/// Counts a committed entry that was refused, by the code of the refusal.
 pub fn count_refusal(counters: &Registry, code: &str) {
     counters.add(REFUSED, &[("code", code)], 1);
 }

@@ -1,5 +1,5 @@
-//! Sends notifications as the fleet's `notify:` says, to a webhook or a command. Each problem is
-//! sent once an hour at most.
+//! Sends notices to a webhook or a command, as configured by `notify:` in the fleet. The same
+//! problem is sent at most once an hour.
 
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_config::{FleetConfig, Notify, NotifyOn, NotifyTo};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Minimum time before the same problem is sent again.
+/// Minimum time between two notices about the same problem.
 const QUIET: Duration = Duration::from_secs(3600);
-/// Problems of these kinds are seen again and again while they last. Status stops showing them when
-/// they have not been seen for `PASSED`.
+/// Kinds of problems that are reported repeatedly as long as they last. Status shows such a problem
+/// until it has not been reported for `PASSED`.
 const PASSING: [&str; 4] = ["conflict", "twice", "forged", "copy"];
 const PASSED: Duration = QUIET;
 const KEYS_MAX: usize = 1_000;
@@ -27,31 +27,32 @@ struct SentNotice {
     times: u64,
 }
 
-/// All notices of one node and one kind, counted.
+/// The notices of one kind about one node, with their number.
 #[derive(Debug)]
 struct Recent {
-    /// Kind and node; without a node, the whole key.
+    /// Kind and node, or the whole key if there is no node.
     about: String,
     /// The latest text.
     text: String,
     times: u64,
     since: Wall,
-    /// When the problem was last seen, also if no notice was sent.
+    /// Time of the last report of the problem, even if no notice was sent.
     seen: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     sent: BTreeMap<String, SentNotice>,
-    /// One for each node and kind, the latest last.
+    /// One entry for each node and kind, the latest at the end.
     recent: VecDeque<Recent>,
     fleet: Option<Arc<FleetConfig>>,
 }
 
-/// Slots for deliveries: a receiver that hangs must not use up the threads that others need.
+/// Slots for deliveries. They are limited because a receiver that hangs must not occupy the threads
+/// of other work.
 #[derive(Debug, Clone)]
 struct Post {
-    /// Deliveries that run or wait.
+    /// Limits the deliveries that run or wait.
     queue: Arc<Semaphore>,
     under_way: Arc<Semaphore>,
 }
@@ -63,8 +64,8 @@ impl Default for Post {
 }
 
 impl Post {
-    /// Renders and delivers in the background, because both may take long. If too many deliveries
-    /// wait, logs that this one is dropped.
+    /// Renders and delivers a notice in the background, because both may take long. If too many
+    /// deliveries wait, the notice is dropped and the drop is logged.
     fn deliver(&self, rule: Notify, node: String, text: String) {
         let Ok(waiting) = self.queue.clone().try_acquire_owned() else {
             tracing::warn!(node, "a notification is dropped: {QUEUE_MAX} deliveries wait already");
@@ -79,7 +80,7 @@ impl Post {
     }
 }
 
-/// Deduplicates and delivers notices. Shared by reference.
+/// Deduplicates and delivers notices.
 #[derive(Debug, Default)]
 pub struct Notices {
     inner: Mutex<Inner>,
@@ -87,13 +88,14 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Sets where notices are sent from now on.
+    /// Sets the fleet whose `notify:` settings apply from now on.
     pub fn configure(&self, fleet: Option<Arc<FleetConfig>>) {
         self.inner().fleet = fleet;
     }
 
-    /// Logs and sends `text`, unless the same `key` was sent within the hour. The word before the
-    /// first space of `key` is the kind: `verdict`, `held`; anything else is an alert.
+    /// Logs and sends `text`, unless a notice with the same `key` was sent within the hour. The
+    /// kind of the notice is the first word of `key`: `verdict` or `held`. Any other word is an
+    /// alert.
     pub fn notify(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
         if inner.sent.len() >= KEYS_MAX {
@@ -128,9 +130,9 @@ impl Notices {
         }
     }
 
-    /// The latest notices, oldest first, without those of `kinds` and without problems that have
-    /// passed. One line for each node and kind; if there were several, with their count and the
-    /// time of the first.
+    /// The latest notices, oldest first. Notices of `kinds` and problems that have passed are
+    /// omitted. Several notices of one node and kind are one line, with their number and the time
+    /// of the first.
     pub fn recent_but(&self, kinds: &[&str]) -> Vec<String> {
         let lasts = |r: &&Recent| !r.has_passed(Instant::now());
         self.inner().recent.iter().filter(|r| !r.is_of(kinds)).filter(lasts).map(Recent::line).collect()
@@ -144,7 +146,7 @@ impl Notices {
 impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
-        // A problem that had passed and comes again is counted from the start.
+        // The count of a problem that had passed begins again.
         let known = known.filter(|r| !r.has_passed(Instant::now()));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
         self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });
@@ -171,8 +173,8 @@ impl Recent {
     }
 }
 
-/// The rule's own Tera template, filled with `node` and `text`. The plain text if there is no
-/// template or it fails.
+/// Fills the rule's own Tera template with `node` and `text`. Returns the plain text if there is no
+/// template or the template fails.
 fn render_text(rule: &Notify, node: &str, text: &str) -> String {
     let Some(template) = &rule.text else { return text.to_owned() };
     let variables = [("node", node), ("text", text)].map(|(name, value)| (name.to_owned(), value.into()));
@@ -202,7 +204,8 @@ fn send(to: &NotifyTo, node: &str, text: &str) {
     }
 }
 
-/// Runs `argv` with the text on standard input and `REMOOR_NODE` set, for at most [`SEND_TIMEOUT`].
+/// Runs `argv` for at most [`SEND_TIMEOUT`], with the text on standard input and the node in
+/// `REMOOR_NODE`.
 fn run(argv: &[String], node: &str, text: &str) -> Result<(), String> {
     use std::io::Write;
     use std::process::{Command, Stdio};
@@ -217,8 +220,8 @@ fn run(argv: &[String], node: &str, text: &str) -> Result<(), String> {
         .map_err(|e| format!("{program}: {e}"))?;
     if let Some(mut stdin) = child.stdin.take() {
         let text = text.to_owned();
-        // A command that does not read its input is no error, and must not block its own time
-        // limit.
+        // A command that does not read its input is not an error. The write has its own thread, so
+        // that it can't block the check of the time limit.
         std::thread::spawn(move || drop(writeln!(stdin, "{text}")));
     }
     let begun = Instant::now();

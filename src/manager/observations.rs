@@ -1,5 +1,5 @@
-//! What one manager has observed of the other nodes since its start. Nothing of it is stored or
-//! replicated, so a decision that needs it must not rely on it alone.
+//! Observations of one manager about the other nodes since its start. They are not stored or
+//! replicated, so no decision may depend on them alone.
 
 use super::certificates::Certificates;
 use super::gossip_key::Confirmations;
@@ -12,24 +12,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 pub struct Observations {
-    /// Which nodes this manager reaches over SSH, and what other managers reported.
+    /// The nodes that this manager reaches over SSH, and the reports of other managers.
     pub reaches: ReachabilityReports,
     pub certificates: Certificates,
-    /// Which step of the gossip key rotation each node has confirmed.
+    /// The step of the gossip key rotation that each node has confirmed.
     pub key_confirmed: Confirmations,
-    /// Which step of the CA rotation each node has confirmed.
+    /// The step of the CA rotation that each node has confirmed.
     pub ca_confirmed: Confirmations,
-    /// Counters of this process, among them the unanswered pings.
+    /// Counters of this process, including the unanswered pings.
     counts: Registry,
-    /// What gossip says about the members, by name.
+    /// The members in gossip, by name.
     gossip: Mutex<BTreeMap<NodeName, GossipedMember>>,
-    /// When a leader was last heard from.
+    /// Time of the last message of a leader.
     leader_heard_at: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
 struct GossipedMember {
-    /// The gossip address, signed by the member itself.
+    /// The gossip address as signed by the member itself.
     signed_address: Option<SocketAddr>,
     report: Option<Report>,
 }
@@ -47,13 +47,13 @@ impl Observations {
         }
     }
 
-    /// Number of this manager's gossip pings that the node left unanswered since this daemon
+    /// Number of this manager's gossip pings that the node did not answer, since this daemon
     /// started.
     pub fn unanswered_pings(&self, name: &NodeName) -> u64 {
         telemetry::unanswered_pings(&self.counts, name.as_str())
     }
 
-    /// Stores the signed gossip address of a member. None: its address is not signed.
+    /// Stores the signed gossip address of a member. None if its address is not signed.
     pub(super) fn set_signed_address(&self, name: &NodeName, addr: Option<SocketAddr>) {
         self.members().entry(name.clone()).or_default().signed_address = addr;
     }
@@ -73,12 +73,12 @@ impl Observations {
         self.members().get(name).and_then(|member| member.report.clone())
     }
 
-    /// Forgets the address and the report of a member that gossip no longer has.
+    /// Removes the address and the report of a member that is no longer in gossip.
     pub(super) fn forget_member(&self, name: &NodeName) {
         self.members().remove(name);
     }
 
-    /// Notes that entries or a heartbeat of a leader arrived.
+    /// Records the arrival of entries or of a heartbeat of a leader.
     pub fn note_leader_heard(&self) {
         *self.leader_heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

@@ -1,5 +1,5 @@
-//! Clients for the other managers: one pooled client for each address and for each node that must
-//! answer there.
+//! Clients for the other managers. The pool has one client for each pair of an address and the node
+//! that must answer there.
 
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::clocks::PeerClocks;
@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Maximum number of pooled clients. Beyond it, the client with the alphabetically first address is
-/// dropped.
+/// Maximum number of clients in the pool. If there are more, the client with the alphabetically
+/// first address is dropped.
 const CLIENTS_MAX: usize = 64;
 
-/// Current API addresses of the managers as `host:port`, and the node whose certificate must answer
-/// at each. Gossip does not prove which node listens at an address.
+/// Current API addresses of the managers as `host:port`. For each address it has the node whose
+/// certificate is required, because gossip does not prove which node listens there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ManagerAddresses {
-    /// Addresses that are no longer in use, and where the manager is now.
+    /// For each address that is no longer in use: the new address of the manager, and its node.
     pub moved: BTreeMap<String, (String, NodeId)>,
     /// The node at each address of Raft's membership.
     pub entered: BTreeMap<String, NodeId>,
-    /// Addresses of Raft's members. A leader's stream keeps the address it began with even if the
-    /// membership changes. The intended member therefore decides where to connect.
+    /// Addresses of Raft's members. If the membership changes, a leader's stream still uses its
+    /// first address. So the Raft id decides to which address a message goes.
     pub members: BTreeMap<RaftId, String>,
     /// The node of each Raft id.
     pub ids: BTreeMap<RaftId, NodeId>,
@@ -31,7 +31,7 @@ pub struct ManagerAddresses {
 
 impl ManagerAddresses {
     /// The address to use for the manager that is or was at `addr`, and the node that must answer.
-    /// None: any node of the cluster, since no node is known there yet.
+    /// The node is None if it is unknown; any node of the cluster may then answer.
     pub fn for_address(&self, addr: &str) -> (String, Option<NodeId>) {
         match self.moved.get(addr) {
             Some((to, node)) => (to.clone(), Some(*node)),
@@ -39,12 +39,13 @@ impl ManagerAddresses {
         }
     }
 
-    /// The address to use for the member `id`, which the caller has at `addr`.
+    /// The address to use for the Raft member `id`, and the node that must answer. `addr` is the
+    /// address that the caller knows.
     pub fn for_member(&self, id: RaftId, addr: &str) -> (String, Option<NodeId>) {
         let meant = self.ids.get(&id).copied();
         let at = self.members.get(&id).map_or(addr, String::as_str);
         match self.moved.get(at) {
-            // Follow a move only if the moved manager is the intended one.
+            // The new address is used only if the moved manager is the node of this Raft id.
             Some((to, node)) if meant.is_none_or(|meant| meant == *node) => (to.clone(), Some(*node)),
             _ => (at.to_owned(), meant),
         }
@@ -78,20 +79,20 @@ impl Peers {
         self.pooled_client(place).comparing_clocks(&self.clocks)
     }
 
-    /// The client for a Raft member, last known at `addr`. Once its node is known, only that node
-    /// may answer.
+    /// The client for a Raft member, whose last known address is `addr`. If the node of the member
+    /// is known, only that node may answer.
     pub fn member(&self, id: RaftId, addr: &str) -> Client {
         let place = self.whereabouts().for_member(id, addr);
         self.pooled_client(place).comparing_clocks(&self.clocks)
     }
 
-    /// The client for exactly this node at exactly this address, without regard to known addresses.
-    /// The node need not be a manager, so only a small answer is accepted.
+    /// The client for exactly this node at exactly this address; known moves are ignored. Only a
+    /// small answer is accepted, because the node need not be a manager.
     pub fn node(&self, id: NodeId, addr: &str) -> Client {
         self.pooled_client((addr.to_owned(), Some(id))).with_answer_max(SMALL_BODY_MAX)
     }
 
-    /// Whether it is known which node has this Raft id.
+    /// Whether the node with this Raft id is known.
     pub fn knows(&self, id: RaftId) -> bool {
         self.whereabouts().ids.contains_key(&id)
     }

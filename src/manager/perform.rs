@@ -1,5 +1,4 @@
-//! The only place where an action of the engine becomes a call, and where a result becomes an
-//! event.
+//! Converts actions of the engine to calls, and their results to events. No other module does this.
 
 use super::attempt::Attempts;
 use super::examination_limits::ExaminationLimits;
@@ -66,18 +65,18 @@ impl Performer {
         }
     }
 
-    /// Resets the role driver. To be called when a leadership begins and when it ends.
+    /// Resets the role driver. The caller calls it at the beginning and end of a leadership.
     pub fn forget_roles(&mut self) {
         self.members.forget();
     }
 
-    /// Moves Raft's membership towards the desired roles. To be called on the leader whenever
-    /// something may have changed.
+    /// Moves Raft's membership towards the desired roles. The caller calls it on the leader after
+    /// each possible change.
     pub fn members_tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         self.members.tick(now, present);
     }
 
-    /// Ends every session. Executors stop between two tasks.
+    /// Ends every session. Each executor finishes its current task and starts no other.
     pub fn stop_all(&mut self) {
         self.attempts.stop_all();
     }
@@ -85,7 +84,7 @@ impl Performer {
     fn propose(&self, about: About, command: Command) {
         let (shared, events) = (self.shared.clone(), self.events.clone());
         if matches!(command, Command::ForgetLeft { .. }) && !shared.compare_clocks().may_forget() {
-            // Without an answer the engine proposes it again later.
+            // The engine gets no answer, so it proposes the command again later.
             tracing::debug!("no node that left is forgotten, because the clocks of the managers differ");
             return;
         }
@@ -129,7 +128,7 @@ impl Performer {
                 }
             };
             if target.uses_another_route() {
-                return; // the host that answers at this address may be another one
+                return; // another host may answer at this address
             }
             let probe = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await;
             let answers = matches!(probe, ssh::Probe::Answers { .. });

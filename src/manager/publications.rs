@@ -1,4 +1,4 @@
-//! What the loop of a manager publishes for the API to read.
+//! Values that the loop of a manager publishes for the API.
 
 use super::leader_engine::LeaderEngine;
 use super::recorder::{RecordedStep, Recorder};
@@ -9,18 +9,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// Items that a watcher may fall behind. One that falls further behind is told how many items it
-/// missed.
+/// Maximum number of items that a watcher may lag behind. A watcher that lags further behind gets
+/// the number of lost items.
 const STREAM_DEPTH: usize = 4_096;
 
 pub struct Publications {
     /// Counters of entries that were applied while this process ran.
     pub applied: Registry,
-    /// The engine, for the views of nodes.
+    /// The engine, from which the API makes views of nodes.
     pub engine: LeaderEngine,
     stream: broadcast::Sender<StreamItem>,
     recorder: Mutex<Recorder>,
-    /// For each node, what its role change waits for. Filled only while this manager leads.
+    /// The condition that the role change of each node waits for. It is empty if this manager does
+    /// not lead.
     role_waits: Mutex<BTreeMap<NodeId, String>>,
 }
 
@@ -40,14 +41,15 @@ impl Publications {
     }
 
     pub(super) fn emit(&self, item: StreamItem) {
-        let _ = self.stream.send(item); // an error means that nobody watches
+        let _ = self.stream.send(item); // an error means that there is no watcher
     }
 
     pub(super) fn set_role_waits(&self, waits: BTreeMap<NodeId, String>) {
         *self.role_waits.lock().unwrap_or_else(PoisonError::into_inner) = waits;
     }
 
-    /// For each node, what its role change waits for, as text. Only the leader knows this.
+    /// The condition that the role change of each node waits for, as text. It is empty unless this
+    /// manager leads.
     pub fn role_waits(&self) -> BTreeMap<NodeId, String> {
         self.role_waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -61,8 +63,8 @@ impl Publications {
         self.flight_record().add(step);
     }
 
-    /// When this leadership began, how many steps were dropped, and the steps about `node`, oldest
-    /// first.
+    /// The begin of this leadership, the number of dropped steps, and the steps about `node`,
+    /// oldest first.
     pub(super) fn recorded_steps(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<RecordedStep>>) {
         let recorder = self.flight_record();
         (recorder.leading_since(), recorder.dropped_count(), recorder.steps_about(node))

@@ -1,6 +1,6 @@
-//! Finds out which nodes this manager reaches: it connects to the SSH port and reads the banner,
-//! without a login. It does so when the leader asks, and when a node that gossip still has leaves
-//! this manager's pings unanswered.
+//! Determines which nodes this manager reaches: it connects to the SSH port and reads the banner,
+//! without a login. There are two occasions: a request of the leader, and unanswered pings to a
+//! node that is in gossip.
 //!
 //! ```text
 //!  pings unanswered ─> probe_node() ─┬─ on the leader ──────────────> Event::Reach ─> engine
@@ -19,25 +19,26 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of probes at the same time.
 const PROBES_MAX: usize = 16;
-/// Maximum number of examinations for other managers at the same time: as many as one manager asks
-/// for.
+/// Maximum number of simultaneous examinations for other managers. It equals the number that one
+/// manager requests.
 const REMOTE_EXAMINATIONS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(8);
-/// A result is reused for this long.
+/// Time for which a result is reused.
 const REUSE_FOR: Duration = Duration::from_secs(2);
-/// A result is passed to a new engine for this long.
+/// Age up to which a result is passed to a new engine.
 const VALID_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of reports from other managers that wait for the engine.
 const REPORTS_MAX: usize = 4_096;
 
-/// Results of this manager, and reports that the engine has not received yet.
+/// Results of this manager, and reports that were not passed to the engine yet.
 pub struct ReachabilityReports {
     own: Mutex<BTreeMap<NodeId, (Reachability, Instant)>>,
-    /// By node and manager.
+    /// The reports by node and reporting manager.
     reports: Mutex<BTreeMap<(NodeId, NodeId), Reachability>>,
     places: Semaphore,
-    /// Examinations for other managers have slots of their own, so that probes don't delay them.
+    /// Slots for examinations for other managers. They are separate from the slots of probes, which
+    /// would delay them.
     pub(super) remote_examinations: Semaphore,
 }
 
@@ -57,8 +58,8 @@ impl ReachabilityReports {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a result. `found`: Err says why the node is not reached. The first of several
-    /// failures sets `since`.
+    /// Stores a result. An Err in `found` contains the reason why the node is not reached. The
+    /// first of several consecutive failures sets `since`.
     fn keep(&self, node: NodeId, found: Result<(), String>) -> Reachability {
         let mut own = self.own_results();
         let line = match (found, own.get(&node)) {
@@ -72,7 +73,7 @@ impl ReachabilityReports {
         line
     }
 
-    /// Why this manager does not reach the node, if it found so recently.
+    /// The reason why this manager does not reach the node, if the result is recent.
     pub fn unreachable_reason(&self, node: NodeId) -> Option<String> {
         match self.own_results().get(&node) {
             Some((Reachability::Unreachable { why, .. }, at)) if at.elapsed() < VALID_FOR => Some(why.clone()),
@@ -80,15 +81,15 @@ impl ReachabilityReports {
         }
     }
 
-    /// The nodes that this manager recently found unreachable.
+    /// The nodes that this manager did not reach recently.
     pub fn all_unreachable(&self) -> Vec<(NodeId, Reachability)> {
         let own = self.own_results();
         let late = own.iter().filter(|(_, (line, at))| *line != Reachability::Reachable && at.elapsed() < VALID_FOR);
         late.map(|(node, (line, _))| (*node, line.clone())).collect()
     }
 
-    /// Stores a report for the engine. If too many wait, the report is dropped; it will be sent
-    /// again.
+    /// Stores a report for the engine. If too many reports wait, the report is dropped; the other
+    /// manager sends it again.
     pub fn add_report(&self, node: NodeId, by: NodeId, line: Reachability) {
         let mut heard = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.len() < REPORTS_MAX || heard.contains_key(&(node, by)) {
@@ -120,7 +121,7 @@ pub async fn probe_node(shared: &Arc<ManagerContext>, node: NodeId) -> Reachabil
 async fn find(shared: &Arc<ManagerContext>, node: NodeId) -> Result<(), String> {
     let target = examine::target(shared, node).await.map_err(|e| e.to_string())?;
     if target.uses_another_route() {
-        return Ok(()); // only a login can tell
+        return Ok(()); // only a login shows whether the node is reached
     }
     match ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await {
         Probe::Answers { .. } => Ok(()),
@@ -130,7 +131,8 @@ async fn find(shared: &Arc<ManagerContext>, node: NodeId) -> Result<(), String> 
     }
 }
 
-/// Asks a manager, possibly this one, whether it reaches the node; None: it gave no answer.
+/// Asks a manager, possibly this one, whether it reaches the node. None if the manager did not
+/// answer.
 pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId) -> Option<Reachability> {
     if manager == shared.identity.node {
         return Some(probe_node(shared, node).await);
@@ -142,7 +144,7 @@ pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId) ->
         .ok()
 }
 
-/// Asks all voters at once, and passes the answers to the engine too.
+/// Asks all voters at once. The answers are also passed to the engine.
 pub async fn ask_all(shared: &Arc<ManagerContext>, node: NodeId) -> BTreeMap<NodeId, Reachability> {
     let voters: Vec<_> = shared.raft.status().borrow().voters.keys().copied().collect();
     let inventory = shared.inventory();
@@ -154,13 +156,13 @@ pub async fn ask_all(shared: &Arc<ManagerContext>, node: NodeId) -> BTreeMap<Nod
     lines
 }
 
-/// API address of a manager that is a voter.
+/// The API address of a manager. None if it is not a voter.
 pub(super) fn address(shared: &ManagerContext, manager: NodeId) -> Option<String> {
     let raft = shared.inventory().node(manager)?.raft?;
     shared.raft.status().borrow().voters.get(&raft).cloned()
 }
 
-/// Notices which members leave this manager's pings unanswered.
+/// Detects members that do not answer this manager's pings.
 #[derive(Default)]
 pub struct PingMonitor {
     counted: BTreeMap<NodeName, u64>,
@@ -218,7 +220,7 @@ async fn tell_leader(shared: &Arc<ManagerContext>, node: NodeId, line: Reachabil
     let path = format!("/manager/v1/reach/{node}");
     let told: Result<(), _> = shared.peers.client(&addr).with_timeout(ASK_TIMEOUT).post(&path, &line).await;
     if let Err(error) = told {
-        tracing::debug!(%node, %error, "the leader could not be told that the node is unreachable"); // it is probed again
+        tracing::debug!(%node, %error, "the leader could not be told that the node is unreachable"); // the node is probed again later
     }
 }
 

@@ -1,14 +1,14 @@
-//! The leader's flight recorder: the last engine steps that had an effect, in memory. It is not
-//! replicated, and no decision depends on it.
+//! The leader's flight recorder: the last engine steps that had an effect. It is in memory only,
+//! and no decision depends on it.
 
 use remoor_engine::{About, Action, EngineEvent, ExamOutcome, PhaseResult, Rule, explain};
 use remoor_model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differences};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of steps; the oldest are dropped first.
+/// Maximum number of steps. The oldest steps are dropped first.
 const STEPS_MAX: usize = 4_096;
-/// Maximum number of digest entries in a step. Only entries that differ are kept.
+/// Maximum number of digest entries in a step. Only entries with a difference are stored.
 const ENTRIES_MAX: usize = 100;
 const CHECKS_MAX: usize = 100;
 
@@ -18,11 +18,11 @@ pub struct RecordedStep {
     pub at: Wall,
     pub event: EngineEvent,
     pub actions: Vec<Action>,
-    /// The rules that led to a verdict among the actions, if it rests on an examination.
+    /// The rules that led to the verdict, if an action contains a verdict after an examination.
     pub rules: Vec<Rule>,
-    /// The nodes that the event or an action is about.
+    /// The nodes of the event and of the actions.
     pub nodes: BTreeSet<NodeId>,
-    /// The node that each action is about, in the order of `actions`.
+    /// The node of each action, in the order of `actions`.
     pub about: Vec<Option<NodeId>>,
 }
 
@@ -34,12 +34,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a new record. A new leadership does not know the events of earlier ones.
+    /// Starts a new record, because a new leadership does not know the events of earlier ones.
     pub fn begin(&mut self, at: Wall) {
         *self = Self { leading_since: Some(at), ..Self::default() };
     }
 
-    /// When this manager began to lead; None if it never has since its start.
+    /// The begin of the last leadership. None if this manager has not led since its start.
     pub fn leading_since(&self) -> Option<Wall> {
         self.leading_since
     }
@@ -63,7 +63,7 @@ impl Recorder {
     }
 }
 
-/// Returns a copy of the event for the record, with its evidence reduced to what differs.
+/// Returns a copy of the event for the record. Its evidence contains only the differences.
 pub fn keep(event: &EngineEvent) -> EngineEvent {
     let mut event = event.clone();
     match &mut event {
@@ -102,7 +102,7 @@ fn trim(evidence: &mut remoor_engine::Evidence) {
     checks.truncate(CHECKS_MAX);
 }
 
-/// The step to record; None if the event is not news and caused no action.
+/// The step to record. None if the event is routine and caused no action.
 pub fn step(at: Wall, inventory: &Inventory, event: EngineEvent, actions: &[Action]) -> Option<RecordedStep> {
     let idle = match &event {
         EngineEvent::Tick | EngineEvent::Changed | EngineEvent::Sighted { .. } | EngineEvent::Renewed { .. } => true,

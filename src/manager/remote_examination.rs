@@ -1,6 +1,6 @@
-//! Examinations by another manager. If this manager cannot reach a node, it asks one that can. An
-//! examination changes nothing on the node, so no entry is needed; the manager that asked judges
-//! the result.
+//! Examinations by another manager. A manager that cannot reach a node asks one that can. No entry
+//! is needed, because an examination changes nothing on the node. The asking manager judges the
+//! result.
 
 use super::{ManagerContext, examine, reach};
 use remoor_cluster::rpc::client::ApiError;
@@ -10,20 +10,21 @@ use remoor_model::NodeId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Added to the time limit of the examination itself; less than what the engine waits.
+/// Time in addition to the time limit of the examination. It is shorter than the engine's wait.
 const SLACK: Duration = Duration::from_secs(8);
-/// Time for the other manager to apply what the asking one had applied.
+/// Maximum time in which the other manager must apply the entries that the asking manager had
+/// applied.
 const CATCH_UP: Duration = Duration::from_secs(3);
 /// Maximum wait for a free examination slot.
 const PLACE_MAX: Duration = Duration::from_secs(3);
-/// Maximum number of requests to a manager that has no free slot or has not caught up, and the
-/// pause between two requests. The total time limit applies too.
+/// Maximum number of requests to a manager that has no free slot or has not caught up, with a pause
+/// of `ASK_AGAIN`. The total time limit applies too.
 const ASKS_MAX: usize = 4;
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Maximum size of an answer in bytes.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// Has `manager` examine the node. That manager must have applied at least the entry `basis`.
+/// Asks `manager` to examine the node. That manager must have applied at least the entry `basis`.
 pub async fn examine_by(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId, basis: u64) -> ExamOutcome {
     let inventory = shared.inventory();
     let name = inventory.node(manager).map_or_else(|| format!("node {manager}"), |n| n.name().to_string());
@@ -47,8 +48,8 @@ pub async fn examine_by(shared: &Arc<ManagerContext>, manager: NodeId, node: Nod
     }
 }
 
-/// Sends the request again as long as the answer is `retry`, which says nothing about the node.
-/// Returns the last answer. `send` receives the remaining time.
+/// Repeats the request as long as the answer is `retry`, because that answer contains nothing about
+/// the node. Returns the last answer. `send` receives the remaining time.
 async fn send_with_retries<T, F>(within: Duration, pause: Duration, send: impl Fn(Duration) -> F) -> Result<T, ApiError>
 where
     F: Future<Output = Result<T, ApiError>>,
@@ -67,7 +68,8 @@ where
     }
 }
 
-/// Examines a node for another manager. Err: why not, as text for that manager.
+/// Examines a node for another manager. Err contains the reason for a failure, as text for that
+/// manager.
 pub async fn serve(shared: &Arc<ManagerContext>, node: NodeId, basis: u64) -> Result<Vec<u8>, String> {
     let place = tokio::time::timeout(PLACE_MAX, shared.observed.reaches.remote_examinations.acquire()).await;
     let _place = place.map_err(|_| "this manager already runs the maximum number of examinations")?;
@@ -87,10 +89,10 @@ fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
     (bytes.len() <= ANSWER_MAX).then(|| rmp_serde::from_slice(bytes).ok()).flatten()
 }
 
-/// No manager that answered reaches the node. Holds the reason of this manager.
+/// None of the managers that answered reaches the node. The text is the reason of this manager.
 pub struct NoRoute(pub String);
 
-/// Examines the node from here, or if this manager cannot reach it, from one that can.
+/// Examines the node from this manager, or if it cannot reach the node, from another one that can.
 pub async fn examine_via_any_manager(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
     if shared.observed.reaches.unreachable_reason(node).is_none() {
         let outcome = examine::examine(shared, node).await;

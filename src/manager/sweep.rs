@@ -1,5 +1,5 @@
-//! Removes what this manager no longer needs: blobs without a reference, and the output of attempts
-//! that no job has.
+//! Removes files that this manager does not need any more: blobs without a reference, and logs of
+//! attempts that belong to no job.
 
 use super::ManagerContext;
 use remoor_host::disk::DiskError;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// Younger files are kept: an entry that names them may not be applied yet.
+/// Minimum age of a removed file. The entry that refers to a younger file may not be applied yet.
 const AGE_MIN: Duration = Duration::from_secs(24 * 3600);
 
-/// Time of the last sweep. The first sweep is an hour after the start, when the log has been
-/// applied.
+/// Time of the last sweep. The first sweep begins an hour after the start, because the log is
+/// applied by then.
 #[derive(Debug)]
 pub struct Sweep(Instant);
 
@@ -25,8 +25,7 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    /// Starts a sweep in the background if one is due and this manager has a leader, or is the
-    /// leader.
+    /// Starts a sweep in the background if a sweep is due and a leader is known.
     pub fn tick(&mut self, shared: &Arc<ManagerContext>) {
         if self.0.elapsed() < EVERY || shared.raft.status().borrow().leader.is_none() {
             return;
@@ -46,15 +45,15 @@ impl Sweep {
     }
 }
 
-/// Every blob that the applied state refers to.
+/// Every blob to which the applied state refers.
 pub(super) fn referenced_blobs(inventory: &Inventory) -> BTreeSet<Sha256> {
     let generations = inventory.generations.values().map(|g| g.blob);
     let baselines = inventory.baselines().map(|b| b.blob);
     generations.chain(baselines).collect()
 }
 
-/// Removes logs of attempts that no job of the applied state has and that were last written before
-/// `before`. Returns how many were removed.
+/// Removes logs of attempts that belong to no job of the applied state. Logs that were written
+/// after `before` stay. Returns the number of removed logs.
 fn logs(dir: &Path, inventory: &Inventory, before: SystemTime) -> Result<usize, DiskError> {
     let known: BTreeSet<String> =
         inventory.jobs.values().flat_map(|j| &j.attempts).map(|a| format!("{}.jsonl", a.id)).collect();

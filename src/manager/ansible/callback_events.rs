@@ -1,27 +1,28 @@
 //! Reads the output of Ansible. Lines of the callback become events in the form of a native run;
-//! all other lines are kept as text. Also collects counts, the first failure and the changed tasks.
+//! all other lines are stored as text. The reader also collects counts, the first failure and the
+//! changed tasks.
 //!
-//! Events, names and kept lines are bounded whatever the output. The result of the run is not
-//! decided here.
+//! The sizes of events, names and stored lines are limited. This module does not decide the result
+//! of the run.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-/// Maximum number of events that are passed on. One more event says that lines were left out. The
-/// counts include all.
+/// Maximum number of events that are passed on. One more event reports the omission. The counts
+/// include omitted events.
 const EVENTS_MAX: usize = 20_000;
 /// Maximum number of changed tasks in the recap.
 const CHANGED_MAX: usize = 50;
-/// Maximum number of text lines that are kept.
+/// Maximum number of stored text lines.
 const TAIL_LINES: usize = 20;
 /// Maximum length of Ansible's error text in bytes.
 const COMPLAINT_MAX: usize = 1_000;
 /// Replaces a password.
 const MASK: &str = "********";
 
-/// A line of `callback.py`.
+/// One line of `callback.py`.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum CallbackLine {
@@ -74,26 +75,26 @@ impl Status {
     }
 }
 
-/// A failed task, in the form of a native run.
+/// A failed task, as a native run reports it.
 #[derive(Debug, Clone)]
 pub(super) struct TaskFailure {
-    /// Ansible could not connect to the host: nothing of this task was done.
+    /// Whether Ansible could not connect to the host. The task then did nothing.
     pub unreachable: bool,
     task: String,
     file: String,
     line: u32,
     pub rc: Option<i32>,
     message: String,
-    /// The last lines of its output.
+    /// The last lines of the task's output.
     pub tail: Vec<String>,
 }
 
 impl TaskFailure {
-    /// Formats as `file:line: task: message`.
+    /// Formats the failure as `file:line: task: message`.
     pub fn describe(&self, host: &str) -> String {
         let place = if self.file.is_empty() { String::new() } else { format!("{}:{}: ", self.file, self.line) };
         let cannot = if self.unreachable { format!("Ansible can't reach {host}: ") } else { String::new() };
-        // In later paragraphs Ansible only guesses where the error is.
+        // In later paragraphs of the message, Ansible only guesses the location of the error.
         let message = self.message.split("\n\n").next().unwrap_or_default().replace('\n', " ");
         format!("{place}{}: {cannot}{message}", self.task)
     }
@@ -103,13 +104,13 @@ pub(super) struct CallbackReader {
     /// Prefix of each line of the callback.
     word: String,
     host: String,
-    /// The folder of the run; no message may show it.
+    /// The folder of the run. `clean` removes its path from every text.
     dir: String,
     hide: Vec<String>,
     events: usize,
     counts: BTreeMap<Status, u64>,
     changed: Vec<String>,
-    /// The running task with its name, and whether results of single items were reported.
+    /// The running task with its name. `items` says whether it reported results of single items.
     task: Option<(u32, String)>,
     items: bool,
     first: Option<TaskFailure>,
@@ -121,7 +122,8 @@ pub(super) struct CallbackReader {
 }
 
 impl CallbackReader {
-    /// For a run with the id `word` in `dir` on `host`. `hide`: text to mask, longest first.
+    /// A reader for the run with the id `word` in `dir` on `host`. `hide` contains texts to mask,
+    /// the longest first.
     pub fn new(word: String, host: String, dir: PathBuf, hide: Vec<String>) -> Self {
         Self {
             word: format!("{word} "),
@@ -142,7 +144,7 @@ impl CallbackReader {
         }
     }
 
-    /// Reads a line of output and returns its event, if any.
+    /// Reads a line of output. Returns its event, if it has one.
     pub fn line(&mut self, line: &str) -> Option<Value> {
         let said = line.strip_prefix(&self.word).and_then(|json| serde_json::from_str::<CallbackLine>(json).ok());
         let event = match said {
@@ -182,12 +184,13 @@ impl CallbackReader {
         }
     }
 
-    /// None: the result only sums up items that were reported already.
+    /// Handles a result and returns its event. None if the result only summarizes items that were
+    /// reported before.
     fn result(&mut self, kind: &str, result: TaskResult) -> Option<Value> {
         let summary = result.whole && self.items;
         self.items |= !result.whole;
-        // After its items, a result for the whole task only repeats them, unless the host became
-        // unreachable meanwhile.
+        // After results of items, the result of the whole task only repeats them. It is new if the
+        // host became unreachable in between.
         if summary && (result.status != Status::Unreachable || self.last.as_ref().is_some_and(|f| f.unreachable)) {
             return None;
         }
@@ -212,7 +215,7 @@ impl CallbackReader {
             self.first.get_or_insert_with(|| failure.clone());
             self.last = Some(failure);
         }
-        // Only statuses that a native run has, so that one reader understands both.
+        // A reader of events knows only the statuses of a native run.
         let (status, msg) = match unreachable {
             true => ("failed", format!("unreachable: {msg}")),
             false => (result.status.as_str(), msg),
@@ -241,7 +244,8 @@ impl CallbackReader {
         lines.into_iter().map(|line| json!({"event": "output", "i": 0, "line": line})).collect()
     }
 
-    /// The failure that ended the run: the first one, or the last one if some were rescued.
+    /// The failure that ended the run: the first failure, or if a failure was rescued, the last
+    /// one.
     pub fn failure(&self) -> Option<&TaskFailure> {
         if self.rescued { self.last.as_ref() } else { self.first.as_ref() }
     }
@@ -260,7 +264,7 @@ impl CallbackReader {
         self.task.as_ref().map(|(_, name)| format!(" in: {name}")).unwrap_or_default()
     }
 
-    /// The last lines of text.
+    /// The stored text lines, which are the last ones of the output.
     pub fn tail(&self) -> Vec<String> {
         self.tail.iter().cloned().collect()
     }
@@ -281,7 +285,7 @@ impl CallbackReader {
         if text.is_empty() { "no error message".to_owned() } else { text }
     }
 
-    /// Masks passwords and removes the folder of the run.
+    /// Masks passwords and removes the path of the run's folder.
     fn clean(&self, text: &str) -> String {
         let text = text.replace(&format!("{}/", self.dir), "").replace(&self.dir, ".");
         self.hide.iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK))
@@ -379,7 +383,7 @@ mod tests {
     }
 
     proptest! {
-        /// A password never appears in the output, wherever it comes from.
+        /// A password in any part of a line never appears in the output.
         #[test]
         fn a_password_never_appears_in_the_output(before in "[a-z ]{0,8}", after in "\\PC{0,8}", status in 0usize..6) {
             let status = ["ok", "changed", "skipped", "failed", "ignored", "unreachable"][status];

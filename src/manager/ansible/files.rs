@@ -1,5 +1,5 @@
-//! Writes the input of one run of `ansible-playbook`: the generation's files, inventory, variables,
-//! recorded host keys, callback.
+//! Writes the input of one run of `ansible-playbook`: the generation's files, the inventory, the
+//! variables, the recorded host keys and the callback.
 //!
 //! ```text
 //! folder (0700, removed after the run)
@@ -8,7 +8,7 @@
 //!   inventory.json, extra.json    0600
 //!   known_hosts                   recorded keys only
 //! ```
-//! Secrets are in these files only, never in an argument or in the environment.
+//! Secrets are only in these files, never in an argument or in the environment.
 
 use super::{AnsibleNode, AnsibleRun, PlayError};
 use remoor_config::Fleet;
@@ -20,16 +20,17 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Reports each task as a line, and puts the mark into the environment of every play, and so of
-/// each task on the node, after `become` too. Neither inventory nor command line can do that:
-/// Ansible takes `environment` from playbooks only. Ansible loads a plugin in a folder of this name
-/// beside a playbook, whatever the user's `ansible.cfg` says.
+/// The callback plugin. It reports each task as a line. It also adds the mark to the environment of
+/// every play. So each task on the node has the mark, also after `become`. Inventory and command
+/// line can't add it, because Ansible takes `environment` only from playbooks. Ansible loads a
+/// plugin from a folder of this name beside a playbook, even if the user's `ansible.cfg` has other
+/// settings.
 const CALLBACK: &str = include_str!("callback.py");
 const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
-/// Seconds that Ansible's connections stay open after a task, to serve the next one.
+/// Time in seconds for which Ansible's connections stay open after a task, for the next task.
 const PERSIST: u32 = 20;
-/// Variable in the environment of every process that a run starts on the manager. It holds the
-/// run's id.
+/// Name of the variable with the run's id. Every process that a run starts on the manager has it in
+/// its environment.
 pub(super) const RUN_ID_VAR: &str = "REMOOR_LINES";
 /// Inventory variables that Ansible uses as passwords.
 const PASSWORDS: [&str; 8] = [
@@ -42,13 +43,13 @@ const PASSWORDS: [&str; 8] = [
     "ansible_su_pass",
     "ansible_ssh_private_key_passphrase",
 ];
-/// Shorter passwords are not masked: they would match parts of other words.
+/// Minimum length of a masked password. A shorter one would match parts of other words.
 const PASSWORD_MIN: usize = 4;
 
 /// A run that is ready to start.
 pub(super) struct PreparedRun {
     pub job: CommandSpec,
-    /// Passwords of the inventory. They must not appear in any output of the run.
+    /// Passwords of the inventory, which are masked in all output of the run.
     pub hide: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
     let config = ssh_config(play, dir).map_err(PlayError::Plan)?;
     let ssh_args = ssh_args(config.as_deref(), &known_hosts);
     let mut extra = play.extra.clone();
-    // Set as variables, because variables of an inventory override the environment.
+    // These are variables, because variables of an inventory override the environment.
     extra.insert("ansible_ssh_args".to_owned(), json!(ssh_args));
     for var in ["ansible_host_key_checking", "ansible_ssh_host_key_checking"] {
         extra.insert(var.to_owned(), json!(true));
@@ -100,7 +101,8 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
         ("ANSIBLE_STDOUT_CALLBACK", "remoor_lines".to_owned()),
         (RUN_ID_VAR, run_id(dir)),
-        // Another name than on the node: processes on the manager end with ansible-playbook.
+        // The name differs from the variable on the node, because processes on the manager end with
+        // ansible-playbook.
         ("REMOOR_MARK", play.mark.clone()),
         ("LC_ALL", "C.UTF-8".to_owned()),
         ("PYTHONUNBUFFERED", "1".to_owned()),
@@ -112,18 +114,18 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         dir: Some(fleet),
         stdin: None,
         timeout: Some(play.timeout),
-        // Tasks for the manager itself create files as they did under a login.
+        // With this umask, tasks for the manager itself create files as after a login.
         umask: Some(0o022),
         clean: false,
     };
     Ok(PreparedRun { job, hide: passwords(&inventory) })
 }
 
-/// The passwords that an inventory gives for connections and `become`, longest first.
+/// The passwords for connections and `become` in an inventory, the longest first.
 fn passwords(inventory: &Value) -> Vec<String> {
     let hosts = inventory["all"]["hosts"].as_object().into_iter().flat_map(|hosts| hosts.values());
     let values = hosts.flat_map(|vars| PASSWORDS.iter().filter_map(|name| vars[*name].as_str()));
-    // A template is not a password, and only Ansible knows its value.
+    // A template is not a password; only Ansible knows its value.
     let mut found: Vec<String> =
         values.filter(|v| v.len() >= PASSWORD_MIN && !v.contains("{{")).map(str::to_owned).collect();
     found.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
@@ -131,8 +133,8 @@ fn passwords(inventory: &Value) -> Vec<String> {
     found
 }
 
-/// All hosts in the form that Ansible's YAML plugin reads: hosts with their merged variables,
-/// groups with their members only.
+/// The inventory in the form that Ansible's YAML plugin reads. Hosts have their merged variables,
+/// groups have only their members.
 fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -> Result<Value, String> {
     let mut hosts = Map::new();
     for name in fleet.inventory.hosts.keys() {
@@ -161,7 +163,7 @@ fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -
     Ok(json!({"all": {"hosts": hosts, "children": children}}))
 }
 
-/// The recorded host keys, for each address that a run may connect to.
+/// The lines of `known_hosts`: the recorded host keys for each address of a run.
 fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>) -> String {
     let mut text = String::new();
     for (name, known) in known {
@@ -175,9 +177,9 @@ fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>) -> Str
     text
 }
 
-/// The ssh_config of a run in `dir`; None: ssh reads its usual files. If there are keys to offer, a
-/// new file includes the usual ones, then names the keys for each host of the inventory, but not
-/// for jump hosts.
+/// The ssh_config of a run in `dir`. None if ssh reads its usual files. If there are keys to offer,
+/// a new file includes the usual files. It then lists the keys for each host of the inventory, but
+/// not for jump hosts.
 fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> {
     let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
     if play.keys.without_identity.is_empty() {
@@ -190,7 +192,7 @@ fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> 
     for name in play.fleet.inventory.hosts.keys() {
         let target = play.fleet.ssh_target(name).map_err(|f| f.to_string())?;
         let host = play.known.get(name).and_then(|k| k.addr.clone()).unwrap_or(target.host);
-        // A host name that `Host` would take for a pattern gets only the operator's own keys.
+        // A host name that is a pattern for `Host` gets only the operator's own keys.
         if host.bytes().any(|b| !b.is_ascii_alphanumeric() && !b"._-:%".contains(&b)) {
             continue;
         }
@@ -203,7 +205,8 @@ fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> 
     Ok(Some(path))
 }
 
-/// These come first on ssh's command line, where the first value of an option wins.
+/// The first options on ssh's command line. They win, because ssh uses the first value of an
+/// option.
 fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
     let config = config.map(|file| format!("-F {} ", shell_quote(file)));
     format!(
@@ -219,8 +222,8 @@ fn shell_quote(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\"'\"'"))
 }
 
-/// Writes a file set below `dir` and nowhere else. Scripts get no execute bit, because a generation
-/// does not store it.
+/// Writes a file set below `dir`. A path outside of `dir` is an error. Scripts get no execute bit,
+/// because a generation does not store it.
 fn write_files(files: &FileSet, dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(dir)?;
     for (name, content) in &files.0 {

@@ -1,21 +1,21 @@
-//! Ends what a run of ansible-playbook leaves running on the manager. Its workers and their ssh
-//! have sessions of their own, so they survive the end of its process group. They are found by the
-//! run's id in their environment.
+//! Ends processes on the manager that remain after a run of ansible-playbook. Ansible's workers and
+//! their ssh processes have their own sessions, so they survive the end of the process group. They
+//! are found by the run's id in their environment.
 //!
-//! Processes on the node are not handled here; the next attempt's fence ends those.
+//! Processes on the node are not handled here; the fence of the next attempt ends them.
 
 use super::files::RUN_ID_VAR;
 use remoor_host::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 
-/// A process that is forked while the list is read is found in the next round. A process that was
-/// killed is gone by then.
+/// Maximum number of rounds. A process that is forked during the listing of processes is found in
+/// the next round.
 const LOOKS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Kills every process of this machine whose environment has the run's id, as far as its
-/// environment can be read.
+/// Kills every process of this machine that has the run's id in its environment. A process with an
+/// unreadable environment is not found.
 pub(super) fn end(word: &str) {
     if word.is_empty() {
         return;
@@ -29,8 +29,8 @@ pub(super) fn end(word: &str) {
     tracing::warn!(word, "processes of an ansible-playbook run can't be ended");
 }
 
-/// Returns true if the process existed and was killed. Opens the handle before it reads the
-/// environment, so that a process which reused the number is never killed.
+/// Kills the process if it has the run's id. Returns true if it was killed. The handle is opened
+/// before the environment is read, so that a process with a reused number is never killed.
 fn kill(pid: i32, word: &str) -> bool {
     let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return false;
@@ -44,7 +44,8 @@ fn marked_pids(word: &str) -> Vec<i32> {
     pids.filter(|pid| has_run_id(*pid, word)).collect()
 }
 
-/// A process that has ended but was not waited for has no environment.
+/// Whether the process has the run's id. A process that has ended but was not waited for has no
+/// environment.
 fn has_run_id(pid: i32, word: &str) -> bool {
     let is = |var: &[u8]| {
         var.strip_prefix(RUN_ID_VAR.as_bytes()).and_then(|v| v.strip_prefix(b"=")) == Some(word.as_bytes())

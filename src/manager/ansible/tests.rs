@@ -1,6 +1,6 @@
-//! Tests without Ansible: the files written for it, and the errors if it is missing. Tests with
-//! Ansible (on the PATH, or named by `REMOOR_ANSIBLE_PLAYBOOK`): real runs on this machine with
-//! `connection: local`.
+//! Some tests need no Ansible: they check the files that are written for it, and the errors if it
+//! is missing. The other tests run real Ansible on this machine with `connection: local`. They find
+//! it on the PATH or by `REMOOR_ANSIBLE_PLAYBOOK`.
 
 use super::*;
 use std::ffi::OsString;
@@ -71,9 +71,9 @@ fn only_recorded_host_keys_are_accepted_whatever_the_user_configures() {
     assert_eq!(job.argv[job.argv.len() - 2..], ["--", "site.yml"]);
 }
 
-/// The identity files that ssh itself derives from the command line that Ansible builds.
+/// The identity files that ssh uses with the command line that Ansible builds.
 fn identities(args: &str, identity: Option<&str>, host: &str) -> Option<Vec<String>> {
-    // These paths contain no quotes, so removing ours gives the same as shlex.
+    // These paths contain no quotes, so the removal of all quotes equals the result of shlex.
     let words = args.split(' ').map(|word| word.replace('\'', ""));
     let mut ssh = std::process::Command::new("ssh");
     ssh.arg("-G").args(words).args(identity.map(|file| format!("-oIdentityFile=\"{file}\""))).arg(host);
@@ -190,7 +190,7 @@ fn leftovers_of_a_crash_are_removed_and_killed() {
     assert!(!folder(runs.path()).exists());
 }
 
-/// Path of ansible-playbook; prints a message if it is missing.
+/// Path of ansible-playbook. Prints a message if the program is missing.
 pub(super) fn ansible() -> Option<String> {
     let named = std::env::var_os("REMOOR_ANSIBLE_PLAYBOOK");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -235,7 +235,7 @@ fn real_ansible_does_what_the_users_playbook_says() {
     assert!(!lines.iter().any(|l| l.contains("\\u001b")), "colours: {lines:?}");
 }
 
-/// The form is that of a native run, with the place of the task.
+/// The report has the form of a native run, with the location of the task.
 #[test]
 fn a_failure_of_real_ansible_is_reported_with_task_file_and_line() {
     let Some(program) = ansible() else { return };
@@ -279,7 +279,7 @@ fn a_playbook_that_real_ansible_refuses_is_found_before_anything_is_run() {
         ("- hosts: web\n  roles: [nobodys]\n", Some("nobodys")),
         ("- hosts: web\n  tasks:\n   - debug: {msg: x\n", Some("site.yml")),
     ] {
-        // The fleet's own reader would refuse some of these before Ansible is called.
+        // The fleet's own reader would reject some of these playbooks before Ansible is called.
         let mut play = a_play(fleet("web: {hosts: {w1: {ansible_connection: local}}}\n", &[]));
         let mut files = Fleet::clone(&play.fleet);
         files.files.0.insert("site.yml".to_owned(), site.into());
@@ -298,7 +298,7 @@ fn a_playbook_that_real_ansible_refuses_is_found_before_anything_is_run() {
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the runs' folders are left");
 }
 
-/// Ansible's workers have sessions of their own: it is not enough to end the group of
+/// Ansible's workers have their own sessions, so they do not end with the process group of
 /// ansible-playbook.
 #[test]
 fn running_tasks_of_real_ansible_are_killed_with_it() {
@@ -332,8 +332,8 @@ fn running_tasks_of_real_ansible_are_killed_with_it() {
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
 }
 
-/// The next attempt's fence finds running processes by this mark. A playbook's own environment is
-/// kept.
+/// The fence of the next attempt finds running processes by this mark. The playbook's own
+/// environment stays.
 #[test]
 fn what_real_ansible_starts_carries_its_attempt() {
     let Some(program) = ansible() else { return };

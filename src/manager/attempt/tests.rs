@@ -44,18 +44,18 @@ fn rendered_files_must_match_for_services_that_were_set_up() {
     assert_eq!(wrong_files(&wanted, &digest, |_| true), ["/db"]);
     assert_eq!(wrong_files(&wanted, &digest, |name| name.as_str() == "db"), ["/db"]);
     assert!(wrong_files(&wanted, &digest, |name| name.as_str() == "app").is_empty());
-    // A file that differs counts as recorded, not as rendered; a secret can't be compared.
+    // A file with a difference counts as recorded, not as rendered. A secret can't be compared.
     let record = examine::record(&wanted, &examine::Facts::new(), fleet::ClusterContext::default(), &digest);
     let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
     assert_eq!(origins, ["/app", "/key"]);
-    // Drift of services outside the run is not its fault, and it would not have repaired it.
+    // The run did not cause the drift of services outside the job and would not repair it.
     let mut was = record.clone();
     was.services.get_mut("db").unwrap().entries = vec![entry("/db", "as rendered", false)];
     was.rendered = Some(["/app".to_owned(), "/db".to_owned()].into());
     let part = record.clone().of_part(&["app".into()], Some(&was));
     assert_eq!(part.services["db"], was.services["db"]);
     assert_eq!(part.rendered.unwrap().into_iter().collect::<Vec<_>>(), ["/app", "/db", "/key"]);
-    // A blob of an older version, which holds the digest alone, can still be read.
+    // A blob of an older version contains only the digest and can still be read.
     let old = rmp_serde::to_vec_named(&digest).unwrap();
     let read: Record = rmp_serde::from_slice(&old).unwrap();
     assert_eq!((read.digest(), read.rendered), (digest, None));

@@ -1,5 +1,5 @@
-//! Makes backups: one on request, others at the interval that the operator has set. Requests and
-//! schedule concern this manager only.
+//! Makes backups: on request, and at the interval that the operator has set. Requests and the
+//! schedule apply to this manager only.
 
 use super::super::{ManagerContext, Notices, blobs, sweep, wall};
 use super::{BackupError, ClusterBackup, FILES, FOLDERS, Head, Maker};
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 const LOOK: Duration = Duration::from_secs(10);
 /// Minimum time between a failed backup and the next attempt, in milliseconds.
 const RETRY_MS: u64 = 60_000;
-/// A backup older than this many intervals causes a warning.
+/// Age in intervals above which the last backup causes a warning.
 const LATE: u64 = 2;
 /// Key prefix of notices about backups.
 pub const BACKUP: &str = "backup";
@@ -26,7 +26,7 @@ pub const BACKUP: &str = "backup";
 pub(super) const FILE: &str = "backup.json";
 const ENDING: &str = ".remoor-backup";
 
-/// The operator's schedule: one backup each interval, in this directory; the last `keep` are kept.
+/// The operator's schedule: one backup in `dir` each interval. The last `keep` backups stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupSchedule {
     pub dir: PathBuf,
@@ -34,7 +34,7 @@ pub struct BackupSchedule {
     pub keep: u32,
 }
 
-/// The last backup that was read back and found complete.
+/// The last backup that was read back and was complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Last {
     at: Wall,
@@ -48,7 +48,7 @@ struct BackupRecord {
     plan: Option<BackupSchedule>,
     #[serde(default)]
     last: Option<Last>,
-    /// When the schedule was set. Until the first interval is over, no backup is late.
+    /// The time when the schedule was set. No backup is late before the first interval is over.
     #[serde(default)]
     since: Wall,
 }
@@ -56,11 +56,11 @@ struct BackupRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     kept: BackupRecord,
-    /// Why the last backup failed, on request or by schedule.
+    /// The reason why the last backup failed, on request or by schedule.
     error: Option<String>,
-    /// Why the last scheduled backup failed.
+    /// The reason why the last scheduled backup failed.
     failed: Option<String>,
-    /// A notice was sent, and no backup has succeeded since.
+    /// Whether a notice was sent and no backup has succeeded since.
     notified: bool,
 }
 
@@ -73,7 +73,7 @@ impl Backups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None if no backup was made here and none is scheduled.
+    /// The state for status. None if no backup was made on this manager and none is scheduled.
     pub fn view(&self, me: &NodeName, now: Wall) -> Option<BackupView> {
         let State { kept, error, .. } = self.state().clone();
         if kept == BackupRecord::default() {
@@ -95,12 +95,13 @@ impl Backups {
         self.state().trouble(me, now)
     }
 
-    /// Sends a notice about a problem, once until a backup succeeds again.
+    /// Sends a notice about a problem. No other notice follows until a backup succeeds.
     fn notify(&self, me: &NodeName, notices: &Notices, now: Wall) {
         let mut state = self.state();
         let Some(text) = state.trouble(me, now).filter(|_| !state.notified) else { return };
         state.notified = true;
-        // Within an hour a notice is only repeated under another key.
+        // The time of the last backup is in the key, because a notice with the same key is sent
+        // only once an hour.
         let key = format!("{BACKUP} {}", state.kept.last.as_ref().map_or(0, |last| last.at.0));
         drop(state);
         notices.notify(&key, Some(me.as_str()), &text);
@@ -133,7 +134,7 @@ impl BackupRecord {
     }
 }
 
-/// A handle; clones share the same state.
+/// A handle to the backups; all clones share one state.
 #[derive(Clone)]
 pub struct Keeper {
     shared: Arc<ManagerContext>,
@@ -165,7 +166,7 @@ impl Keeper {
             let taken = loop {
                 tokio::select! {
                     taken = &mut taken => break taken,
-                    // A disk that does not answer causes no error; the backup becomes late instead.
+                    // A disk that does not answer causes no error. The backup becomes late instead.
                     () = tokio::time::sleep(LOOK) => self.notify(),
                 }
             };
@@ -183,7 +184,7 @@ impl Keeper {
                     let error = remoor_model::error_with_causes(&error);
                     tracing::error!(error, "the scheduled backup failed");
                     let mut state = self.shared.backups.state();
-                    // The schedule may have been ended or changed meanwhile.
+                    // The schedule may have been removed or changed in the meantime.
                     state.failed = Some(error).filter(|_| state.kept.plan.as_ref() == Some(&plan));
                     drop(state);
                     self.notify();
@@ -218,7 +219,7 @@ impl Keeper {
     }
 
     async fn make(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
-        // A snapshot that does not change any more: consistent, at one log index.
+        // This snapshot of the state does not change, so the backup is consistent at one log index.
         let state = self.shared.inventory();
         let term = self.shared.raft.status().borrow().term;
         let named = sweep::referenced_blobs(&state);
@@ -239,7 +240,7 @@ impl Keeper {
         done.unwrap_or_else(|e| Err(BackupError::Encode(e.to_string())))
     }
 
-    /// Sets the schedule, or ends it with None.
+    /// Sets the schedule. None removes it.
     pub fn plan(&self, plan: Option<BackupSchedule>) -> Result<(), DiskError> {
         let mut state = self.shared.backups.state();
         let kept = BackupRecord { since: wall(), plan, ..state.kept.clone() };
@@ -254,7 +255,7 @@ impl Keeper {
     }
 }
 
-/// Files that can't be recreated, by path relative to the data directory.
+/// Files that can't be recreated, by their path relative to the data directory.
 fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
     let mut names: Vec<String> = FILES.map(str::to_owned).into();
     for folder in FOLDERS {
@@ -273,14 +274,14 @@ fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
     Ok(found)
 }
 
-/// File name of a scheduled backup; it begins with the time.
+/// File name of a scheduled backup. It begins with the time.
 fn scheduled_file_name(now: Wall, manager: &str) -> String {
     let time = rfc3339(now).replace(':', "");
     format!("{}-{manager}{ENDING}", time.split('.').next().unwrap_or_default())
 }
 
-/// Removes all but the last `keep` scheduled backups of this manager. Other managers may use the
-/// same directory.
+/// Removes the scheduled backups of this manager except the last `keep`. Backups of other managers
+/// in the same directory stay.
 fn prune(dir: &Path, manager: &str, keep: u32) -> Result<(), DiskError> {
     let entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
     let mut made: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_planned(p, manager)).collect();
