@@ -1,4 +1,4 @@
-//! Backups made by this manager on its own disk. Only its local socket accepts these requests,
+//! Backups that this manager makes on its own disk. Only the local socket accepts these requests,
 //! because a backup contains keys.
 
 use super::super::ManagerContext;
@@ -9,7 +9,7 @@ use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Minimum interval in milliseconds, and maximum number of backups to keep.
+/// Minimum interval of scheduled backups in milliseconds.
 const EVERY_MIN_MS: u64 = 60_000;
 const KEEP_MAX: u32 = 10_000;
 

@@ -1,5 +1,5 @@
-//! Lists which checks apply to a node, the file of each, and why the others do not apply. Contacts
-//! no node.
+//! Lists the checks of a node with the file of each, and the checks that do not apply to the node
+//! with the reason. Contacts no node.
 
 use super::super::{ManagerContext, examine};
 use super::{as_of, find_node};

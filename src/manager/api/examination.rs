@@ -1,4 +1,5 @@
-//! Examines a node over SSH now: check, diff, and adopting what is found. Runs nothing on it.
+//! Examines a node over SSH on request: check, diff and adopt. An examination changes nothing on
+//! the node.
 
 use super::super::examine::Sent;
 use super::super::{ManagerContext, blobs, examine, remote_examination, wall};
@@ -47,15 +48,15 @@ pub async fn check(
     }))
 }
 
-/// The instruction to compare the other host key. Only a person at the machine's console can tell
-/// whether it is the machine's own.
+/// The instruction to compare a changed host key. Only a person at the machine's console can decide
+/// whether the key is the machine's own.
 pub(super) fn compare_key(name: &str) -> String {
     format!(
         "on its console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; if it is the same: remoor trust-key {name} FINGERPRINT"
     )
 }
 
-/// Examines the node now. An unreachable node is an error that says so, never a verdict.
+/// Examines the node now. An unreachable node is an error, never a verdict.
 pub(super) async fn examine_node(shared: &Arc<ManagerContext>, node: &Node) -> Result<Evidence, ApiFailure> {
     let name = node.name();
     let outcome = remote_examination::examine_via_any_manager(shared, node.id)
@@ -151,14 +152,15 @@ pub async fn diff(
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files, unclear }))
 }
 
-/// Files whose content is not shown, because of the record or because of their current state.
+/// Files whose content is not shown. The recorded state or the current state of a file decides
+/// this.
 fn hidden_paths(evidence: &Evidence) -> BTreeSet<&str> {
     let both = evidence.expected.iter().chain([&evidence.exam.digest]);
     let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);
     entries.filter(|e| e.is_hidden()).map(|e| e.path.as_str()).collect()
 }
 
-/// Since when the node's finding contains this difference.
+/// The time since which the node's finding contains this difference.
 fn known_since(node: &Node, difference: &Difference) -> Option<Wall> {
     let reasons = node.examination.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
     let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
@@ -174,7 +176,7 @@ fn unclear(evidence: &Evidence) -> Vec<String> {
     out
 }
 
-/// The source of the expected state of a path. `recorded` are the paths in the baseline.
+/// The source of the expected state of a path. `recorded` contains the paths in the baseline.
 fn origin(evidence: &Evidence, recorded: &BTreeSet<&str>, path: &str) -> &'static str {
     match (evidence.rendered.contains(path), recorded.contains(path)) {
         (true, _) => "rendered",
@@ -192,7 +194,8 @@ async fn contents(
     let failed = |e: String| ApiFailure::new(Code::Unavailable, e);
     let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
     let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
-    // The executor shows only files that a manifest of the same session does not declare secret.
+    // The executor sends a file only after a manifest in the same session, and only if the manifest
+    // does not declare the file secret.
     let seen = examine::evidence(shared, &mut session, node.id, &prepared, Sent::Differences).await;
     let reply = match seen {
         Ok(_) => session.order(ExecutorOrder::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
@@ -227,7 +230,7 @@ async fn contents(
     Ok(())
 }
 
-/// Records what is found as the baseline. Runs nothing.
+/// Records the current state of the node as its baseline. Changes nothing on the node.
 pub async fn adopt(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -261,8 +264,7 @@ pub async fn adopt(
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
     let prepared = prepared.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
-    // This compiles expressions and hashes contents, which would block the threads of the async
-    // runtime.
+    // This step compiles expressions and hashes contents, so it runs on a blocking thread.
     let recorded = tokio::task::spawn_blocking(move || {
         let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
         let record = examine::record(&prepared.expected_content(), &facts, prepared.known.clone(), &digest);
@@ -288,8 +290,8 @@ pub async fn adopt(
     Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
 }
 
-/// The previous baseline, with `paths` replaced by what was found now. Err: a path that was not
-/// found.
+/// The previous baseline, in which the state of `paths` is replaced by the current state. Err
+/// contains the first path that does not exist in the current state.
 fn replace_paths(
     paths: &[String],
     before: Option<&remoor_model::NodeDigest>,
@@ -336,7 +338,7 @@ mod tests {
         NodeDigest { services: [("app".into(), service)].into(), ..NodeDigest::default() }
     }
 
-    /// Making a private file readable for all must not reveal its content in a diff.
+    /// A private file that was made readable for all users is still not shown in a diff.
     #[test]
     fn the_content_of_secret_or_private_files_is_not_shown() {
         let expected = digest([("/a", 0o600, false), ("/b", 0o644, false), ("/c", 0o644, true), ("/d", 0o640, false)]);

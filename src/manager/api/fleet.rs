@@ -1,4 +1,4 @@
-//! Applying a fleet, and the inventory in the form that Ansible reads.
+//! Applies a fleet, and returns the inventory in the form that Ansible reads.
 
 use super::super::{ManagerContext, blobs};
 use super::read::node_view;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 #[derive(Debug, Default, Deserialize)]
 pub struct ApplyQuery {
-    /// Apply even if nodes in service would be in no group any more.
+    /// Apply even if nodes in service are in no group afterwards.
     #[serde(default)]
     orphans: bool,
 }
 
-/// Nodes in service that have a group now and none in `next`. A script that returns an empty
-/// inventory must not remove the whole fleet from remoor's control.
+/// Nodes in service that have a group now and have none in `next`. The check is needed because a
+/// script that returns an empty inventory must not remove the whole fleet from remoor's control.
 fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterator<Item = &'a str> {
     let kept = |n: &Node| next.hosts.get(n.name()).is_some_and(|host| next.groups.contains_key(&host.group));
     let nodes = inventory.nodes.values().filter(|n| n.in_service() && inventory.group(n).is_some());
@@ -41,8 +41,8 @@ fn orphan_failure(names: &[&str]) -> ApiFailure {
         .next("remoor decommission them first, or apply --orphans to leave them as they are")
 }
 
-/// Applies a fleet. Body: MessagePack of `FileSet`, with the inventory resolved by the caller.
-/// Contacts managers only.
+/// Applies a fleet. The body is MessagePack of a `FileSet`; the caller has resolved its inventory.
+/// Contacts only managers.
 pub async fn apply(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -92,12 +92,12 @@ fn check(fleets: &FleetCache, body: &[u8], known: &ClusterContext) -> Result<Che
     Ok((loaded, summary, bytes))
 }
 
-/// Ansible group of decommissioned nodes, so that no play for their former groups sets them up
+/// Ansible group of decommissioned nodes. They are in no other group, so that no play sets them up
 /// again.
 const DECOMMISSIONED: &str = "remoor_decommissioned";
 
-/// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. Nodes without an
-/// `ansible_host` in the inventory get their entered address. A decommissioned node is only in the
+/// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. A node without an
+/// `ansible_host` in the inventory gets its recorded address. A decommissioned node is only in the
 /// group `remoor_decommissioned`.
 pub async fn inventory(State(shared): State<Arc<ManagerContext>>) -> Result<Json<Value>, ApiFailure> {
     let inventory = shared.inventory();
@@ -129,7 +129,7 @@ pub async fn inventory(State(shared): State<Arc<ManagerContext>>) -> Result<Json
     Ok(Json(out_of_service(loaded.inventory.to_list_json(&extra), &out)))
 }
 
-/// Moves the hosts `out` from all groups to that of the decommissioned nodes.
+/// Moves the hosts in `out` from all groups to the group of decommissioned nodes.
 fn out_of_service(mut list: Value, out: &BTreeSet<&str>) -> Value {
     let Some(groups) = list.as_object_mut() else { return list };
     let mut known = Vec::new();

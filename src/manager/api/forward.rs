@@ -18,15 +18,15 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// Time limit for requests that may examine a node.
 const WITHIN: Duration = Duration::from_secs(60);
-/// Time limit for requests that the leader answers from its own state. A leader that takes longer
-/// is stalled.
+/// Time limit for requests that the leader answers from its own state. A leader that needs longer
+/// does not work normally.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 const STREAM_DEPTH: usize = 256;
-/// A leader that was not heard for this long is not asked. It sends a heartbeat every 250 ms, and
-/// another manager leads within 2 s.
+/// Time in ms since the leader's last message after which no request is forwarded to it. A leader
+/// sends a heartbeat every 250 ms, and after its loss another manager leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
-/// A leader that does not answer requests still counts as heard if a heartbeat arrived within this
-/// time.
+/// Maximum age of the last heartbeat for a leader that does not answer requests. A leader with an
+/// older heartbeat counts as lost.
 const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
 
 /// Which manager answers a request.
@@ -52,8 +52,8 @@ pub(super) async fn to_leader(
     if by.via.is_some() || status.leads() {
         return next.run(request).await;
     }
-    // A leader that is gone stays the known leader until another one is elected; without a
-    // majority, for ever.
+    // A lost leader stays the known leader until another one is elected. Without a majority it
+    // stays so for ever.
     let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
     let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
     let reading = request.method() == Method::GET;
@@ -68,18 +68,18 @@ pub(super) async fn to_leader(
     let again = reading.then(|| copy_request(&request));
     match (pass_on(&shared, &addr, &by, answered_by, request).await, again) {
         (Ok(answer), _) => answer,
-        // The leader has just died, or its API is closed: answer from the state here, marked as
-        // stale.
+        // The leader has just died or its API is closed. The answer then comes from the state here,
+        // marked as stale.
         (Err(ForwardError { unreachable: true, .. }), Some(again)) => {
-            // Long enough for three heartbeats, so that a leader which was just killed is not
-            // counted as heard.
+            // The wait is as long as three heartbeats, so that a leader that was just killed does
+            // not count as alive.
             tokio::time::sleep(HEARD_AGAIN_WITHIN).await;
             let now = shared.raft.status().borrow().clone();
             let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < HEARD_AGAIN_WITHIN.as_millis());
             if now.leader == status.leader && heard {
                 return IN_VAIN.scope((), next.run(again)).await;
             }
-            // During this wait another manager, or this one, may have become the leader.
+            // During this wait, another manager or this one may have become the leader.
             let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
             if let Some(addr) = other
                 && let Ok(answer) = pass_on(&shared, &addr, &by, answered_by, copy_request(&again)).await
@@ -98,7 +98,8 @@ tokio::task_local! {
     static IN_VAIN: ();
 }
 
-/// Whether the current request was sent in vain to a leader that is still heard.
+/// Whether the current request was forwarded without success to a leader that still sends
+/// heartbeats.
 pub(super) fn is_in_vain() -> bool {
     IN_VAIN.try_with(|()| ()).is_ok()
 }
@@ -112,10 +113,10 @@ fn copy_request(request: &Request) -> Request {
     again
 }
 
-/// Why a request was not answered by the leader.
+/// The reason why the leader did not answer a request.
 struct ForwardError {
     failure: ApiFailure,
-    /// The leader could not be reached.
+    /// Whether the leader could not be reached.
     unreachable: bool,
 }
 
@@ -125,8 +126,8 @@ impl From<ApiFailure> for ForwardError {
     }
 }
 
-/// Maximum streams that are forwarded at the same time. Each has a connection of its own to the
-/// leader, and forwarded orders and Raft need places there too.
+/// Maximum number of streams that are forwarded at the same time. Each uses one connection to the
+/// leader, where forwarded orders and Raft need connections too.
 static STREAMS: Semaphore = Semaphore::const_new(32);
 
 async fn pass_on(
@@ -183,8 +184,8 @@ async fn pass_on(
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
 }
 
-/// Puts the backups of this manager into the leader's status. Each manager makes its own backups,
-/// and the leader knows only its own. All other fields of a newer leader stay as they are.
+/// Replaces the backups in the leader's status by those of this manager, because each manager makes
+/// its own backups. All other fields stay, including unknown fields of a newer leader.
 fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) -> Bytes {
     let (Some(backup), Ok(mut status)) = (backup, serde_json::from_slice::<Value>(&answer)) else { return answer };
     let Ok(backup) = serde_json::to_value(backup) else { return answer };
@@ -198,8 +199,8 @@ fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) 
 
 /// The leader's own error if it answered, otherwise an error of this manager.
 fn failure_of(error: ApiError) -> ForwardError {
-    // The manager that was asked has just stopped leading, or its manager service has ended and it
-    // answers as a worker.
+    // This code means that the asked manager has just stopped leading, or that its manager service
+    // has ended and it answers as a worker.
     if error.code() == Some(Code::NotLeader.as_str()) {
         let failure = ApiFailure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
         return ForwardError { failure, unreachable: true };

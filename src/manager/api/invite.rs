@@ -1,4 +1,5 @@
-//! Invites a machine: a join token of its own that is valid once, for `remoor node add`.
+//! Invitations for `remoor node add`. An invitation is a join token for one machine that is valid
+//! once.
 
 use super::super::{ManagerContext, wall};
 use super::{Actor, propose};
@@ -10,11 +11,12 @@ use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
 use remoor_model::{ClusterRole, Command, Inventory, NodeName};
 use std::sync::Arc;
 
-/// Validity of an invitation in milliseconds: enough for an upload over a slow connection.
+/// Validity of an invitation in milliseconds. The time is sufficient for an upload over a slow
+/// connection.
 const OPEN_FOR_MS: u64 = 15 * 60_000;
 
-/// Commits the hash of a new secret and returns the secret to the operator. It can't be shown
-/// again.
+/// Commits the hash of a new secret and returns the secret to the operator. The secret can't be
+/// shown again.
 pub async fn invite(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -40,7 +42,7 @@ pub async fn invite(
     }))
 }
 
-/// API addresses of the managers; this one first, because it leads.
+/// API addresses of the managers. This manager comes first, because it leads.
 fn managers(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let voters = shared.raft.status().borrow().voters.clone();
     let mut of: Vec<_> =

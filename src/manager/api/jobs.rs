@@ -1,5 +1,5 @@
 //! `GET /v1/jobs`: jobs and queued requests. The server filters them, because clients that follow a
-//! job ask again and again.
+//! job repeat the request often.
 
 use super::super::blobs::AttemptLog;
 use super::super::{ManagerContext, reach, wall};
@@ -21,14 +21,14 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct JobsQuery {
     /// Node names, separated by commas.
     node: Option<String>,
-    /// Only open and held jobs.
+    /// Select only open and held jobs.
     #[serde(default)]
     open: bool,
     /// Job numbers, separated by commas.
     job: Option<String>,
-    /// Only jobs with higher numbers.
+    /// Select only jobs with higher numbers.
     after: Option<u64>,
-    /// Only this many jobs, the newest.
+    /// Select only this number of jobs, the newest.
     limit: Option<usize>,
 }
 
@@ -76,8 +76,8 @@ pub async fn own_log(
         .map_err(|e| ApiFailure::new(Code::NotFound, format!("output of attempt {attempt}: {e}")))
 }
 
-/// The output of an attempt as JSON lines. It is on the manager that ran the attempt. If it can't
-/// be fetched, the answer is one line that says so.
+/// The output of an attempt as JSON lines. The manager that ran the attempt has it. If it can't be
+/// fetched, the answer is one line with the reason.
 pub async fn log_of(shared: &Arc<ManagerContext>, attempt: &Attempt) -> String {
     let own = tokio::fs::read_to_string(AttemptLog::path(shared, attempt.id)).await;
     let runner =
@@ -132,7 +132,8 @@ impl JobFilter {
             && job.id.0 > self.after
     }
 
-    /// A queued request has no number, so it is left out if jobs are selected by number.
+    /// Whether the queued request of the node is selected. A queued request has no number, so it is
+    /// not selected if the query contains job numbers.
     fn includes_queued(&self, node: NodeId) -> bool {
         self.jobs.is_none() && self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node))
     }

@@ -1,5 +1,5 @@
-//! Rotation of the gossip key and of the CA: orders and status for operators, and for each node the
-//! gossip keys to hold and the CAs to trust.
+//! Rotation of the gossip key and of the CA. Operators give orders and read the status; nodes fetch
+//! their gossip keys and trusted CAs.
 
 use super::super::gossip_key::{self, Confirmations};
 use super::super::{ManagerContext, authority, wall};
@@ -15,12 +15,12 @@ use remoor_model::{CaStep, Command, Inventory, KeyStep, Node, Wall, count_noun};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The time before the CA's expiry at which warnings begin.
+/// Remaining validity of the CA below which a warning is shown.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// The gossip keys that the caller must hold; it sends by the first one. Notes which step the
-/// caller has confirmed.
+/// Returns the gossip keys that the caller must have; the first one encrypts sent messages. Records
+/// the step that the caller has confirmed.
 pub async fn gossip_keys(
     State(desk): State<Arc<JoinService>>,
     Extension(node): Extension<Arc<Node>>,
@@ -35,8 +35,8 @@ pub async fn gossip_keys(
     Ok(axum::Json(GossipKeysReply { keys, changed: inventory.gossip.changed, leads }))
 }
 
-/// The CAs that the caller must trust; the first one issues. Notes which step the caller has
-/// confirmed.
+/// Returns the CAs that the caller must trust; the first one issues certificates. Records the step
+/// that the caller has confirmed.
 pub async fn trusted_cas(
     State(shared): State<Arc<ManagerContext>>,
     Extension(node): Extension<Arc<Node>>,
@@ -70,7 +70,7 @@ pub async fn rotate(
 }
 
 async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
-    // Check before a key is made; the state machine checks again.
+    // This check comes before a key is made; the state machine checks again.
     shared.inventory().may_rotate_ca().map_err(super::refusal_failure)?;
     if !shared.raft.status().borrow().is_leader {
         return Err(ApiFailure::new(Code::Retry, "another manager leads now; ask again"));
@@ -96,8 +96,8 @@ async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, A
     })
 }
 
-/// Finishes a CA rotation without absent nodes, but never without an absent manager: it would be
-/// cut off from the others for ever.
+/// Finishes a CA rotation without absent nodes. It fails if an absent node is a manager, because
+/// that manager would be cut off from the others for ever.
 async fn finish_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
     let inventory = shared.inventory();
     let missing = authority::unconfirmed_nodes(shared, &inventory);
@@ -161,14 +161,14 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> axum::Json<Key
     axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators })
 }
 
-/// Nodes that did not confirm in time. Only a leader hears confirmations and waits for nodes.
+/// Names of the nodes that did not confirm in time. Only a leader receives confirmations.
 fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
     let late = |node: &&Node| confirmed.is_overdue(node.id, changed, now);
     names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
 }
 
-/// Warnings of `status`: the CA expires, a CA rotation waits for nodes, or a gossip key rotation is
-/// stuck.
+/// Warnings for `status`: the CA expires, a CA rotation waits for nodes, or a gossip key rotation
+/// is blocked.
 pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ca_expiry_warning(ends, wall()));
@@ -186,8 +186,8 @@ pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     ending.into_iter().chain(waits).chain(gossip).collect()
 }
 
-/// The rotation waits only for reachable nodes, not for absent ones. A reachable node that does not
-/// confirm blocks it, and with it any other rotation.
+/// A warning about reachable nodes that do not confirm. The rotation does not wait for absent
+/// nodes, but such a reachable node blocks it and every other rotation.
 fn stuck_rotation_warning(confirmed: &Confirmations, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
     let late = overdue(confirmed, changed, here, now).join(", ");
     (!late.is_empty()).then(|| {

@@ -1,4 +1,4 @@
-//! Nodes that leave the cluster by their own request, and how they are shown afterwards.
+//! Nodes that leave the cluster by their own request, and their representation afterwards.
 
 use super::super::{ManagerContext, wall};
 use super::{Actor, find_node, propose};
@@ -10,7 +10,7 @@ use remoor_model::{Command, Inventory, LeftNode, Node, NodeId, NodeMembership};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Makes the caller's own node leave. Only root on its machine can request that.
+/// Makes the caller's own node leave. Only root on that node's machine can request it.
 pub async fn leave(
     State(shared): State<Arc<ManagerContext>>,
     Extension(node): Extension<Arc<Node>>,
@@ -28,7 +28,7 @@ pub async fn leave(
     Ok(axum::Json(LeaveReply { text, until }))
 }
 
-/// Nodes that left and are remembered, by id.
+/// The nodes that left and whose records still exist, by id.
 pub fn views(inventory: &Inventory) -> Vec<LeftView> {
     let keep_ms = inventory.limits().remove_left_ms;
     let view = |(id, left): (&NodeId, &Arc<LeftNode>)| LeftView {
@@ -51,7 +51,7 @@ pub(super) fn left_failure(left: &LeftNode) -> ApiFailure {
     ApiFailure::new(Code::NotFound, describe_left(left)).details(details).next(next)
 }
 
-/// The node of an order. A node that left can only be removed.
+/// The node of an order. The only possible order for a node that left is its removal.
 pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, ApiFailure> {
     if verb == "remove"
         && let NodeMembership::Left(left) = inventory.membership_by_name(name)

@@ -1,8 +1,8 @@
-//! The HTTP API of a manager (docs/reference/api.md): `/v1` for operators, `/agent/v1` for nodes, `/raft` and
-//! `/blob` between managers.
+//! The HTTP API of a manager (docs/reference/api.md): `/v1` for operators, `/agent/v1` for nodes,
+//! `/raft` and `/blob` between managers.
 //!
 //! A manager that does not lead forwards `/v1` requests to the leader. Without a leader it answers
-//! reads from its own state, marked as stale, and refuses the rest.
+//! reads from its own state, marked as stale, and refuses other requests.
 
 mod authorization;
 mod backup;
@@ -48,15 +48,15 @@ pub use peer_list::PeerListCache;
 pub use read::metrics_text as metrics;
 pub use routes::{Route, router, routes};
 
-/// Proposes a command and waits until it is applied here. A refusal becomes the error that the
-/// operator reads. The forwarding manager may have been removed meanwhile, so that is checked here;
-/// the state machine checks it and the operator's key again.
+/// Proposes a command and waits until it is applied here. A refusal becomes the error for the
+/// operator. The forwarding manager may have been removed in the meantime, so this is checked here.
+/// The state machine checks this again, and also the operator's key.
 async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Result<Applied, ApiFailure> {
     let inventory = shared.inventory();
     if let Some(via) = by.via {
         check_not_removed(shared, &inventory, via)?;
     }
-    // Keys of other callers are not registered, so they can't be revoked.
+    // Other callers have no registered key that could be revoked.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
     let entry =
         InventoryEntry { at: shared.entry_time(), by: by.text.clone(), command: command.with_issuers(by.via, key) };
@@ -73,7 +73,7 @@ async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Resul
     }
 }
 
-/// A refusal of the state machine as an operator reads it.
+/// Converts a refusal of the state machine to an error for an operator.
 fn refusal_failure(refusal: Refusal) -> ApiFailure {
     let details = serde_json::json!({"refusal": refusal.code});
     let failure = ApiFailure::new(Code::Refused, refusal.message).details(details);
@@ -97,7 +97,7 @@ fn as_of(shared: &ManagerContext) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
     let leader = status.leader.and_then(|id| inventory.nodes.values().find(|n| n.raft == Some(id)));
-    // If no leader was heard since the start, the state is as old as its last entry.
+    // Without any message of a leader since the start, the state is as old as its last entry.
     let age_ms = || shared.age_ms().unwrap_or_else(|| wall().ms_since(inventory.last_entry_at()));
     AsOf {
         by: shared.identity.name.to_string(),

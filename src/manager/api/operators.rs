@@ -1,5 +1,5 @@
-//! Credentials of operators: new ones, which are shown once, and revoking those of a name.
-//! `/v1/keys` lists them.
+//! Credentials of operators: creates credentials, which are shown once, and revokes the credentials
+//! of a name. `/v1/keys` lists them.
 
 use super::super::{ManagerContext, authority, wall};
 use super::{Actor, propose};
@@ -53,7 +53,7 @@ pub async fn revoke(
     Ok(axum::Json(AcceptedView { version: 1, text }))
 }
 
-/// Credentials that were made by order, with the state of each.
+/// Credentials that operators created by an order, with the state of each.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
     let present: Vec<_> = inventory.roots().into_iter().map(ca_id).collect();
     let state = |operator: &OperatorKey| match &operator.revoked {
@@ -81,7 +81,7 @@ pub async fn until_revoked(shared: &ManagerContext, by: &Actor) {
     }
 }
 
-/// Refuses revoked credentials, and says since when.
+/// Rejects revoked credentials. The error contains the time of the revocation.
 pub fn check_not_revoked(inventory: &Inventory, name: &str, key: &str) -> Result<(), ApiFailure> {
     let Some((at, by)) = inventory.revocation(key) else { return Ok(()) };
     let text = format!("these credentials of {name} were revoked at {} by {by}", wire::rfc3339(*at));

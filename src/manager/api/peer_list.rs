@@ -1,5 +1,5 @@
-//! The peers and managers for an agent that asks. The lists are made once for each applied state, and
-//! sent only to an agent that has others.
+//! The lists of peers and managers for an agent that requests them. They are made once for each
+//! applied state. An agent that has the same lists already gets none.
 
 use super::super::ManagerContext;
 use super::member;
@@ -9,7 +9,7 @@ use remoor_cluster::rpc::join::PeerInfo;
 use remoor_model::{Epoch, Inventory, NodeName, Sha256};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The lists of one applied state.
+/// The lists of one applied state. `hash` is the hash of all of them.
 #[derive(Debug, Default, Clone)]
 struct PeerLists {
     peers: Vec<PeerInfo>,
@@ -28,10 +28,10 @@ impl PeerLists {
     }
 }
 
-/// The state of which the lists were last made, and the lists.
+/// The lists, and the epoch and index of the applied state from which they were made.
 type Made = ((Epoch, u64), Arc<PeerLists>);
 
-/// The lists of the latest applied state that was asked for.
+/// The lists of the latest applied state for which a request arrived.
 #[derive(Debug, Default)]
 pub struct PeerListCache(Mutex<Option<Made>>);
 
@@ -65,7 +65,7 @@ impl PeerListCache {
     }
 }
 
-/// The peers of the caller's node, unless it has them.
+/// Returns the lists of peers for the caller's node, unless the node has the same lists.
 pub async fn peers(
     State(shared): State<Arc<ManagerContext>>,
     Query(query): Query<PeersQuery>,
@@ -85,7 +85,7 @@ mod tests {
         let ask = |inventory: &Inventory, have: &str| cache.answer(inventory, &PeersQuery { have: have.to_owned() });
         let first = ask(&inventory, "");
         assert_eq!((first.unchanged, first.peers.len()), (false, inventory.nodes.len()));
-        // An entry that concerns no peer.
+        // This entry concerns no peer.
         inventory.applied += 1;
         let second = ask(&inventory, &first.lists);
         assert_eq!((second.unchanged, second.peers.len(), second.managers.len()), (true, 0, 0));

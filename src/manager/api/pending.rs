@@ -1,5 +1,5 @@
-//! Machines that ask to join without a secret, and the operator's answer to them and to nodes whose
-//! certificate expired.
+//! Machines that request to join without a secret, nodes whose certificate expired, and the answers
+//! of operators to both.
 
 use super::super::{ManagerContext, wall};
 use super::member::spec_of;
@@ -17,8 +17,8 @@ use remoor_model::{ClusterRole, Command, DeniedKey, Inventory, JoinDecision, Nod
 use serde_json::json;
 use std::sync::Arc;
 
-/// Refuses a machine whose clock is off, and says by how much. `theirs`: None from an older
-/// version.
+/// Rejects a machine whose clock is wrong; the error contains the difference. `theirs` is None if
+/// the machine has an older version.
 pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     let Some(theirs) = theirs else { return Ok(()) };
     let off = theirs.0.abs_diff(now.0);
@@ -32,11 +32,11 @@ pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     Err(failure.next("set the clock (timedatectl set-ntp true), then the same command"))
 }
 
-/// Checks that an operator has accepted the machine; otherwise enters it as waiting. `from` is the
-/// address of the machine.
+/// Checks that an operator has accepted the machine; otherwise records the machine as waiting.
+/// `from` is the address of the machine.
 pub async fn check_accepted(desk: &JoinService, request: &JoinRequest, from: PeerAddr) -> Result<(), ApiFailure> {
     let (shared, now, name) = (desk.context(), wall(), &request.name);
-    // Checked first: a denied machine may not be entered as waiting.
+    // This check comes first, because a denied machine must not be recorded as waiting.
     if let Some(denied) = shared.inventory().admission.denied.get(&request.node_public_key) {
         return Err(denial(&denied.spec.name));
     }
@@ -67,7 +67,8 @@ pub async fn check_accepted(desk: &JoinService, request: &JoinRequest, from: Pee
     }
 }
 
-/// Refuses a request without a secret that would be refused later anyway, before it enters the log.
+/// Rejects a request without a secret before it enters the log, if it would be refused later
+/// anyway.
 fn check_stranger<'a>(
     desk: &'a JoinService,
     request: &JoinRequest,
@@ -84,7 +85,7 @@ fn check_stranger<'a>(
     desk.waiting.take(from, &spec.public_key, &inventory, wall()).map_err(refusal_failure)
 }
 
-/// A denial overrides every token until an operator takes it back.
+/// The error for a denied machine. A denial overrides every token until an operator cancels it.
 fn denial(name: &NodeName) -> ApiFailure {
     let text = format!("an operator denied {name} with this key");
     let next = format!("to take that back, on a manager: remoor accept {name}");
@@ -138,7 +139,7 @@ fn answer(
     Ok((Command::Admit { name, key: pending.spec.public_key.clone(), role }, text))
 }
 
-/// Takes a denial back. The machine does not wait any more; it may ask again or use a token.
+/// Cancels a denial. The machine does not wait then; it may request again or use a token.
 fn taken_back(name: NodeName, denied: &DeniedKey, role: Option<ClusterRole>) -> (Command, String) {
     let key = denied.spec.public_key.clone();
     let text =
@@ -176,7 +177,7 @@ fn readmit(
     Ok((Command::Readmit { node: node.id }, text))
 }
 
-/// Parses the role of an order; None if it names none.
+/// Parses the role in an order. None if the order contains no role.
 pub fn role(word: &str) -> Result<Option<ClusterRole>, ApiFailure> {
     match word {
         "" => Ok(None),
@@ -190,7 +191,7 @@ pub fn role(word: &str) -> Result<Option<ClusterRole>, ApiFailure> {
 const JOIN: &str = "join";
 pub const CERTIFICATE: &str = "certificate";
 
-/// Warnings of `status` about machines and nodes that wait for an answer.
+/// Warnings for `status` about machines and nodes that wait for an answer.
 pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
     let told = |(why, what, next): (&str, &str, &str)| {
         let names = waiting.iter().filter(|one| one.why == why && one.state == "waiting").map(|one| one.name.as_str());
@@ -202,7 +203,7 @@ pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
     all.into_iter().filter_map(told).collect()
 }
 
-/// All machines and nodes that wait, with the answer so far.
+/// All waiting machines and nodes, each with the last answer of an operator.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     let machines = inventory.admission.pending.values().filter(|p| p.expires >= now);
     let machines =
@@ -223,7 +224,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
                 expires: Some(wire::rfc3339(p.expires)),
             }
         });
-    // Denials that are still in force after the waiting expired.
+    // Denials outlast the entries of waiting machines, so the remaining denials are added here.
     let over = |d: &&Arc<DeniedKey>| {
         let waits = inventory.admission.pending.get(&d.spec.name).filter(|p| p.expires >= now);
         waits.is_none_or(|p| p.spec.public_key != d.spec.public_key)
@@ -238,7 +239,8 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         since: wire::rfc3339(denied.at),
         expires: None,
     });
-    // A node whose acceptance expired unused counts as waiting only when it asks again.
+    // An acceptance may expire before the node uses it. Such a node waits only after its next
+    // request.
     let nodes = inventory.expired_certificates.iter().filter(|(_, l)| l.accepted_until.is_none() || l.is_accepted(now));
     let nodes = nodes.filter_map(|(id, lapsed)| {
         let node = inventory.node(*id)?;
@@ -256,7 +258,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     machines.chain(denied).chain(nodes).collect()
 }
 
-/// Whether the accepted machine has joined and so does not wait any more.
+/// Whether the accepted machine has joined; it then does not wait any more.
 fn is_node(inventory: &Inventory, pending: &PendingJoin) -> bool {
     inventory.by_name(pending.spec.name.as_str()).is_some_and(|n| n.spec.public_key == pending.spec.public_key)
 }

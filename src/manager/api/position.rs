@@ -1,6 +1,6 @@
-//! The end of this manager's log, for an operator who considers a recovery; it works without a
-//! majority. Every node may ask: a manager from before the cluster was rebuilt is a worker in the
-//! new epoch, and must learn that there is a newer epoch.
+//! Returns the end of this manager's log, for an operator who considers a recovery. It works
+//! without a majority. Every node may request it, because a manager of an older epoch is a worker
+//! in the new epoch and must learn of that epoch.
 
 use super::super::ManagerContext;
 use super::as_of;
@@ -8,8 +8,8 @@ use axum::extract::State;
 use remoor_cluster::rpc::position::PositionReply;
 use std::sync::Arc;
 
-/// A leader that was not heard for this long counts as gone: twice the longest election, in
-/// milliseconds.
+/// Time in milliseconds without a message after which a leader counts as lost. It is twice the
+/// duration of the longest election.
 const LED_MS_MAX: u64 = 4_000;
 
 pub async fn position(State(shared): State<Arc<ManagerContext>>) -> axum::Json<PositionReply> {

@@ -1,5 +1,5 @@
-//! Requests between managers about reaching nodes: whether a manager reaches a node, and to examine
-//! a node on behalf of another manager.
+//! Requests between managers about the reachability of nodes: whether a manager reaches a node, and
+//! the examination of a node for another manager.
 
 use super::super::{ManagerContext, reach, remote_examination};
 use axum::Extension;
@@ -18,7 +18,7 @@ pub async fn ask(State(shared): State<Arc<ManagerContext>>, Path(id): Path<u64>)
     Ok(axum::Json(reach::probe_node(&shared, node).await))
 }
 
-/// Receives the report of another manager that it does not reach the node.
+/// Receives the report of another manager about its connection to the node.
 pub async fn report(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Arc<Node>>,

@@ -1,6 +1,6 @@
-//! Removing nodes: the answer to an order, when gossip speaks against it, and the list of removed
-//! nodes. The state machine refuses what is not allowed, and the role manager removes a manager
-//! from Raft first.
+//! Removal of nodes: the answer to an order, the objections because of gossip, and the list of
+//! removed nodes. The state machine refuses orders that are not allowed. The role manager removes a
+//! manager from Raft first.
 
 use super::super::{ManagerContext, members};
 use super::order::{Decided, Desk, ok_view};
@@ -11,7 +11,8 @@ use remoor_cluster::rpc::wire::{ApiFailure, Code, TimedJson, rfc3339};
 use remoor_model::{Command, Inventory, Node, NodeId, NodeMembership, RemovedRecord};
 use std::sync::Arc;
 
-/// Decides on an order to remove. A node that gossips is up, whatever the log says of it by now.
+/// Decides on an order to remove a node. A node that is in gossip counts as up, even if the log
+/// contains its absence.
 pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
     let (node, force) = (desk.node, desk.request.force);
     let name = node.name();
@@ -31,8 +32,9 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
     Ok((Some(Command::Remove { node: node.id, force }), ok_view(&describe_removal(node, up))))
 }
 
-/// Refuses to remove a node that is up or whose state is unknown. A node that is neither in gossip
-/// nor entered as absent is unknown, as after a recovery or under a new leader.
+/// Refuses to remove a node that is up, or whose presence is unknown. The presence is unknown if
+/// the node is not in gossip and has no recorded absence, for example after a recovery or under a
+/// new leader.
 fn may_go(node: &Node, up: bool) -> Result<(), ApiFailure> {
     let name = node.name();
     let refused = |code: &str, text: String, next: String| {
@@ -59,8 +61,7 @@ fn describe_removal(node: &Node, up: bool) -> String {
     }
 }
 
-/// Tells the nodes that these accepted orders removed. `before` is the state on which the orders
-/// were decided.
+/// Notifies the nodes that these accepted orders removed. `before` is the state before the orders.
 pub(super) fn notify_removed(shared: &ManagerContext, before: &Inventory, ordered: &[NodeId]) {
     let now = shared.inventory();
     for id in ordered.iter().filter(|id| matches!(now.membership(**id), NodeMembership::Removed(_))) {

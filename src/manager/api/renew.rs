@@ -1,5 +1,5 @@
-//! Renews a node's certificate. A valid one is renewed on request. A node whose certificate expired
-//! keeps its identity, but waits for an operator's `remoor accept`.
+//! Renews a node's certificate. A valid certificate is renewed on request. A node with an expired
+//! certificate keeps its identity, but waits for an operator's `remoor accept`.
 
 use super::super::{ManagerContext, wall};
 use super::{Actor, JoinService, propose};
@@ -31,7 +31,7 @@ pub async fn renew(
     Ok(axum::Json(reply))
 }
 
-/// Checks that an operator accepted this node again; otherwise enters it as waiting.
+/// Checks that an operator has accepted this node again; otherwise records the node as waiting.
 async fn check_readmitted(
     shared: &ManagerContext,
     node: &Node,

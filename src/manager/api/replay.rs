@@ -1,6 +1,6 @@
-//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, the actions
-//! that followed, and how the last verdict was reached. It reads the flight recorder, so a leader
-//! knows nothing from before its leadership.
+//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, the following
+//! actions, and the rules that led to the last verdict. The source is the flight recorder, which
+//! contains only the time of this leadership.
 
 use super::super::{ManagerContext, messages, recorder::RecordedStep};
 use super::{as_of, find_node};
@@ -11,7 +11,7 @@ use remoor_engine::{Action, Rule, explain};
 use remoor_model::{Command, Finding, NodeId};
 use std::sync::Arc;
 
-/// Maximum number of steps in one answer; the newest are shown.
+/// Maximum number of steps in one answer. The oldest steps are omitted.
 const SHOWN_MAX: usize = 500;
 
 pub async fn replay(

@@ -1,6 +1,6 @@
 //! Managers and workers: answers and warnings for promote and demote, a node's membership in views,
-//! and `GET /v1/raft`. The state machine refuses what is not allowed, and the role manager carries
-//! it out.
+//! and `GET /v1/raft`. The state machine refuses orders that are not allowed. The role manager
+//! carries the other orders out.
 
 use super::super::{ManagerContext, members, wall};
 use super::as_of;
@@ -16,31 +16,32 @@ use remoor_model::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member that has not answered for this long is reported as silent: twenty heartbeats, so no
-/// pause of a busy disk. Decisions about votes use the shorter `HEARD_MS`: there, a value that is
-/// too long costs a wait; here, one that is too short is a false alarm.
+/// Time in milliseconds without an answer after which a member is reported as silent. It is twenty
+/// heartbeats, because a busy disk may cause a pause and a false alarm. Decisions about votes use
+/// the shorter `HEARD_MS`, because a longer value would cause longer
+/// waits.
 const SILENT_MS: u64 = 5_000;
 
-/// A node's membership as Raft has it.
+/// A node's membership in Raft.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NodeMembership {
-    /// The name of its role in Raft; None: not a member.
+    /// The name of the node's role in Raft. None if the node is not a member.
     pub manager: Option<&'static str>,
     pub state: ObservedRole,
     pub waits: Option<String>,
     pub lag: Option<u64>,
-    /// See [`silence`].
+    /// The text of [`silence`].
     pub silent: Option<String>,
 }
 
-/// The membership of `node`. `waits` is only called on the leader and only while the desired role
-/// is not reached, because no other manager knows the answer.
+/// The membership of `node`. `waits` is called only on the leader and only if the desired role is
+/// not reached yet, because only the leader knows the answer.
 pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Option<String>) -> NodeMembership {
     let membership = known_membership(raft);
     let manager = node.raft.and_then(|id| raft_role_word(&membership, id));
     let state = observed_role(node, &membership);
-    // Shown as a learner although it votes: until the change is complete, its vote may not count
-    // without the leader, so an operator must not rely on it.
+    // A voter that is still entering is shown as a learner. Until the change is complete, its vote
+    // may not count without the leader, so an operator must not rely on it.
     let entering = node.raft.filter(|id| raft.entering.contains(id) && state == ObservedRole::Voter);
     let (manager, state) = match entering {
         Some(id) => {
@@ -54,16 +55,16 @@ pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Optio
     NodeMembership { manager, state, waits, lag: learner.map(|id| membership.lag(id)), silent }
 }
 
-/// The time for which a member has not answered the leader, as text. None: it answers, is not a
-/// member, or this manager does not lead. Gossip also has a machine whose manager service ended,
-/// hangs or is rejected; only a member that answers counts for a majority.
+/// The time for which a member has not answered the leader, as text. None if the member answers, if
+/// it is not a member, or if this manager does not lead. Presence in gossip is not enough, because
+/// a machine whose manager service ended, hangs or is rejected stays in gossip.
 fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
     let member = raft.voters.contains_key(&id) || raft.learners.contains_key(&id);
     if !raft.is_leader || id == raft.id || !member {
         return None;
     }
     match raft.acked_ms.get(&id) {
-        // A new leader has not heard any member yet.
+        // After an election the leader has no answer of any member yet.
         None => raft
             .led_ms
             .is_some_and(|ms| ms > SILENT_MS)
@@ -73,8 +74,8 @@ fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
     }
 }
 
-/// The membership as this manager knows it; a leader knows more. Raft ids begin with 1, so the
-/// default 0 is no member.
+/// The membership as this manager knows it; a leader knows more. Without a leader, `me` is 0, which
+/// is no member because Raft ids begin with 1.
 fn known_membership(raft: &RaftStatus) -> Membership {
     Membership { me: raft.leader.unwrap_or_default(), ..members::membership(raft) }
 }
@@ -88,9 +89,9 @@ fn raft_role_word(raft: &Membership, id: RaftId) -> Option<&'static str> {
     }
 }
 
-/// The number of managers that count for a decision: those that vote and answer the leader. Gossip
-/// can't tell, because a machine whose manager service ended still gossips. A manager that does not
-/// lead knows only of itself.
+/// The number of managers that count for a decision: voters that answer the leader. Presence in
+/// gossip is not enough, because a machine whose manager service ended stays in gossip. A manager
+/// that does not lead counts only itself.
 pub(super) fn answering_managers<'a>(
     raft: &RaftStatus,
     inventory: &Inventory,
@@ -102,7 +103,7 @@ pub(super) fn answering_managers<'a>(
     nodes.filter(votes).filter(answers).count() as u32
 }
 
-/// Warnings about the number of managers and how many of them are up.
+/// Warnings about the number of managers and about the number of those that are up.
 pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
     let mut warnings = Vec::new();
     let need = majority(managers as usize);
@@ -120,8 +121,8 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
     warnings
 }
 
-/// Refuses to promote a node with an expired certificate: nobody would accept its connections, so
-/// it would never vote. `ends` is the expiry, if known.
+/// Refuses to promote a node with an expired certificate. The managers would reject its
+/// connections, so it would never vote. `ends` is the expiry, if known.
 fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     let name = node.name();
     let lapsed = inventory.expired_certificates.get(&node.id);
@@ -165,7 +166,7 @@ fn describe_change(node: &Node, role: ClusterRole, raft: &Membership) -> String 
     }
 }
 
-/// Warnings about the effect of these orders together. Orders that change no role cause none.
+/// Warnings about the combined effect of these orders. Orders that change no role cause none.
 pub(super) fn warnings(shared: &ManagerContext, commands: &[Command]) -> Vec<String> {
     let roles: BTreeMap<NodeId, ClusterRole> = commands
         .iter()
@@ -184,7 +185,7 @@ pub(super) fn warnings(shared: &ManagerContext, commands: &[Command]) -> Vec<Str
     role_warnings(&shared.inventory(), &roles, &raft)
 }
 
-/// Why a node could not leave Raft now; None: it could, or it is not a voter.
+/// The reason why a node can't leave Raft now. None if it can leave or is not a voter.
 pub(super) fn stays(shared: &ManagerContext, node: &Node) -> Option<String> {
     let raft = members::membership(&shared.raft.status().borrow());
     let stays: BTreeSet<RaftId> = raft.voters.keys().copied().filter(|id| Some(*id) != node.raft).collect();
@@ -210,8 +211,9 @@ fn role_warnings(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, r
     warnings
 }
 
-/// The first voter that could not leave now if all voters outside `stays` left, dead ones first as
-/// in the role manager. Also returns how many of how many would answer.
+/// The first voter that could not leave now if all voters outside `stays` left. The order is that
+/// of the role manager: dead voters first. The two numbers are the answering managers and all
+/// managers of that moment.
 fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, usize)> {
     let mut voters: BTreeSet<RaftId> = raft.voters.keys().copied().collect();
     let mut go: Vec<RaftId> = voters.difference(stays).copied().collect();
@@ -228,7 +230,7 @@ fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, 
     None
 }
 
-/// The membership as Raft has it. A manager that does not lead leaves out what only the leader
+/// The membership of Raft. A manager that does not lead omits the values that only the leader
 /// knows.
 pub async fn raft(State(shared): State<Arc<ManagerContext>>) -> TimedJson<RaftView> {
     let status = shared.raft.status().borrow().clone();
@@ -287,8 +289,7 @@ mod tests {
     use super::*;
     use remoor_model::{InventoryEntry, sample};
 
-    /// w1 to w3 are managers with the Raft ids of their grants, w4 is a worker; w1 leads, w3 is
-    /// dead.
+    /// w1 to w3 are managers with granted Raft ids, w4 is a worker. w1 leads, w3 is dead.
     fn three_managers() -> (Inventory, RaftStatus) {
         let mut inventory = sample::fleet(0, 4);
         for node in [1, 2, 3].map(NodeId) {
@@ -413,7 +414,7 @@ mod tests {
             NodeMembership { manager: Some("learner"), state, waits, lag, silent: None }
         );
 
-        // Another manager without a leader: what only a leader knows is left out.
+        // A manager without a leader omits the values that only a leader knows.
         let lost = RaftStatus { leader: None, is_leader: false, matched: BTreeMap::new(), ..raft };
         assert_eq!(of(&inventory, &lost, 1), is(Some("voter"), ObservedRole::Voter));
         assert_eq!(of(&inventory, &lost, 4), is(Some("learner"), ObservedRole::Demoting));
@@ -436,7 +437,7 @@ mod tests {
         assert_eq!((view.joint, view.target.len(), view.warnings.len()), (true, 2, 2), "{:?}", view.warnings);
         assert!(view.warnings[1].ends_with("the next voters: w1, w2"), "{:?}", view.warnings);
 
-        // A follower knows its own log only.
+        // A follower knows only its own log.
         let lost =
             RaftStatus { id: ids[1], is_leader: false, matched: BTreeMap::new(), acked_ms: BTreeMap::new(), ..raft };
         let view = raft_view(AsOf::default(), &lost, &inventory);

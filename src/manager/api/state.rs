@@ -1,5 +1,5 @@
-//! `GET /v1/raft/state`: a hash of the state that this manager itself holds, so that managers can
-//! be compared. This request is not forwarded to the leader.
+//! `GET /v1/raft/state`: a hash of this manager's own state, for a comparison of managers. This
+//! request is not forwarded to the leader.
 
 use super::super::ManagerContext;
 use super::as_of;
@@ -19,7 +19,7 @@ pub async fn state(State(shared): State<Arc<ManagerContext>>) -> Result<TimedJso
     Ok(TimedJson(RaftStateView { version: 1, as_of, applied, sha256, joint }))
 }
 
-/// Hash of the state as snapshots have it: the same log gives the same hash on every manager.
+/// Hash of the state in the form of a snapshot. The same log gives the same hash on every manager.
 fn hash(inventory: &Inventory) -> Result<Sha256, rmp_serde::encode::Error> {
     Ok(Sha256::digest(&rmp_serde::to_vec_named(inventory)?))
 }

@@ -1,5 +1,5 @@
-//! Join tokens: which are valid and since when, and new ones. The managers store hashes; a secret
-//! is shown once, to the operator who made it.
+//! Join tokens: lists the valid tokens, and creates new ones. The managers store only hashes. A
+//! secret is shown once, to the operator who created it.
 
 use super::super::{ManagerContext, wall};
 use super::{Actor, as_of, propose};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Maximum time in milliseconds that a replaced token may stay valid.
 const KEEP_MS_MAX: u64 = 7 * 24 * 3_600_000;
 
-/// Whether `secret` belongs to the role's token, or to the replaced one while that is still valid.
-/// A replaced token that has expired is refused with an error that says so.
+/// Whether `secret` belongs to the role's current token, or to the replaced token if that token is
+/// still valid. An expired replaced token causes an error of its own.
 pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wall) -> Result<bool, ApiFailure> {
     let (current, record) = inventory.token(role);
     if secret.matches(current) {
@@ -50,8 +50,8 @@ pub async fn list(State(shared): State<Arc<ManagerContext>>) -> Result<axum::Jso
     Ok(axum::Json(TokensView { version: 1, as_of: as_of(&shared), public, tokens }))
 }
 
-/// Commits the hash of a new secret and returns the secret to the operator. It can't be shown
-/// again.
+/// Commits the hash of a new secret and returns the secret to the operator. The secret can't be
+/// shown again.
 pub async fn rotate(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,

@@ -1,6 +1,7 @@
-//! How many machines of one network may wait to be accepted. The leader counts them before a request
-//! enters the log, so that strangers of one network neither fill the log nor take all places. A new
-//! leader counts from zero; the limit of all networks together is part of the state.
+//! Limits the number of machines of one network that wait to be accepted. The leader counts them
+//! before a request enters the log. So unknown machines of one network can neither fill the log nor
+//! use the whole limit. A new leader counts from zero; the limit for all networks together is in
+//! the state.
 
 use remoor_cluster::rpc::caller::PeerAddr;
 use remoor_cluster::rpc::limit::network;
@@ -9,17 +10,18 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum machines of one network that wait.
+/// Maximum number of waiting machines of one network.
 const NETWORK_MAX: usize = 8;
 
-/// The keys of the machines that wait, by network; true while the entry is being proposed.
+/// The keys of the waiting machines by network. The value is true while the entry of the machine is
+/// being proposed.
 type KeysByNetwork = BTreeMap<IpAddr, BTreeMap<String, bool>>;
 
-/// The counts of one manager.
+/// The waiting machines that one manager has counted.
 #[derive(Debug, Default)]
 pub struct WaitingNetworks(Mutex<KeysByNetwork>);
 
-/// The place of a machine while its entry is being proposed.
+/// The counted place of a machine while its entry is being proposed.
 #[derive(Debug)]
 pub struct WaitingPlace<'a> {
     waiting: &'a WaitingNetworks,
@@ -28,7 +30,8 @@ pub struct WaitingPlace<'a> {
 }
 
 impl WaitingNetworks {
-    /// Takes a place for the machine with this key, or refuses.
+    /// Counts the machine with this key. Refuses if a limit is reached, or if a request of this
+    /// machine is being proposed.
     pub fn take(
         &self,
         from: PeerAddr,
@@ -79,8 +82,8 @@ impl Drop for WaitingPlace<'_> {
     }
 }
 
-/// The /24 or /64 network of a peer, and its name for people. Callers on the local socket are one
-/// network.
+/// The /24 or /64 network of a peer, and its name for people. All callers on the local socket are
+/// one network.
 fn network_of(from: PeerAddr) -> (IpAddr, String) {
     match from.0.map(|addr| network(addr.ip())) {
         Some(IpAddr::V4(v4)) => {
