@@ -1,5 +1,5 @@
-//! The cause of an absence: the strongest one that the evidence shows. Reboot outranks agent, agent
-//! outranks network.
+//! Determines the cause of an absence from the evidence. If the evidence shows several causes, the
+//! strongest one counts: a reboot outranks an agent fault, and an agent fault outranks the network.
 
 use remoor_model::{Absence, AbsenceCause, AbsenceKind, AgentRecord, Exam, HostFingerprint, Node, Wall, count_noun};
 
@@ -8,12 +8,16 @@ const CLOCKS_MS: u64 = 60_000;
 
 /// Returns the cause, whether the absence was planned, and the evidence as text.
 ///
-/// Rules (docs/design/design.md, section 2): a changed machine id means reinstallation, a changed
-/// boot id a reboot. A changed agent instance means an agent fault, or `left` if the previous
-/// instance announced its departure. Another isolation episode, or managers that noticed the
-/// absence while all else is equal, means the network. Without an earlier record there is no cause.
-/// A damaged agent record gives no cause either, because a new instance or isolation count then
-/// proves nothing.
+/// Rules (docs/design/design.md, section 2); the first rule that applies counts:
+/// - A changed machine id means a reinstallation.
+/// - A changed boot id means a reboot.
+/// - A damaged agent record gives no cause, because a new instance or isolation count then proves
+///   nothing. But if the agent announced its departure, the cause is `left`.
+/// - A changed agent instance means `left` if the previous instance announced its departure, and an
+///   agent fault otherwise.
+/// - A higher isolation count means the network. Without any change, the cause is the network if
+///   managers noticed the absence.
+/// - In all other cases there is no cause, for example without an earlier record.
 pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, bool, Vec<String>) {
     let mut evidence = Vec::new();
     let before = &absence.before;
@@ -85,7 +89,7 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, bool
     (cause, absence.planned || said_goodbye && cause != AbsenceCause::Network, evidence)
 }
 
-/// The strongest cause, and the rule that determined it.
+/// The strongest cause, and the rule that led to it.
 pub fn strongest_cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, &'static str) {
     let before = &absence.before;
     let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
@@ -134,14 +138,14 @@ fn agent_restarted(before: &HostFingerprint, exam: &Exam) -> bool {
     *before != HostFingerprint::default() && exam.agent.as_ref().is_some_and(|a| a.instance != before.instance)
 }
 
-/// True if the agent's record exists but cannot be read.
+/// Whether the agent's record exists but cannot be read.
 fn record_unreadable(exam: &Exam) -> bool {
     exam.agent.is_none() && exam.damaged.iter().any(|name| name == "agent.json")
 }
 
-/// True if the earlier agent record is lost: it cannot be read, or it was damaged and replaced by
-/// this instance or since the node was last seen. The clocks of node and manager may differ
-/// slightly.
+/// Whether the earlier agent record is lost. The record cannot be read, or it was damaged and then
+/// replaced. The replacement was made by this instance, or after the node was last seen. The clocks
+/// of node and manager may differ slightly.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
         let since = |at: Wall| at == agent.started || at.plus_ms(CLOCKS_MS) >= absence.last_seen;
@@ -154,8 +158,8 @@ fn said_goodbye(absence: &Absence, exam: &Exam) -> bool {
     absence.kind == AbsenceKind::Left || exam.agent.as_ref().is_some_and(|a| a.left)
 }
 
-/// The identity that an examination found. Without an agent record, instance and isolation count
-/// are taken from `known`.
+/// The identity that an examination found: boot id, agent instance and isolation count. Without an
+/// agent record, instance and isolation count come from `known`.
 pub fn fingerprint(exam: &Exam, known: &HostFingerprint) -> HostFingerprint {
     let (instance, isolation) = match &exam.agent {
         Some(agent) => (agent.instance.clone(), agent.isolation),
@@ -164,8 +168,8 @@ pub fn fingerprint(exam: &Exam, known: &HostFingerprint) -> HostFingerprint {
     HostFingerprint { boot: exam.boot.clone(), instance, isolation }
 }
 
-/// Like [`fingerprint`], but `known` is used only if it belongs to the examined boot. None: nothing
-/// is known of this boot.
+/// Does the same as [`fingerprint`], but uses `known` only if it belongs to the examined boot. None
+/// if instance and isolation count of this boot are unknown.
 pub fn observed_fingerprint(exam: &Exam, known: Option<&HostFingerprint>) -> Option<HostFingerprint> {
     match (&exam.agent, known.filter(|known| known.boot == exam.boot)) {
         (None, None) => None,

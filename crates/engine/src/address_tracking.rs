@@ -1,15 +1,15 @@
 //! Records changed addresses of nodes. If a node returns with another signed address, the address
-//! is recorded before the return. The desired state is then rendered again before any node is
-//! compared with it. This module opens no job.
+//! is recorded before the return. The desired state is rendered with the new address before any
+//! node is compared with it. This module opens no job.
 
 use super::event::{About, Action};
 use super::manager::{ManagerEngine, StepContext};
 use remoor_model::{Command, GenerationSeq, Inventory, Node, NodeId, NodeName, Now, Sha256};
 use std::collections::BTreeMap;
 
-/// Timeout of [`Action::Render`]. After it, the rendering is requested again.
+/// Timeout of [`Action::Render`], after which the rendering is requested again.
 const RENDER_MS: u64 = 15_000;
-/// Maximum time that examinations wait if the rendering fails.
+/// Maximum time that examinations wait for a rendering, because the rendering may fail.
 const RENDER_WAIT_MS: u64 = 60_000;
 
 /// The decision about a node that signs a gossip address.
@@ -17,15 +17,16 @@ const RENDER_WAIT_MS: u64 = 60_000;
 pub enum AddressDecision {
     /// The address is recorded already, or it is invalid.
     Stays,
-    /// Record the address. `was` is the node that had it and is away or at another address.
+    /// Record the address. `was` is the node that has this address in the inventory. That node is
+    /// away or at another address.
     Enter { command: Command, was: Option<NodeId> },
-    /// Another present node has the address: two machines use one address, or one of them is not a
+    /// Another present node has the address. Two machines use one address, or one of them is not a
     /// node of this cluster.
     Held(NodeId),
 }
 
-/// Decides what to do with the address that a node signs. `elsewhere` returns whether another node
-/// signs a different address now.
+/// Decides about the address that a node signs. `elsewhere` returns whether another node currently
+/// signs a different address.
 pub fn decide_address(
     inventory: &Inventory,
     node: &Node,
@@ -46,13 +47,13 @@ pub fn decide_address(
     AddressDecision::Enter { command, was: holder.map(|n| n.id) }
 }
 
-/// How far the rendering of the desired state for changed addresses has come.
+/// The progress of rendering the desired state for changed addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Rendering {
-    /// Since when a rendering is due.
+    /// The time since which a rendering is due.
     due: Option<Now>,
     asked: Option<Now>,
-    /// The result of the rendering. It is proposed again until it is applied or outdated.
+    /// The result of the rendering. It is proposed until it is applied or outdated.
     answer: Option<Command>,
 }
 
@@ -72,12 +73,12 @@ impl Rendering {
 }
 
 impl ManagerEngine {
-    /// Records the address of the node if it changed. True: an entry is in flight, and all other
-    /// work on the node waits for it.
+    /// Records the address of the node if it changed. Returns true while the entry is in flight.
+    /// All other work on the node then waits.
     pub(super) fn update_address(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
         let Some(seen) = self.seen.get(&node.id) else { return false };
         if seen.held.is_none() && seen.gossip.as_ref() == Some(&node.spec.gossip) {
-            return false; // the address is unchanged, as for nearly all nodes at every entry
+            return false; // for most entries the address of most nodes is unchanged
         }
         let Some(gossip) = seen.gossip.clone() else { return false };
         let elsewhere = |id: NodeId| {
@@ -118,8 +119,7 @@ impl ManagerEngine {
         }
     }
 
-    /// After an address change: requests the rendering of the generation with the current
-    /// addresses, and proposes the result.
+    /// Requests the rendering of the generation after an address change, and proposes the result.
     pub(super) fn render(&mut self, at: StepContext, out: &mut Vec<Action>) {
         let Some((generation, moved)) = at.inventory.pending_rendering() else {
             self.rendering = Rendering::default();
@@ -142,8 +142,8 @@ impl ManagerEngine {
         }
     }
 
-    /// True while a new desired state is being rendered. An examination at this time would compare
-    /// the node with the outdated desired state.
+    /// Whether a new desired state is being rendered. An examination would otherwise compare the
+    /// node with the outdated desired state.
     pub(super) fn is_rendering(&self, now: Now) -> bool {
         self.rendering.due.is_some_and(|since| now.ms_since(since) < RENDER_WAIT_MS)
     }

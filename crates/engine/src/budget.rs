@@ -4,7 +4,8 @@
 use remoor_model::{Absence, AbsenceKind, Command, GroupName, Inventory, Node, Wall, count_noun};
 use std::collections::BTreeMap;
 
-/// The breaker that must open now, if any. While the breaker of one group is open, trouble in
+/// The command that opens a breaker, if one must open now. If the breaker of one group is open and
+/// another group is affected, the breaker of the whole fleet opens instead.
 /// another group opens the breaker of the whole fleet instead.
 ///
 /// A breaker opens if more than `breaker_*_percent` of the nodes, and at least `breaker_min`,
@@ -17,8 +18,8 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     };
     let limits = inventory.limits();
     let counts = |moment: Wall| moment > inventory.breaker_closed_at && at.ms_since(moment) <= limits.breaker_window_ms;
-    // An absence that was detected afterwards has ended already, so it is not a sign of current
-    // trouble. Such absences occur after a restart of all managers.
+    // An absence that was detected afterwards has already ended, so it is not a sign of current
+    // trouble. After a restart of all managers, many absences are of this kind.
     let missed = |a: &Absence| counts(a.opened) && a.kind == AbsenceKind::Away && !a.planned && !a.seen_by.is_empty();
     let troubled = |n: &Node| n.examination.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
     let TrippedBreaker { group, hit, of } = find_tripped(inventory, troubled, but)?;
@@ -37,9 +38,9 @@ pub(super) struct TrippedBreaker<'a> {
     pub of: usize,
 }
 
-/// Checks whether too many nodes in service are affected: in the whole fleet, else in the first
-/// group except `but`. This runs at every step, so it makes one pass and skips the groups if there
-/// are too few affected nodes in total.
+/// Checks whether too many nodes in service are affected. The whole fleet is checked first, then
+/// the groups except `but`; the first such group is returned. The check runs at every step, so it
+/// makes one pass. It skips the groups if there are too few affected nodes in total.
 pub(super) fn find_tripped<'a>(
     inventory: &'a Inventory,
     is_hit: impl Fn(&Node) -> bool,

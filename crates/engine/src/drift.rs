@@ -1,5 +1,5 @@
-//! Determines the verdict on a node. Compares the desired state, the last applied state, the state
-//! found on the node, and the check results.
+//! Determines the verdict on a node. Compares the desired state, the last applied state, the
+//! current state of the node, and the results of the checks.
 
 use remoor_model::{
     CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
@@ -8,8 +8,8 @@ use remoor_model::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of reasons that are listed individually, and their maximum total size in bytes.
-/// At least one reason is listed for each service.
+/// Maximum number of reasons in the list. `REASONS_BYTES` is their maximum total size. The list has
+/// at least one reason for each service.
 const REASONS_MAX: usize = 100;
 const REASONS_BYTES: usize = 64 * 1024;
 
@@ -17,22 +17,26 @@ const REASONS_BYTES: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub exam: Exam,
-    /// The node digest of the baseline; None: nothing was recorded.
+    /// The node digest of the baseline. None if nothing was recorded.
     pub expected: Option<NodeDigest>,
     /// Paths whose content the manager renders itself. A difference on any other path is reported,
-    /// but not repaired on its own.
+    /// but does not lead to a re-setup by itself.
     pub rendered: BTreeSet<String>,
 }
 
 /// Returns the verdict and its reasons.
 ///
-/// If the found state equals the recorded one and the desired state equals the applied one, the
-/// verdict is `same`. If only the desired state changed, the verdict is `outdated`. If only the
-/// found state changed, the verdict is `drifted`. If both changed, the verdict is `conflict`.
-/// Unreadable files and inconclusive checks give `unknown`, never `same`, and never hide drift that
-/// was found. Checks with `on-fail: none` may be inconclusive. An inconclusive check of a monitored
-/// service does not block the verdict; it is reported as an additional reason. Nothing is expected
-/// of a decommissioned node, so its verdict is `same`.
+/// - The current state equals the recorded one, and the desired state equals the applied one:
+///   `same`.
+/// - Only the desired state changed: `outdated`.
+/// - Only the current state changed: `drifted`.
+/// - Both changed: `conflict`.
+/// - A file is unreadable or a check is inconclusive: `unknown` instead of `same`. Detected drift
+///   is still reported.
+///
+/// Inconclusive results are permitted for checks with `on-fail: none`. An inconclusive check of a
+/// monitored service does not block the verdict; it is reported as an additional reason. A
+/// decommissioned node has no expected state, so its verdict is `same`.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     if node.lifecycle == Lifecycle::Decommissioned {
         return (Verdict::Same, Vec::new());
@@ -113,10 +117,10 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     (verdict, reasons)
 }
 
-/// Limits the reasons that enter the log. Each reason is copied into finding, request, job and
-/// history, and any user who can write to a managed directory can create many. For each service,
-/// the actionable reasons come first. One further reason counts the rest of a service and is
-/// actionable if one of the rest is.
+/// Limits the reasons that enter the log, because any user who can write to a managed directory can
+/// cause many reasons, and each is copied into finding, request, job and history. The actionable
+/// reasons of each service come first. One further reason of a service counts its omitted reasons;
+/// it is actionable if one of them is.
 fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
     let clip = |r: Reason| Reason { text: truncate_text(r.text), about: truncate_text(r.about), ..r };
     let mut reasons: Vec<Reason> = reasons.into_iter().map(clip).collect();
@@ -126,7 +130,7 @@ fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
     if reasons.len() <= REASONS_MAX && bytes <= REASONS_BYTES {
         return reasons;
     }
-    // The sort is stable, so the order within a service is kept.
+    // The sort is stable, so the order of the other reasons in a service does not change.
     reasons.sort_by(|a, b| (&a.service, !a.actionable).cmp(&(&b.service, !b.actionable)));
     let (each, room) = (REASONS_MAX / services, REASONS_BYTES / services);
     let (mut told, mut used): (Vec<Reason>, BTreeMap<ServiceName, (usize, usize)>) = (Vec::new(), BTreeMap::new());
@@ -138,8 +142,8 @@ fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
             told.push(reason);
             continue;
         }
-        // Actionable reasons come first, so the first omitted reason is actionable if any omitted
-        // one is.
+        // Actionable reasons come first. So if any omitted reason is actionable, the first omitted
+        // reason is.
         let (left, rest) = more.entry(reason.service.clone()).or_insert_with(|| (0, reason.clone()));
         *left += 1;
         if reason.by == Witness::Digest {
@@ -154,8 +158,8 @@ fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
     told
 }
 
-/// The verdict that follows from the reasons and the inconclusive items, and the rule that
-/// determined it.
+/// The verdict that follows from the reasons and the inconclusive items, and the rule that led to
+/// it.
 pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
     let drifted = reasons.iter().any(Reason::drifts);
     let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
@@ -174,7 +178,7 @@ pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) 
     }
 }
 
-/// Number of checks that passed, failed and were inconclusive.
+/// Numbers of checks that passed, failed and were inconclusive.
 pub fn check_counts(exam: &Exam) -> (u32, u32, u32) {
     let count = |state| exam.checks.iter().filter(|c| c.state == state).count() as u32;
     (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown))
@@ -286,7 +290,7 @@ mod tests {
         let (verdict, reasons) = judge(found);
         assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
         assert!(reasons.iter().all(|r| !r.actionable), "{reasons:?}");
-        // If the files are as recorded, a failing check of this kind only alerts.
+        // If no file differs from the record, a failed check of this kind only causes an alert.
         let (verdict, reasons) = judge(digest("before"));
         assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
         assert!(!reasons[0].actionable && reasons[0].by == Witness::Check, "{reasons:?}");

@@ -1,5 +1,5 @@
-//! The engine's input and output. Both are plain values, so that tests can compare them and logs
-//! can replay them.
+//! The engine's input and output. Both are plain values, so that tests can compare them and the
+//! flight recorder can store them.
 
 use super::drift::Evidence;
 use remoor_model::{
@@ -9,18 +9,18 @@ use remoor_model::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Numbers the examinations of one engine, so that a late answer is recognized.
+/// The number of an examination by this engine. The engine recognizes late answers by it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExaminationTicket(pub u64);
 
-/// The subject of a proposal. For each subject, at most one proposal is in flight.
+/// The subject of a proposal. At most one proposal is in flight for each subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum About {
     Fleet,
     Node(NodeId),
 }
 
-/// Why a node is examined.
+/// The reason why a node is examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     Absence(AbsenceNo),
@@ -30,7 +30,7 @@ pub enum Purpose {
 /// An input of the engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum EngineEvent {
-    /// Gossip lists the node as a member: a new one, or one with a new report.
+    /// Gossip lists the node as a member. The member is new or has a new report.
     Alive {
         node: NodeId,
         report: Report,
@@ -39,8 +39,8 @@ pub enum EngineEvent {
     Renewed {
         node: NodeId,
     },
-    /// The node's gossip address `ip:port`, signed by the node. Sent before the `Alive` of the same
-    /// record.
+    /// The node's gossip address `ip:port`, signed by the node. This event comes before the `Alive`
+    /// of the same record.
     Sighted {
         node: NodeId,
         gossip: String,
@@ -49,13 +49,12 @@ pub enum EngineEvent {
     Gone {
         node: NodeId,
     },
-    /// Result of a connection to the SSH port, without login.
+    /// Result of a connection to the SSH port, without a login.
     Probed {
         node: NodeId,
         answers: bool,
     },
-    /// The manager `by` checked whether it reaches the SSH port of a node that is alive, without
-    /// login.
+    /// Result of the manager `by` that connected to the SSH port of a living node, without a login.
     Reach {
         node: NodeId,
         by: NodeId,
@@ -72,48 +71,48 @@ pub enum EngineEvent {
         phase: Phase,
         result: Box<PhaseResult>,
     },
-    /// The generation was rendered for the address change at entry `moved`: the hosts whose hash
-    /// differs from the applied one.
+    /// Result of a rendering of the generation for the address change at log index `moved`. It
+    /// contains the hosts whose hash differs from the applied one.
     Rendered {
         generation: GenerationSeq,
         moved: u64,
         result: Result<BTreeMap<NodeName, Sha256>, String>,
     },
-    /// The engine's own proposal was applied, or it is lost (None: outcome unknown or refused by
-    /// Raft).
+    /// The engine's own proposal was applied. None if the outcome is unknown or Raft refused the
+    /// proposal.
     Proposed {
         about: About,
         applied: Option<Applied>,
     },
     /// An entry of another proposer changed the inventory.
     Changed,
-    /// Once a second: derive all work again.
+    /// The event of every second, at which the engine derives all work again.
     Tick,
 }
 
-/// Whether one manager reaches one node's SSH port.
+/// Result of one manager's connection to one node's SSH port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reachability {
     #[serde(rename = "Open")]
     Reachable,
-    /// `since`: start of the current failure, by that manager's clock.
+    /// `since` is the start of the current failure by that manager's clock.
     #[serde(rename = "Dead")]
     Unreachable { why: String, since: Wall },
 }
 
-/// How an examination ended.
+/// The end of an examination.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ExamOutcome {
     Found(Evidence),
-    /// The login failed: refused, timed out or no route.
+    /// The login failed: it was refused, it timed out, or there is no route.
     Unreachable(String),
-    /// The node offered another host key than the recorded one; nothing was sent.
+    /// The node offered a host key that differs from the recorded one. Nothing was sent.
     HostKey(String),
-    /// The login succeeded, but there was no usable answer.
+    /// The login succeeded, but no usable answer arrived.
     Failed(String),
 }
 
-/// How a phase of an attempt ended.
+/// The end of a phase of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PhaseResult {
     Ok,
@@ -126,11 +125,11 @@ pub enum PhaseResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verified {
     pub evidence: Evidence,
-    /// A majority of managers stores this blob already.
+    /// The new baseline. A majority of managers has already stored its blob.
     pub baseline: Baseline,
-    /// The node's identity. None: the agent has no record, and no other source is available.
+    /// The node's identity. None if the agent has no record and no other source is available.
     pub marks: Option<HostFingerprint>,
-    /// Paths whose content differs from what the manager rendered.
+    /// Paths whose content differs from the content that the manager rendered.
     pub wrong: Vec<String>,
 }
 
@@ -153,18 +152,18 @@ pub enum Action {
         node: NodeId,
         ticket: ExaminationTicket,
         purpose: Purpose,
-        /// The manager that must perform it because it reaches the node; None: the leader itself.
+        /// The manager that must examine the node because it reaches the node. None: the leader.
         from: Option<NodeId>,
     },
-    /// Begin this phase of this committed, open attempt.
+    /// Begin this phase of the attempt, which is committed and open.
     Run {
         job: JobId,
         attempt: AttemptId,
         phase: Phase,
         node: NodeId,
     },
-    /// Stop the run of this attempt, which is no longer open: after its current task, or at once
-    /// with `now`.
+    /// Stop the run of this attempt, because the attempt is closed. The current task may finish,
+    /// unless `now` is set.
     Stop {
         attempt: AttemptId,
         now: bool,
@@ -174,14 +173,14 @@ pub enum Action {
         generation: GenerationSeq,
         moved: u64,
     },
-    /// Another manager must lead: the leader itself is to be set up again, or cannot reach a node
-    /// that is.
+    /// Make another manager the leader. The leader itself needs a re-setup, or it cannot reach a
+    /// node that needs one.
     HandOver {
         why: String,
-        /// The only manager that may take over, once it has the complete log; None: any manager.
+        /// The only manager that may take over, after it has the complete log. None: any manager.
         to: Option<NodeId>,
     },
-    /// Notify people. Notices with the same `key` are about the same trouble and are sent once.
+    /// Notify people. Notices with the same `key` are about the same problem and are sent once.
     Notify {
         key: String,
         node: Option<NodeId>,

@@ -1,4 +1,5 @@
-//! Examinations: when one begins, and how its result is used. The comparison itself is in `drift`.
+//! Decides when an examination begins and how its result is used. The comparison itself is in
+//! `drift`.
 
 use super::absence::{cause, fingerprint};
 use super::event::{Action, ExamOutcome, ExaminationTicket, Purpose};
@@ -12,10 +13,10 @@ use remoor_model::{
 
 /// Maximum number of damaged files that are reported per node.
 const DAMAGED_MAX: usize = 20;
-/// After a network loss, failing checks are repeated for this long if the files are as recorded.
-/// Services that lost their peers need a moment to find them; etcd's proxy uses no member for 5 s
-/// after a failure. The design (docs/design/design.md) lets only a reboot settle, but a re-setup
-/// after each network cut would be useless.
+/// Time after a network loss in which failed checks are repeated, if the files are as recorded.
+/// Services that lost their peers need a moment to find them; etcd's proxy does not use a member
+/// for 5 s after a failure. In docs/design/design.md, services settle only after a reboot. Without
+/// this time, each network loss would cause a useless re-setup.
 const RECONNECT_MS: u64 = 10_000;
 /// Pause between two examinations while a node settles.
 const AGAIN_MS: u64 = 2_000;
@@ -26,9 +27,9 @@ pub(super) struct RunningExamination {
     pub ticket: ExaminationTicket,
     pub purpose: Purpose,
     pub began: Now,
-    /// The last entry that was applied when it began.
+    /// The last log entry that was applied when the examination began.
     pub basis: u64,
-    /// The manager that performs it, if it is not the leader.
+    /// The manager that performs the examination; None if the leader does.
     pub from: Option<NodeId>,
 }
 
@@ -78,7 +79,7 @@ impl ManagerEngine {
         let Some(node) = at.inventory.node(id) else { return };
         let purpose = exam.purpose;
         if exam.basis < node.examination.invalidated_at_index || in_attempt(at, node) {
-            return; // the node changed after the examination began
+            return; // an attempt or another entry changed the node after the examination began
         }
         if purpose != Purpose::Absence(node.absence.as_ref().map_or(AbsenceNo(0), |a| a.no))
             && (node.absence.is_some() || matches!(purpose, Purpose::Absence(_)))
@@ -87,8 +88,8 @@ impl ManagerEngine {
         }
         match outcome {
             ExamOutcome::Found(evidence) => match evidence.exam.busy.clone() {
-                // A cancelled task may still finish. The findings describe an unfinished state that
-                // may change at any moment.
+                // A cancelled task may still run. The findings then describe an unfinished state,
+                // which may change at any moment.
                 Some(run) => self.handle_no_result(at, node, exam, format!("{run} is still running on the node"), out),
                 None => self.handle_found(at, node, exam, evidence, out),
             },
@@ -105,8 +106,8 @@ impl ManagerEngine {
         }
     }
 
-    /// Handles an examination without a usable result. The examination is repeated. After the
-    /// second failure the verdict is `unknown`.
+    /// Handles an examination without a usable result. The examination is repeated. After a second
+    /// such examination the verdict is `unknown`.
     fn handle_no_result(
         &mut self,
         at: StepContext,
@@ -182,8 +183,8 @@ impl ManagerEngine {
             .map(|r| live::record_examination(before, ReportSummary::from_report(r), at.now, limits.check_interval_ms));
         let reported = seen.report.as_ref().map(reported_fingerprint).unwrap_or_default();
         // A live examination may find signs of an absence that is not reported yet. It must not
-        // record the new identity: the agent's report opens that absence, and the examination of
-        // the absence records it.
+        // record the new identity, because the agent's report opens that absence. The examination
+        // of the absence then records the identity.
         let marks = match (exam.purpose, &node.examination.last_identity) {
             (Purpose::Live(_), Some(known)) => known.clone(),
             _ => {
@@ -225,8 +226,8 @@ impl ManagerEngine {
         self.conclude(at, node, finding, out);
     }
 
-    /// The finding of a node that could not be examined. Its verdict is `unknown`, which triggers
-    /// nothing (invariant I9).
+    /// The finding on a node that could not be examined. Its verdict is `unknown`, which triggers
+    /// no action (invariant I9).
     fn inconclusive_finding(&mut self, at: StepContext, node: &Node, exam: RunningExamination, why: String) -> Finding {
         let seen = self.seen.entry(node.id).or_default();
         let report = seen.report.as_ref().map(reported_fingerprint);
@@ -288,8 +289,9 @@ impl ManagerEngine {
     }
 }
 
-/// Notifies people of failed checks that only alert, because such checks do not change the verdict.
-/// The same failed checks are notified once, whatever their values.
+/// Notifies people of failed checks that only cause an alert, because such checks do not change the
+/// verdict. Another set of failed checks causes a new notice; other values of the same checks do
+/// not.
 fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     let Some(amiss) =
         finding.failure_hash.filter(|now| node.examination.finding.as_ref().and_then(|f| f.failure_hash) != Some(*now))
@@ -304,9 +306,9 @@ fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     }
 }
 
-/// How long services may take to come up before a finding becomes a verdict, counted from the first
-/// such finding. 0: the finding is a verdict at once. `settle` is the maximum after a reboot, and
-/// also limits the time after a network loss.
+/// The time in which services may come up before a finding becomes a verdict, in milliseconds from
+/// the first such finding. 0 means that the finding is a verdict at once. `settle` is the time
+/// after a reboot, and the maximum after a network loss.
 fn settle_time_ms(cause: Option<AbsenceCause>, verdict: &Verdict, reasons: &[Reason], settle: u64) -> u64 {
     let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
     let checks = reasons.iter().any(|r| r.by == Witness::Check) && reasons.iter().all(|r| r.by != Witness::Digest);
@@ -317,8 +319,8 @@ fn settle_time_ms(cause: Option<AbsenceCause>, verdict: &Verdict, reasons: &[Rea
     }
 }
 
-/// True if the agent reports that its host booted during this absence. In this case a failed login
-/// proves nothing, because sshd may start later than the agent.
+/// Whether the agent reports that its host booted during this absence. A failed login then proves
+/// nothing, because sshd may start later than the agent.
 pub(super) fn host_rebooted(node: &Node, seen: &NodeObservation) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
     before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
@@ -476,8 +478,8 @@ mod tests {
         assert_eq!(last_seen, seen, "the examination does not move the start of the absence");
     }
 
-    /// The minutes at which node 1 is examined. Its report has this sequence, and is signed again in
-    /// the minutes that `is_renewed` says. Each examination finds the node as recorded.
+    /// The minutes at which node 1 is examined. Its report has the given sequence, and is renewed
+    /// in the minutes for which `is_renewed` returns true. Each examination finds no difference.
     fn minutes_examined(sequence: u64, is_renewed: impl Fn(u64) -> bool, minutes: std::ops::Range<u64>) -> Vec<u64> {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);
@@ -511,10 +513,10 @@ mod tests {
     #[test]
     fn a_node_is_examined_every_few_hours_whatever_its_agent_reports() {
         let every = Limits::default().examination_interval_ms / 60_000;
-        // The agent renews its report, which says that nothing changed. The node was last examined
-        // in the first minute.
+        // The agent renews its report without a change. The first examination is in the first
+        // minute.
         assert_eq!(minutes_examined(1, |minute| minute % 5 == 0, 0..2 * every + 2), [every + 1, 2 * every + 1]);
-        // An older agent renews nothing, so its report is not stale.
+        // An older agent does not renew its report, so the report is not stale.
         assert_eq!(minutes_examined(0, |_| false, 0..every + 2), [every + 1]);
     }
 
@@ -522,7 +524,7 @@ mod tests {
     fn a_node_whose_report_stands_still_is_examined() {
         let stale = report_stale_ms(1) / 60_000;
         assert_eq!(minutes_examined(7, |_| false, 0..3 * stale), [stale, 2 * stale]);
-        // The report is renewed for an hour and then stands still.
+        // The report is renewed for an hour and not afterwards.
         assert_eq!(minutes_examined(7, |minute| minute <= 60, 0..60 + stale + 1), [60 + stale]);
     }
 }

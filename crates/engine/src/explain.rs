@@ -1,6 +1,6 @@
-//! Shows which rule determined a verdict. Repeats the decisions of `absence`, `drift` and `policy`
-//! with the data of the finding and, if available, of its examination. Changes nothing; used only
-//! to inform people.
+//! Shows the rule that led to a verdict. Repeats the decisions of `absence`, `drift` and `policy`
+//! with the data of the finding and, if available, of its examination. It changes nothing and only
+//! informs people.
 
 use super::{absence, drift, policy};
 use remoor_model::{Exam, Finding, Inventory, Node, Verdict};
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 /// One decision, with the rule that determined it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// `cause`, `verdict`, `action`.
+    /// The subject of the decision: `cause`, `verdict` or `action`.
     pub decides: String,
     pub rule: String,
-    /// The current result of the rule.
+    /// The result of the rule now.
     pub gives: String,
-    /// The original conclusion.
+    /// The result at the time of the finding.
     pub concluded: String,
 }
 
-/// Cause, verdict and action of `finding`, each with its rule. `exam` is the underlying
-/// examination, with `node` and `inventory` as they were at that time. Without `exam`, the cause is
-/// taken from the finding, and the action is derived from the current state.
+/// Cause, verdict and action of `finding`, each with its rule. `exam` is the examination of the
+/// finding; `node` and `inventory` are then the states of that time. Without `exam`, the cause
+/// comes from the finding, and the action is derived from the current state.
 pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Option<&Exam>) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut add = |decides: &str, rule: String, gives: String, concluded: String| {
@@ -35,7 +35,7 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
     }
     let then = finding.overtaken.as_ref().map_or(&finding.verdict, |(before, _)| before);
     if finding.overtaken.is_some() {
-        // A repaired finding has no reasons that could be evaluated.
+        // A repaired finding has no reasons to evaluate.
         add("verdict", "repaired since; its reasons are in the history".to_owned(), then.to_string(), then.to_string());
         return rules;
     }

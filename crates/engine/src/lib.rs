@@ -1,8 +1,9 @@
-//! Every decision, without any IO: `step(now, event) -> actions`.
+//! Every decision of the leader, without any IO: `step(now, event) -> actions`.
 //!
 //! Rules of this crate: no clock, no randomness, no tokio, no tracing, no unordered maps. The
-//! engine requests an effect on a node only if the applied inventory contains the open attempt that
-//! allows it. A timer derives all work from the inventory again; events only make it happen sooner.
+//! engine requests an effect on a node only if the applied inventory contains an open attempt that
+//! allows the effect. A timer derives all work from the inventory again; events only make the work
+//! happen sooner.
 #![doc = include_str!("../README.md")]
 
 mod absence;

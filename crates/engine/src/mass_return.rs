@@ -1,12 +1,13 @@
-//! Many nodes return at once, for example after a power failure. Their verdicts arrive one by one.
-//! No re-setup may begin after the first verdicts until it is clear whether all verdicts together
+//! Handles the return of many nodes at once, for example after a power failure. Their verdicts
+//! arrive one by one. No re-setup may begin until it is clear whether all these verdicts together
 //! open a breaker.
 
 use remoor_model::{Inventory, Node, Wall};
 
-/// The number of returned nodes without a verdict, if they could open a breaker together with the
-/// affected nodes; None: no reason to wait. Nodes that returned before an operator's resume, and
-/// nodes with a changed host key (which are not examined), do not count.
+/// The number of returned nodes without a verdict. None if these nodes could not open a breaker,
+/// even together with the affected nodes; a re-setup then need not wait. Nodes that returned before
+/// an operator's resume do not count. Nodes with a changed host key do not count, because they are
+/// not examined.
 pub fn nodes_without_verdict(inventory: &Inventory, at: Wall) -> Option<u32> {
     if inventory.breaker.is_some() {
         return None;

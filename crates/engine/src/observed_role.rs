@@ -1,6 +1,6 @@
-//! The observed Raft role of a node, in contrast to its desired role. It is derived from the
+//! The observed Raft role of a node, which may differ from its desired role. It is derived from the
 //! membership and never stored, so it cannot be outdated (docs/design/scenarios.md, E4 and E5). The
-//! command line, the API and the tests all use it.
+//! command line, the API and the tests use it.
 
 use super::Membership;
 use remoor_model::{ClusterRole, Node};
@@ -8,29 +8,29 @@ use remoor_model::{ClusterRole, Node};
 /// The observed Raft role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObservedRole {
-    /// Not a member of Raft, and not to become one.
+    /// The desired role is worker, and the node is not a member of Raft.
     Worker,
-    /// To become a manager, but not a member of Raft yet. Also a member that an unfinished change
-    /// removes and that will be added again.
+    /// The desired role is manager, but the node is not a member of Raft yet. A member that an
+    /// unfinished change removes, and that will be added again, has this role too.
     Promoting,
-    /// To become a manager, and a member of Raft without a vote. `lag`: number of missing entries;
-    /// None: unknown.
+    /// The desired role is manager, and the node is a member of Raft without a vote. `lag` is the
+    /// number of missing entries; None if it is unknown.
     Learner {
         lag: Option<u64>,
     },
     Voter,
     Leader,
-    /// To become a worker, but still a member of Raft, or with an id that is not retired yet. A
-    /// promotion now would reuse the id, and a node that archived its Raft data refuses a reused
-    /// id.
+    /// The desired role is worker, but the node is still a member of Raft, or its id is not retired
+    /// yet. A promotion at this time would reuse the id. A node that has archived its Raft data
+    /// refuses a reused id.
     Demoting,
-    /// Was a manager when the cluster was rebuilt without it. An operator has not decided its role
-    /// yet.
+    /// The node was a manager when the cluster was rebuilt without it. No operator has decided its
+    /// role yet.
     Lost,
 }
 
 impl ObservedRole {
-    /// The displayed form.
+    /// The role as the output shows it.
     pub fn as_str(self) -> &'static str {
         match self {
             ObservedRole::Worker => "worker",
@@ -43,14 +43,14 @@ impl ObservedRole {
         }
     }
 
-    /// True if the observed role matches the desired one, or if no operator has decided the desired
-    /// role.
+    /// Whether the observed role matches the desired one. It is also true if no operator has
+    /// decided the desired role.
     pub fn is_reached(self) -> bool {
         matches!(self, ObservedRole::Worker | ObservedRole::Voter | ObservedRole::Leader | ObservedRole::Lost)
     }
 }
 
-/// `raft.me` is the leader; an id that no node has means that there is no leader.
+/// The observed role of `node`. `raft.me` is the leader; there is no leader if no node has this id.
 pub fn observed_role(node: &Node, raft: &Membership) -> ObservedRole {
     let wanted = node.role == ClusterRole::Manager;
     let id = node.raft.filter(|id| raft.voters.contains_key(id) || raft.learners.contains_key(id));
@@ -77,15 +77,15 @@ mod tests {
 
     const ID: RaftId = RaftId(7);
 
-    /// The membership state of the node's id.
+    /// The state of the node's Raft id in the membership.
     #[derive(Debug, Clone, Copy)]
     enum Member {
         No,
         Learner,
-        /// A learner that never answered this leader.
+        /// A learner that has never answered this leader.
         SilentLearner,
         Voter,
-        /// Removed when the unfinished change is completed.
+        /// A voter that the unfinished change removes.
         Leaving,
         Leads,
         LeadsAndLeaves,
@@ -135,7 +135,7 @@ mod tests {
             let roles = [(ClusterRole::Manager, manager, O::Promoting), (ClusterRole::Worker, worker, O::Worker)];
             for (role, with_id, without) in roles {
                 assert_eq!(observe(role, Some(ID), member), with_id, "{role:?} {member:?}");
-                // The member is not this node, because another node has the id or no node has it.
+                // The member is not this node: another node or no node has the id.
                 assert_eq!(observe(role, None, member), without, "{role:?} {member:?} without an id");
                 let before = if role == ClusterRole::Worker { O::Demoting } else { without };
                 assert_eq!(observe(role, Some(RaftId(99)), member), before, "{role:?} {member:?} with an id of before");

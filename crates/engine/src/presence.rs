@@ -1,24 +1,24 @@
-//! The presence of nodes: absences that open, end and resume, and the probe of a silent host.
-//! Concludes nothing.
+//! The presence of nodes: opens, ends and resumes absences, and probes hosts that are not in
+//! gossip. It makes no verdict.
 
 use super::event::{Action, Purpose};
 use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext, in_attempt, reported_fingerprint};
 use remoor_model::{AbsenceKind, AbsenceNo, Command, HostFingerprint, Node, NodeId, Report};
 
-/// If gossip loses a member for less than this time, no absence is opened. A node that was cut off
-/// returns with its own suspicions of all other nodes. The other nodes refute the suspicions within
-/// one or two rounds.
+/// Minimum time of a loss in gossip before an absence is opened. A node that was isolated returns
+/// with its own suspicions of all other nodes. The other nodes refute these suspicions within one
+/// or two rounds of gossip.
 const COALESCE_MS: u64 = 1_000;
 
-/// True if the agent reports the recorded boot id, instance and isolation count.
+/// Whether the agent reports the recorded boot id, instance and isolation count.
 fn matches_known(report: &Report, known: &HostFingerprint) -> bool {
     (&report.boot, &report.instance, report.isolation) == (&known.boot, &known.instance, known.isolation)
 }
 
 impl ManagerEngine {
     pub(super) fn presence(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
-        // This code runs for each node at every entry. So nothing is copied before there is
-        // something to propose.
+        // This code runs for each node at every entry, so it copies nothing unless there is a
+        // proposal.
         let seen = self.seen.entry(node.id).or_default();
         let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
         let sighted = seen.last_seen_before.unwrap_or(node.examination.seen);
@@ -26,7 +26,8 @@ impl ManagerEngine {
         let settled = !reported || leaving || at.now.ms_since(since) >= COALESCE_MS;
         match &node.absence {
             None if alive => {
-                // An agent whose report is unreadable is alive. Such a report indicates no absence.
+                // An agent whose report is unreadable is alive, and its report does not indicate an
+                // absence.
                 let Some(report) = seen.report.as_ref().filter(|r| !r.is_blank() && !leaving) else { return };
                 match &node.examination.last_identity {
                     Some(before) if matches_known(report, before) => seen.outdated_report = None,

@@ -1,9 +1,9 @@
 //! The role manager reconciles the Raft membership with the desired roles, one change at a time.
 //!
-//! The role manager compares both completely at every call, so a missed event has no effect. It
-//! finds managers that are missing in Raft, members that are not desired, ids without a node, and
-//! changes that a failed leader left unfinished. It stores no observed roles, because they follow
-//! from the membership. It avoids the faults of swarmkit's `role_manager.go` that
+//! Each call compares both completely, so a missed event has no effect. The comparison finds
+//! managers that are missing in Raft, members that are not desired, ids without a node, and changes
+//! that a failed leader left unfinished. The role manager stores no observed roles, because they
+//! follow from the membership. It avoids the faults of swarmkit's `role_manager.go` that
 //! docs/design/scenarios.md lists (E1 to E29).
 
 use remoor_model::{ClusterRole, Inventory, Node, NodeId, Now, RaftId, majority};
@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of entries that a learner may lack when it becomes a voter.
 const LAG_MAX: u64 = 100;
-/// A learner becomes a voter only after it was caught up for this long, because a promotion must
-/// not cost the quorum.
+/// Minimum time for which a learner must be caught up before it becomes a voter, because a
+/// promotion must not cost the quorum.
 pub const STEADY_MS: u64 = 10_000;
-/// Timeout of a step. Repeating a step does no harm.
+/// Timeout of a step. The step is then repeated, which does no harm.
 const LOST_MS: u64 = 15_000;
-/// Pause before a failed step is repeated. Other steps continue meanwhile.
+/// Pause before a failed step is repeated. Steps about other subjects continue in this time.
 const RETRY_MS: u64 = 5_000;
 
 /// The current Raft state as its leader sees it.
@@ -30,7 +30,7 @@ pub struct Membership {
     /// The voters after an unfinished change; otherwise the same as `voters`.
     pub target: BTreeSet<RaftId>,
     pub joint: bool,
-    /// This membership is committed. Until then, Raft accepts no other change.
+    /// Whether this membership is committed. Raft accepts no other change before that.
     pub committed: bool,
     pub last_log: u64,
     /// For each other member, the last log index that is known to be stored on it.
@@ -44,12 +44,13 @@ impl Membership {
         self.voters.contains_key(&raft) || self.learners.contains_key(&raft)
     }
 
-    /// True if the member answered recently, and for the leader itself.
+    /// Whether the member answered recently. The leader itself always answers.
     pub fn answers(&self, raft: RaftId) -> bool {
         raft == self.me || self.heard.contains(&raft)
     }
 
-    /// The members and their functions, from which a step is derived.
+    /// The voters, the learners, the voters after an unfinished change, and whether a change is
+    /// unfinished. A step is derived from these values.
     pub fn list(&self) -> (Vec<RaftId>, Vec<RaftId>, &BTreeSet<RaftId>, bool) {
         (self.voters.keys().copied().collect(), self.learners.keys().copied().collect(), &self.target, self.joint)
     }
@@ -66,7 +67,7 @@ impl Membership {
     }
 
     /// Checks that a majority of the current voters and a majority of the `next` voters answer. The
-    /// error describes what is missing.
+    /// error is the text for the waiting reason.
     fn can_become(&self, next: &BTreeSet<RaftId>) -> Result<(), String> {
         let before: BTreeSet<RaftId> = self.voters.keys().copied().collect();
         for voters in [&before, next] {
@@ -78,27 +79,26 @@ impl Membership {
     }
 }
 
-/// A step of the role manager. A step does no harm if it is repeated or performed by a former
-/// leader.
+/// A step of the role manager. A repetition does no harm, even if a former leader performs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleStep {
     /// Propose the entry that gives the node a Raft id.
     Grant {
         node: NodeId,
     },
-    /// Order the node at this API address to run a manager service under this id, and add it as a
-    /// learner. An answer of another node is not accepted.
+    /// Order the node at this API address to run a manager service under this id, and add the node
+    /// as a learner. Only this node may answer.
     Enlist {
         node: NodeId,
         raft: RaftId,
         addr: String,
     },
-    /// The member's address differs from the one in Raft.
+    /// Change the member's address in Raft to this one.
     Readdress {
         raft: RaftId,
         addr: String,
     },
-    /// Make exactly these members the voters; `raft` is the member that is added or removed.
+    /// Make exactly these members the voters. `raft` is the member that is added or removed.
     SetVoters {
         voters: BTreeSet<RaftId>,
         raft: RaftId,
@@ -106,7 +106,7 @@ pub enum RoleStep {
     RemoveLearner {
         raft: RaftId,
     },
-    /// Hand the leadership over to this voter, because the leader is to be demoted.
+    /// Hand the leadership over to this voter, because the leader is being demoted.
     HandOver {
         to: RaftId,
     },
@@ -115,7 +115,8 @@ pub enum RoleStep {
         node: NodeId,
         raft: RaftId,
     },
-    /// Propose the entry that removes a node which has left Raft, as ordered.
+    /// Propose the entry that removes a node. The node has left Raft, and an operator ordered its
+    /// removal.
     Remove {
         node: NodeId,
     },
@@ -133,11 +134,12 @@ pub enum RoleSubject {
 #[derive(Debug, Clone, Default)]
 pub struct RoleManager {
     under_way: Option<(RoleStep, RoleSubject, Now)>,
-    /// Since when each learner has been caught up.
+    /// For each caught-up learner, the time since when it is caught up.
     steady: BTreeMap<RaftId, Now>,
-    /// When the last step about each subject failed, and why. Kept until a step succeeds.
+    /// For each subject, the time and reason of the last failed step. An entry stays until a step
+    /// of the subject succeeds.
     failed: BTreeMap<RoleSubject, (Now, String)>,
-    /// Voters that did not take over the leadership.
+    /// Voters that did not take over the leadership when asked.
     declined: BTreeSet<RaftId>,
     waits: BTreeMap<RoleSubject, String>,
 }
@@ -161,8 +163,8 @@ impl RoleInputs<'_> {
 }
 
 impl RoleManager {
-    /// The next step, which counts as begun; None while a step is in progress. `up` contains the
-    /// nodes that gossip lists.
+    /// The next step, which counts as begun. None while a step is in progress, or if no step is
+    /// needed or possible. `up` contains the nodes in gossip.
     pub fn step(
         &mut self,
         now: Now,
@@ -178,13 +180,13 @@ impl RoleManager {
             self.finish_step(now, Err("no answer came".to_owned()));
         }
         if inventory.raft_id_holder(raft.me).is_some_and(|node| node.role == ClusterRole::Manager) {
-            self.declined.clear(); // the leader is not to be demoted
+            self.declined.clear(); // the leader is not being demoted
         }
         self.waits.clear();
         let look = RoleInputs { now, inventory, raft, up };
         let next = self.next(&look);
         if raft.committed && !raft.joint {
-            // If a subject needs no step any more, its failure is dropped.
+            // The failure of a subject that needs no step any more is deleted.
             let Self { failed, waits, .. } = self;
             failed.retain(|whose, _| waits.contains_key(whose));
         }
@@ -193,18 +195,19 @@ impl RoleManager {
         Some(step)
     }
 
-    /// Finishes the current step. An error says why the step must be repeated.
+    /// Finishes the current step. An error contains the reason why the step must be repeated.
     pub fn finish_step(&mut self, now: Now, outcome: Result<(), String>) {
         let Some((step, whose, _)) = self.under_way.take() else { return };
         match (outcome, step) {
             (Ok(()), _) => drop(self.failed.remove(&whose)),
-            // The next candidate is asked at once.
+            // Another voter is asked at once.
             (Err(_), RoleStep::HandOver { to }) => drop(self.declined.insert(to)),
             (Err(why), _) => drop(self.failed.insert(whose, (now, why))),
         }
     }
 
-    /// Why a node does not have its desired role yet, or why an orphan is not removed yet.
+    /// The reason why a node does not have its desired role yet, or why an orphan is not removed
+    /// yet.
     pub fn waits(&self, whose: RoleSubject) -> Option<&str> {
         self.waits.get(&whose).map(String::as_str)
     }
@@ -225,7 +228,7 @@ impl RoleManager {
         self.failed.get(&whose).is_none_or(|(at, _)| now.ms_since(*at) >= RETRY_MS)
     }
 
-    /// Shows the last failure of the subject until a step succeeds, also while the step is retried.
+    /// Shows the last failure of the subject as its waiting reason, until a step succeeds.
     fn show_failure(&mut self, whose: RoleSubject) {
         if let Some((_, why)) = self.failed.get(&whose) {
             let text = format!("the last step failed and is tried again: {why}");
@@ -233,7 +236,7 @@ impl RoleManager {
         }
     }
 
-    /// Adds a step for the subject, unless its last step failed a moment ago.
+    /// Adds a step for the subject, unless its last step failed less than `RETRY_MS` ago.
     fn due(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>, step: RoleStep, whose: RoleSubject) {
         self.show_failure(whose);
         if self.may_retry(whose, look.now) {
@@ -248,8 +251,8 @@ impl RoleManager {
             return None;
         }
         if raft.joint {
-            // A leader failed in the middle of a change. Raft accepts only the completion of that
-            // change.
+            // A leader failed before it completed a change. Raft accepts only the completion of
+            // that change.
             let changed = raft.voters.keys().chain(&raft.target).find(|id| !raft.target.contains(id));
             let about = changed.or(raft.target.last()).copied()?;
             let whose = look.subject_of(about);
@@ -262,8 +265,8 @@ impl RoleManager {
         self.grow(look, &mut steps);
         self.shrink(look, &mut steps);
         self.retire(look, &mut steps);
-        // The subject that failed most recently comes last. Otherwise two subjects that fail
-        // alternately would block all others.
+        // The subject that failed most recently comes last. Otherwise two subjects that fail in
+        // turn would block all others.
         let first = (0..steps.len()).min_by_key(|at| self.failed.get(&steps[*at].1).map(|(when, _)| *when))?;
         let chosen = steps.swap_remove(first);
         for (_, whose) in steps.into_iter().filter(|(_, whose)| *whose != chosen.1) {
@@ -290,7 +293,7 @@ impl RoleManager {
         }
     }
 
-    /// The next step for a node that is to be a manager.
+    /// The next step for a node whose desired role is manager.
     fn admit(&mut self, look: &RoleInputs, node: &Node) -> Option<RoleStep> {
         let (whose, addr, raft) = (RoleSubject::Node(node.id), node.spec.api.clone(), look.raft);
         let Some(id) = node.raft else { return Some(RoleStep::Grant { node: node.id }) };
@@ -299,7 +302,8 @@ impl RoleManager {
         match at {
             Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
             Some(_) if raft.voters.contains_key(&id) => return None,
-            // Other managers would not trust the node's answer. It needs an operator's acceptance.
+            // Other managers would reject the node's answer until an operator accepts the node
+            // again.
             None if up
                 && look.inventory.expired_certificates.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) =>
             {
@@ -335,8 +339,8 @@ impl RoleManager {
         }
     }
 
-    /// Removes members that are not desired: first learners, then dead voters, then other voters,
-    /// the leader last.
+    /// Removes members that are not desired. Learners come first, then dead voters, then other
+    /// voters, and the leader is last.
     fn shrink(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         let raft = look.raft;
         let unwanted = |ids: &BTreeMap<RaftId, String>| -> Vec<RaftId> {
@@ -366,8 +370,8 @@ impl RoleManager {
         }
     }
 
-    /// True if the node is to become a voter and makes progress. A learner makes progress if it
-    /// answers; any other node if it is up and its last step did not fail.
+    /// Whether the node will become a voter and makes progress. A learner makes progress if it
+    /// answers. Any other node makes progress if it is up and its last step did not fail.
     fn is_coming(&self, look: &RoleInputs, node: &Node) -> bool {
         match node.raft {
             Some(id) if look.raft.voters.contains_key(&id) => false,
@@ -376,9 +380,9 @@ impl RoleManager {
         }
     }
 
-    /// The next leader if the current one is to be demoted: the remaining voter that answers and
-    /// has the longest log. None: no voter accepted, so the leader is removed by the membership
-    /// change itself.
+    /// The voter to which a leader that is being demoted hands over: a wanted voter that answers
+    /// and has the longest log. None if no such voter has accepted; the membership change itself
+    /// then removes the leader.
     fn heir(&self, look: &RoleInputs) -> Option<RaftId> {
         let raft = look.raft;
         let fits =
@@ -386,8 +390,8 @@ impl RoleManager {
         raft.voters.keys().filter(fits).min_by_key(|id| raft.lag(**id)).copied()
     }
 
-    /// Retires the ids of workers that are out of Raft, then removes nodes that are to be removed
-    /// and have no id.
+    /// Retires the ids of workers that are not in Raft. Then removes nodes that have no id and that
+    /// an operator ordered to remove.
     fn retire(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         for node in look.inventory.nodes.values().filter(|n| n.role == ClusterRole::Worker) {
             let step = match node.raft {

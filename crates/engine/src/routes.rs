@@ -1,55 +1,55 @@
-//! Which manager reaches which node: the managers' results for the nodes' SSH ports, and when to
-//! ask the managers again. The consequences for jobs are in `runner`.
+//! Stores which managers reach the SSH ports of which nodes, and decides when to ask the managers
+//! again. `runner` decides about the consequences for jobs.
 
 use super::event::Reachability;
 use remoor_model::{NodeId, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A manager that did not answer within this time counts as silent.
+/// Time limit for the answer of a manager. A manager that exceeds it counts as not answering.
 const ANSWER_MS: u64 = 10_000;
-/// Minimum pause between two queries about a node that is reachable as far as known and became
-/// suspect again.
+/// Minimum pause between two queries about a node that became suspect again, if no manager is known
+/// not to reach it.
 const AGAIN_MS: u64 = 5_000;
 
-/// How a node is reached.
+/// The route from the managers to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// From the leader, as far as the leader knows.
+    /// The leader reaches the node, or has no result.
     FromLeader,
-    /// The managers were asked a moment ago.
+    /// The managers were asked and have not all answered yet.
     Querying,
-    /// Not from the leader, but from this manager.
+    /// The leader does not reach the node, but this manager does.
     FromManager(NodeId),
-    /// From none of the managers that answered.
+    /// No manager that answered reaches the node.
     NoRoute,
 }
 
-/// Which manager reaches which node. Discarded when the leadership ends; managers that cannot reach
-/// a node report that to the next leader.
+/// The results of the managers for each node. They are discarded at the end of the leadership.
+/// Managers that cannot reach a node report this again to the next leader.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RouteTable {
-    /// The last result for each pair of node and manager, and when the result arrived.
+    /// The last result for each pair of node and manager, and its time of arrival.
     results: BTreeMap<(NodeId, NodeId), (Reachability, Now)>,
     queried_at: BTreeMap<NodeId, Now>,
     suspect: BTreeSet<NodeId>,
 }
 
 impl RouteTable {
-    /// Stores a manager's result for the node. The manager itself reports since when the node is
-    /// unreachable.
+    /// Stores a manager's result for the node. The result contains the time since which the manager
+    /// does not reach the node.
     pub fn record(&mut self, node: NodeId, by: NodeId, line: Reachability, now: Now) {
         self.results.insert((node, by), (line, now));
     }
 
-    /// A login from this manager succeeded, so the node is reachable, whatever was reported before.
+    /// Records a successful login from this manager, which overrides an earlier failure.
     pub fn confirm_reachable(&mut self, node: NodeId, by: NodeId, now: Now) {
         if let Some(found) = self.results.get_mut(&(node, by)) {
             *found = (Reachability::Reachable, now);
         }
     }
 
-    /// A login from this manager failed. This does not prove that the node is unreachable, but is a
-    /// reason to ask.
+    /// Records a failed login from this manager. The failure does not prove that the node is
+    /// unreachable, but it is a reason to ask the managers.
     pub fn suspect(&mut self, node: NodeId, by: NodeId) {
         if matches!(self.results.get(&(node, by)), Some((Reachability::Reachable, _))) {
             self.results.remove(&(node, by));
@@ -57,20 +57,20 @@ impl RouteTable {
         self.suspect.insert(node);
     }
 
-    /// Requests a query, because it is unknown whether the managers reach the node.
+    /// Makes a query due, because it is unknown which managers reach the node.
     pub fn mark_unknown(&mut self, node: NodeId) {
         self.suspect.insert(node);
     }
 
-    /// The node went away. Earlier results do not apply to it any more.
+    /// Deletes the results of a node that went away.
     pub fn forget(&mut self, node: NodeId) {
         self.results.retain(|(of, _), _| *of != node);
         self.queried_at.remove(&node);
         self.suspect.remove(&node);
     }
 
-    /// Whether the managers must be asked about this node now. If so, records the query. `every` is
-    /// the pause while a manager cannot reach the node.
+    /// Whether the managers must be asked about this node now. If so, the query is recorded.
+    /// `every` is the pause between queries as long as a manager cannot reach the node.
     pub fn should_query(&mut self, node: NodeId, now: Now, every: u64) -> bool {
         let missed = self.results_for(node).any(|(_, line, _)| *line != Reachability::Reachable);
         if !missed && !self.suspect.contains(&node) {
@@ -85,7 +85,7 @@ impl RouteTable {
         true
     }
 
-    /// The managers that cannot reach the node, since when, and why.
+    /// The managers that cannot reach the node, each with the time since when and the reason.
     pub fn unreachable_from(&self, node: NodeId, now: Now, every: u64) -> Vec<(NodeId, Wall, &str)> {
         let fresh = self.results_for(node).filter(|(_, _, at)| now.ms_since(*at) <= validity_ms(every));
         fresh
@@ -96,20 +96,20 @@ impl RouteTable {
             .collect()
     }
 
-    /// Whether a manager reaches the node; None: unknown, or not known recently.
+    /// Whether a manager reaches the node. None if there is no recent result.
     pub fn reaches(&self, node: NodeId, by: NodeId, now: Now, every: u64) -> Option<bool> {
         let (line, at) = self.results.get(&(node, by))?;
         (now.ms_since(*at) <= validity_ms(every)).then_some(*line == Reachability::Reachable)
     }
 
-    /// True if the manager was asked a moment ago and has not answered yet.
+    /// Whether the manager was asked recently and has not answered yet.
     pub fn is_awaiting(&self, node: NodeId, by: NodeId, now: Now) -> bool {
         let Some(asked) = self.queried_at.get(&node).filter(|at| now.ms_since(**at) < ANSWER_MS) else { return false };
         self.results.get(&(node, by)).is_none_or(|(_, at)| at < asked)
     }
 
     /// The route to the node for the leader `me`. `others` returns the managers that could take
-    /// over leadership; it is called only if the leader cannot reach the node itself.
+    /// over the leadership. It is called only if the leader cannot reach the node.
     pub fn road(&self, node: NodeId, me: NodeId, others: impl FnOnce() -> Vec<NodeId>, now: Now, every: u64) -> Route {
         match self.reaches(node, me, now, every) {
             Some(true) => return Route::FromLeader,
@@ -122,7 +122,7 @@ impl RouteTable {
         let missed = |by: &NodeId| self.reaches(node, *by, now, every) == Some(false);
         match others.iter().find(open) {
             Some(other) => Route::FromManager(*other),
-            // While a query is in progress, earlier results remain valid.
+            // Earlier results stay valid during a query.
             None if others.iter().any(|by| self.is_awaiting(node, *by, now) && !missed(by)) => Route::Querying,
             None => Route::NoRoute,
         }
@@ -134,7 +134,8 @@ impl RouteTable {
     }
 }
 
-/// How long a result is valid: until two later queries should have replaced it.
+/// Age up to which a result is valid, in milliseconds. Two later queries should have replaced an
+/// older result.
 fn validity_ms(every: u64) -> u64 {
     2 * every + ANSWER_MS
 }

@@ -1,16 +1,15 @@
-//! One test for each rule of the role manager. The simulation tests that the rules together reach
-//! the desired roles.
+//! One test for each rule of the role manager. The simulation tests all rules together.
 
 use super::*;
 use remoor_model::{Applied, Command, InventoryEntry, NodeSpec, Wall};
 
 const MANAGER: ClusterRole = ClusterRole::Manager;
 const WORKER: ClusterRole = ClusterRole::Worker;
-/// The reason that is shown after a step that [`Bench::fail`] ended.
+/// The waiting reason after a step that failed by [`Bench::fail`].
 const FAILED: &str = "the last step failed and is tried again: nobody answers";
 
-/// Three managers, of which the first leads, and two workers. The state of Raft and gossip is set
-/// by hand.
+/// Three managers, of which the first leads, and two workers. The tests set the state of Raft and
+/// gossip directly.
 struct Bench {
     roles: RoleManager,
     now: Now,
@@ -67,7 +66,7 @@ impl Bench {
         raft
     }
 
-    /// Makes the member a voter that answers and has the whole log.
+    /// Makes the member a voter that answers and has the complete log.
     fn vote(&mut self, raft: RaftId, name: &str) {
         self.raft.learners.remove(&raft);
         self.raft.voters.insert(raft, api(name));
@@ -135,7 +134,7 @@ impl Bench {
         Some(RoleStep::SetVoters { voters: self.ids(voters), raft: self.id(about) })
     }
 
-    /// A promoted worker that has an id and is not a member yet.
+    /// A promoted worker that has an id but is not a member of Raft yet.
     fn with_promoted(name: &str) -> (Self, RaftId) {
         let mut bench = Self::new();
         bench.role(name, MANAGER);
@@ -220,7 +219,7 @@ fn a_changed_member_address_is_set_in_raft_once_the_node_is_up() {
     assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: addr.clone() }));
     bench.raft.voters.insert(raft, addr);
     assert_eq!(bench.finish(), None);
-    // A learner whose address changed gets the new one before it becomes a voter.
+    // A learner with a changed address gets the new address before it becomes a voter.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.raft.learners.insert(raft, "elsewhere:1".to_owned());
     bench.answer(raft, 0);
@@ -265,7 +264,7 @@ fn a_leader_hands_over_to_the_answering_voter_with_the_most_log() {
     bench.role("w2", MANAGER);
     let other = bench.grant(bench.node("w2"));
     bench.vote(other, "w2");
-    // w1 has the whole log but is silent. Of the others, m3 lacks 3 entries, w2 5 and m2 9.
+    // w1 has the complete log but does not answer. m3 lacks 3 entries, w2 lacks 5 and m2 lacks 9.
     bench.silence("w1");
     bench.answer(bench.id("m2"), 9);
     bench.answer(bench.id("m3"), 3);
@@ -325,7 +324,7 @@ fn no_change_begins_that_would_cost_the_quorum() {
     bench.silence("m3");
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 3 managers answer"));
-    // The promotion of a replacement could not be committed either.
+    // The promotion of a replacement cannot be committed either.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -345,7 +344,7 @@ fn a_blocked_demotion_does_not_block_another_one() {
     bench.silence("m3");
     bench.silence("w1");
     bench.answer(bench.id("m2"), 0);
-    // Two of four answer: nothing can be committed, and both nodes show that.
+    // Two of four voters answer, so nothing can be committed, and both nodes show this.
     bench.role("m3", WORKER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), None);
@@ -399,7 +398,7 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     let m3 = bench.id("m3");
     bench.raft.joint = true;
     bench.raft.target = bench.ids(&["m1", "m2"]);
-    // m3 is wanted again and other steps are due, but the unfinished change is completed first.
+    // m3 is wanted again and other steps are due. The unfinished change is still completed first.
     bench.role("w1", MANAGER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
@@ -408,7 +407,7 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     assert_eq!(bench.fail(), None);
     assert_eq!(bench.step_after(RETRY_MS - 1), None, "Raft takes no other change");
     assert_eq!(bench.step_after(1), bench.set(&["m1", "m2"], "m3"));
-    // If the unfinished change adds a member, the change is about the added member.
+    // If the unfinished change adds a member, the step is about that member.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.vote(raft, "w1");
     bench.raft.joint = true;
@@ -439,7 +438,7 @@ fn members_without_a_node_are_removed() {
     bench.raft.learners.clear();
     let three = bench.ids(&["m1", "m2", "m3"]);
     assert_eq!(bench.finish(), Some(RoleStep::SetVoters { voters: three, raft: voter }));
-    // An orphan whose removal would cost the quorum waits under its own subject.
+    // If the removal of an orphan would cost the quorum, the orphan waits under its own subject.
     for name in ["m2", "m3"] {
         bench.silence(name);
     }
@@ -477,8 +476,8 @@ fn a_step_that_fails_does_not_starve_the_others() {
     let (w1, w2) = (bench.node("w1"), bench.node("w2"));
     let enlists =
         |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
-    // Two nodes accept no order for longer than the retry pause. Tried by turns, they would block
-    // all other nodes.
+    // The steps for w1 and w2 fail, each after more time than the retry pause. Retries of only
+    // these two would block the third step.
     let first = bench.step();
     assert!(enlists(&first, w1));
     bench.now = bench.now.plus_ms(RETRY_MS + 1);
@@ -559,17 +558,17 @@ fn a_handover_without_an_answer_counts_as_declined() {
 
 #[test]
 fn a_revoked_promotion_makes_no_voter_and_needs_no_quorum() {
-    // The promotion is revoked before anything was done (docs/design/scenarios.md, E6).
+    // The promotion is revoked before any step (docs/design/scenarios.md, E6).
     let mut bench = Bench::new();
     bench.role("w1", MANAGER);
     bench.role("w1", WORKER);
     assert_eq!(bench.step(), None);
-    // If w1 has an id already that was never a member of Raft, the id is retired.
+    // If w1 has an id that was never a member of Raft, the id is retired.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.role("w1", WORKER);
     let node = bench.node("w1");
     assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "docs/design/scenarios.md, E1");
-    // If w1 is a learner that is nearly a voter, it is removed, even without a quorum.
+    // If w1 is a learner that is almost a voter, the learner is removed, even without a quorum.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -589,7 +588,7 @@ fn a_demotion_revoked_in_time_needs_no_step() {
     bench.role("m3", WORKER);
     bench.role("m3", MANAGER);
     assert_eq!(bench.step(), None, "docs/design/scenarios.md, E3");
-    // m3 is removed from Raft and then promoted again. It joins again under its current id.
+    // m3 is removed from Raft and then promoted again. It rejoins Raft under its current id.
     bench.role("m3", WORKER);
     let (node, raft) = (bench.node("m3"), bench.id("m3"));
     assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));
