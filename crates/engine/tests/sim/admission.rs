@@ -1,7 +1,8 @@
 //! The simulation of admission, on the real inventory. Machines and copies of machines request
 //! admission, with and without a token. Certificates of nodes expire. Operators approve, deny, or
-//! do nothing. The gossip key is rotated while nodes join and leave. Each law is checked against
-//! the world's own records. Planted bugs show that each law can be broken.
+//! do nothing. The gossip key is rotated while nodes join and leave. The world keeps its own
+//! records, and each law compares the inventory with them. Each law has a planted bug that breaks
+//! it.
 
 use super::rng::Rng;
 use super::search::{self, Outcome, Search};
@@ -31,7 +32,7 @@ const NAMES: [&str; 5] = ["w1", "w2", "w3", "w4", "w5"];
 enum Planted {
     /// A node is admitted without an approval.
     Unasked,
-    /// An approval is valid for any machine that waits under that name later.
+    /// An approval is valid for any machine that later waits under the approved name.
     NameOnly,
     /// An approval never expires.
     YesForever,
@@ -64,7 +65,7 @@ const ALL: [(Planted, &str); 10] = [
     (Planted::ForgottenEarly, "too early"),
 ];
 
-/// A machine with this name and key. The machine id and the boot id follow from the key.
+/// A machine with this name and key. Its machine id and boot id are derived from the key.
 fn machine(name: usize, key: u64) -> NodeSpec {
     // Every third machine is a copy of the previous one, with another key.
     let disk = key - u64::from(key % 3 == 2);
@@ -77,8 +78,8 @@ fn machine(name: usize, key: u64) -> NodeSpec {
     }
 }
 
-/// The gossip state of a node: whether the node is present, the log index of its keys, the key with
-/// which it sends, and the other key that it can read.
+/// The gossip state of a node: whether the node is present, the log index of its keys, the key that
+/// encrypts its messages, and the other key that it accepts.
 type GossipState = (bool, u64, (u64, Option<u64>));
 
 struct World {
@@ -86,16 +87,16 @@ struct World {
     planted: Option<Planted>,
     now: u64,
     state: Inventory,
-    /// Approvals of operators, and until when they are valid.
+    /// Approvals of operators, each with the time until which it is valid.
     approved: BTreeMap<(NodeName, String), u64>,
-    /// Keys that operators denied, without revoking that later.
+    /// Keys that operators denied and did not accept afterwards.
     denied: BTreeSet<String>,
     /// All nodes that were ever admitted, with their keys.
     known: BTreeMap<NodeId, String>,
     /// Nodes that left, with the time at which they left.
     left: BTreeMap<NodeId, u64>,
     forgotten: BTreeSet<NodeId>,
-    /// Tokens of workers, and until when each is valid.
+    /// Tokens of workers, each with the time until which it is valid.
     secrets: BTreeMap<Sha256, u64>,
     gossip: BTreeMap<NodeId, GossipState>,
     broken: Option<(&'static str, String)>,
@@ -141,7 +142,7 @@ impl World {
         *self.fired.entry(what).or_default() += 1;
     }
 
-    /// Applies the command. If a bug is planted, the bug changes the command or the result.
+    /// Applies the command. A planted bug changes the command or the result.
     fn apply(&mut self, command: Command) -> Applied {
         let mut at = self.now;
         let command = match command {
@@ -260,15 +261,15 @@ impl World {
                 }
             }
             2 | 3 => {
-                // The operator may approve an older request, while another machine waits under that
-                // name now.
+                // The operator may approve an older request, although another machine waits under
+                // this name now.
                 let seen = self.state.admission.pending.get(&spec.name).map(|p| p.spec.public_key.clone());
                 let key = seen.filter(|_| self.rng.chance(700)).unwrap_or(spec.public_key);
                 let (name, role) = (spec.name, ClusterRole::Worker);
                 if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
                     self.fire("approved");
                     self.denied.remove(&key);
-                    // Without a waiting request the order only revoked a denial, which is no
+                    // Without a waiting request, the order only revokes a denial and is not an
                     // approval.
                     let waits = self.state.admission.pending.get(&name).filter(|p| p.spec.public_key == key);
                     if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
@@ -346,8 +347,8 @@ impl World {
         }
     }
 
-    /// Forgets the node that the leader considers due. If none is due, proposes to forget a node
-    /// too early, as a leader with a wrong clock would.
+    /// Deletes the record of the node that the leader considers due. If none is due, proposes to
+    /// delete a record too early, as a leader with a wrong clock would do.
     fn forget(&mut self) {
         let due = self.state.next_to_forget(Wall(self.now));
         let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });
@@ -363,15 +364,15 @@ impl World {
         }
     }
 
-    /// A node comes or goes. The leader takes the next step of the rotation when all present nodes
-    /// hold the current keys.
+    /// Makes a node join or leave gossip. The leader takes the next step of the rotation when all
+    /// present nodes have the current keys.
     fn gossip(&mut self) {
         let Some(node) = self.node() else { return };
         let (changed, held) = (self.state.gossip.changed, self.state.gossip.active_keys());
         let leave = self.rng.chance(250);
         if let Some(entry) = self.gossip.get_mut(&node) {
-            // A returning node fetches the keys over TLS first, because it cannot take part in
-            // gossip without them.
+            // A returning node first fetches the keys over TLS, because gossip is impossible
+            // without them.
             *entry = if leave { (false, entry.1, entry.2) } else { (true, changed, held) };
         }
         let all = self.gossip.values().all(|(here, holds, _)| !here || *holds == changed);

@@ -1,4 +1,4 @@
-//! Faults: one at a time, chosen by the seed, each with an end.
+//! Faults of the simulation. The seed chooses one at a time, and each fault ends.
 
 use super::host::{Cut, Host, SimService, Sshd, services};
 use super::planted::Planted;
@@ -7,7 +7,7 @@ use super::world::{Due, World};
 impl World {
     pub fn fault(&mut self) {
         let at = self.rng.up_to(self.hosts.len());
-        // If the planted bug concerns reachability, managers lose it more often.
+        // If the planted bug concerns reachability, managers lose their routes more often.
         let roads = matches!(self.options.planted, Some(Planted::OpensWithoutRoute | Planted::HandsOverAtOnce));
         match if roads && self.rng.chance(400) { 22 } else { self.rng.up_to(26) } {
             0 | 1 => {
@@ -101,7 +101,7 @@ impl World {
         change(self.hosts[at].part(service));
     }
 
-    /// Changes the host so that its checks fail to run for some time.
+    /// Changes the host so that its checks give no result for some time.
     fn disturb_checks(&mut self, at: usize, name: &'static str, change: impl FnOnce(&mut Host)) {
         self.fire(name);
         change(&mut self.hosts[at]);
@@ -109,8 +109,8 @@ impl World {
         self.schedule(ms, Due::ChecksOn { host: at });
     }
 
-    /// The host is cut off and comes back with another address. Often that address belonged to
-    /// another host before.
+    /// Disconnects the host, which returns with another address. Often another host had this
+    /// address before.
     fn renumber(&mut self, at: usize) {
         let free: Vec<u64> = (1..=14).filter(|p| self.hosts.iter().all(|h| h.place != *p)).collect();
         let place = free[self.rng.up_to(free.len())];
@@ -119,8 +119,8 @@ impl World {
         self.moves(at, place);
     }
 
-    /// Changes the address. Gossip starts again there, so the agent loses its peers for at least a
-    /// moment.
+    /// Changes the address. Gossip starts again at the new address, so the agent loses its peers at
+    /// least for a moment.
     pub fn moves(&mut self, at: usize, place: u64) {
         self.fire("another address");
         let host = &mut self.hosts[at];
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Faults that affect many hosts at once.
+    /// Causes a fault of many hosts at once.
     fn disaster(&mut self) {
         if self.rng.chance(500) {
             self.fire("all managers down");
@@ -186,7 +186,7 @@ impl World {
         (0..many).map(|n| (first + n) % 3).collect()
     }
 
-    /// These managers no longer reach the host's SSH port. Gossip still has the host.
+    /// Makes these managers lose the host's SSH port, although the host stays in gossip.
     pub fn lose_reachability(&mut self, at: usize, managers: &[usize], ms: u64) {
         self.fire("managers lose their routes");
         self.hosts[at].unreachable_from.extend(managers.iter().filter(|m| **m != at));
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// The agent announces that it leaves, and ends.
+    /// Ends the agent after it has announced that it leaves.
     pub fn leave(&mut self, at: usize, ms: u64) {
         if self.hosts[at].up && self.hosts[at].agent.up {
             self.fire("graceful leave");
@@ -252,8 +252,8 @@ impl World {
         self.hosts[at].sshd = Sshd::Up;
     }
 
-    /// Ends every fault and prevents new ones. A failing check that only warns, or that requires no
-    /// action, may continue to fail.
+    /// Ends every fault and prevents new ones. A failed check that only warns or that requires no
+    /// action may remain failed.
     pub fn clear(&mut self) {
         self.calm = true;
         self.blobs_missing = false;

@@ -1,4 +1,4 @@
-//! One machine of the world: its real state, and how its executor handles orders.
+//! One machine of the world: its real state, and the handling of orders by its executor.
 
 use remoor_model::{
     AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     None,
-    /// No connection to the host works.
+    /// The host is completely disconnected.
     Full,
-    /// Gossip is lost in one direction. SSH works.
+    /// Gossip is lost in one direction, but SSH works.
     Gossip,
-    /// This manager has no route to the host. All other managers have one.
+    /// This manager has no route to the host, but all other managers have one.
     From(usize),
 }
 
@@ -28,7 +28,7 @@ pub enum Sshd {
 /// A service on a host: one file and one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimService {
-    /// None: the file does not exist.
+    /// The version of the file. None if the file does not exist.
     pub version: Option<Sha256>,
     /// Number of manual edits since the file was written.
     pub edits: u64,
@@ -36,19 +36,19 @@ pub struct SimService {
     pub enabled: bool,
 }
 
-/// A program that the executor runs now.
+/// A run of the executor that is in progress.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub serial: u64,
     pub attempt: AttemptId,
     pub phase: Phase,
-    /// The term of the leader that receives the answer.
+    /// The term of the leader that receives the result.
     pub term: u64,
-    /// The manager that ordered the run has given up on it; the run continues.
+    /// Whether the manager that ordered the run does not wait for it any more. The run continues.
     pub orphan: bool,
-    /// True if the run was ordered to end after its current step.
+    /// Whether the run must end after its current step.
     pub stopping: bool,
-    /// If the run is an undo: the attempt that is undone.
+    /// The attempt that the run undoes, if the run is an undo.
     pub undo: Option<AttemptId>,
     pub fails: bool,
     pub services: Vec<&'static str>,
@@ -60,42 +60,42 @@ pub struct SimAgent {
     pub up: bool,
     pub instance: u64,
     pub isolation: u32,
-    /// True if the agent has counted the current isolation already.
+    /// Whether the agent has already counted the current isolation.
     pub isolated: bool,
     pub left: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct SimExecutor {
-    /// The highest attempt whose orders the executor obeyed. A reboot does not change it.
+    /// The newest attempt whose orders the executor has accepted. A reboot does not change it.
     pub fence: AttemptId,
     /// The attempt that holds the executor's lock. A reboot releases the lock.
     pub session: Option<AttemptId>,
     pub runs: Vec<Run>,
     /// The backups of the last five attempts.
     pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, SimService>>,
-    /// How many of the next phases will fail.
+    /// The number of next phases that will fail.
     pub failing: u32,
-    /// True if the next cleanup does not remove everything.
+    /// Whether the next cleanup leaves something on the host.
     pub leftovers: bool,
 }
 
-/// Why checks do not pass although the units run.
+/// Reasons why checks do not pass although the units run.
 #[derive(Debug, Clone, Default)]
 pub struct CheckFaults {
     pub hang: bool,
-    /// True while a check that only warns fails, whatever the units do.
+    /// Whether a check that only warns fails, independently of the units.
     pub warns: bool,
-    /// True while a check that requires no action fails.
+    /// Whether a check that requires no action fails.
     pub murmurs: bool,
 }
 
-/// What gossip tells the managers about a host.
+/// The state of a host in the gossip of the managers.
 #[derive(Debug, Clone, Default)]
 pub struct GossipView {
-    /// The agent's report. None: gossip does not list the host.
+    /// The agent's report. None if the host is not in gossip.
     pub report: Option<Report>,
-    /// The number of the address at which gossip has the host.
+    /// The number of the address of the host in gossip.
     pub place: u64,
     pub silent_ms: u64,
 }
@@ -112,14 +112,14 @@ pub struct Host {
     pub executor: SimExecutor,
     pub gossip_view: GossipView,
     pub cut: Cut,
-    /// Managers that do not reach the SSH port of this host while gossip finds another route.
+    /// Managers that do not reach the SSH port of this host, although the host is in gossip.
     pub unreachable_from: BTreeSet<usize>,
     pub sshd: Sshd,
     pub key: u64,
     /// The number of the host's current address.
     pub place: u64,
     pub parts: BTreeMap<&'static str, SimService>,
-    /// [`MONITORED`] is monitor-only.
+    /// Whether [`MONITORED`] is monitor-only.
     pub has_monitored: bool,
     pub unreadable: bool,
     pub check_faults: CheckFaults,
@@ -132,7 +132,7 @@ pub const MONITORED: &str = "tool";
 pub const WARNING: &str = "http:latency";
 const MURMUR: &str = "command:uptime";
 
-/// Address number `place` in gossip's form.
+/// The gossip address with the number `place`.
 pub fn gossip(place: u64) -> String {
     format!("10.0.0.{place}:7946")
 }
@@ -198,7 +198,7 @@ impl Host {
         self.digest.get_or_insert_with(|| take_digest(parts, unreadable))
     }
 
-    /// Whether files and units match `baseline` and everything runs.
+    /// Whether files and units match `baseline` and all services except the monitor-only one run.
     pub fn matches(&mut self, baseline: &NodeDigest) -> bool {
         self.digest().root == baseline.root
             && self.parts.iter().all(|(name, p)| p.running || self.is_monitor_only(name))

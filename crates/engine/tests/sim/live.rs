@@ -1,5 +1,5 @@
-//! Simulations with fixed events, of nodes that were never away: what their agents' checks report,
-//! and when the leader examines such a node.
+//! Simulations with fixed events, of nodes that were never away. The tests check the reports of
+//! their agents' checks, and the times at which the leader examines such nodes.
 
 use super::story::Story;
 use super::world::World;
@@ -13,8 +13,8 @@ fn has_warning(world: &World, name: &str) -> bool {
     finding(world, name).is_some_and(|f| f.verdict == Verdict::Same && f.reasons.iter().any(|r| !r.actionable))
 }
 
-/// Bug: while a check that only warns failed, no other check was considered. A stopped unit was
-/// neither noticed nor repaired.
+/// Former bug: while a check that only warns failed, no other check was considered. A stopped unit
+/// was neither reported nor repaired.
 #[test]
 fn a_failing_check_does_not_hide_one_that_fails_later() {
     let mut story = Story::begin();
@@ -41,8 +41,8 @@ fn a_failing_check_does_not_hide_one_that_fails_later() {
     story.wait_until_at_rest(10);
 }
 
-/// Bug: an agent does not count a failing check that requires no action, but an examination did.
-/// Once the check had failed, the node was examined in intervals forever.
+/// Former bug: an agent did not count a failed check that requires no action, but an examination
+/// did. After the check had failed, the node was examined at intervals forever.
 #[test]
 fn a_check_that_requires_no_action_causes_no_examination() {
     let mut story = Story::begin();
@@ -72,14 +72,14 @@ fn flapping_checks_are_examined_with_backoff_until_stable() {
     assert!((5..25).contains(&looks), "{looks} looks at 80 changes");
     assert!(!story.world.hosts[w1].check_faults.warns);
     story.wait_until_at_rest(100);
-    // The checks were stable for long, so the next change is examined at once.
+    // The checks were stable for a long time, so the next change is examined at once.
     story.secs(every * 20);
     story.world.hosts[w1].check_faults.warns = true;
     story.wait_until("the warning is seen", 20, |w| has_warning(w, "w1"));
 }
 
-/// Bug: a check without an answer was no reason to examine, so a node that was never away got no
-/// finding about it.
+/// Former bug: a check without an answer was no reason for an examination, so a node that was never
+/// away got no finding about the check.
 #[test]
 fn a_check_without_an_answer_is_examined_and_reported_the_second_time() {
     let mut story = Story::begin();

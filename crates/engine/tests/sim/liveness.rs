@@ -1,11 +1,11 @@
-//! I10: once the faults have stopped, there is a leader, no open work, a verdict on every absence,
-//! and no drift that the policy would repair.
+//! I10: some time after the end of all faults, there is a leader, no open work, a verdict on every
+//! absence, and no drift that the policy would repair.
 
 use super::host::{SimService, WARNING};
 use super::world::World;
 use remoor_model::*;
 
-/// The first unmet condition of I10. None: the world is at rest.
+/// The first unmet condition of I10. None if all conditions are met.
 pub fn unmet_condition(world: &mut World) -> Option<String> {
     if world.leader.is_none() {
         return Some("a leader".to_owned());
@@ -54,15 +54,15 @@ pub fn unmet_condition(world: &mut World) -> Option<String> {
     None
 }
 
-/// The services of a host that remoor sets up and cleans up.
+/// The services of a host that remoor provisions and cleans up.
 fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &SimService> {
     let host = &world.hosts[at];
     host.parts.iter().filter(|(name, _)| !host.is_monitor_only(name)).map(|(_, part)| part)
 }
 
-/// True if the node can't be set up without losing the quorum of its group, which nothing
-/// overrides. This is so if only two members remain, or if jobs on other members were cancelled
-/// halfway.
+/// Whether a re-setup of the node would cost the quorum of its group, which no order overrides. The
+/// reason is that only two members remain, or that jobs on other members were cancelled before
+/// their end.
 fn stuck(world: &World, id: NodeId) -> bool {
     let master = |id| world.hosts[world.host_of(id)].group == "master";
     let left = |n: &&std::sync::Arc<Node>| master(n.id) && n.serves() && (n.id == id || !n.half_done());
@@ -70,7 +70,7 @@ fn stuck(world: &World, id: NodeId) -> bool {
     master(id) && matches!((world.state.nodes.values().filter(left).count(), whole), (2, _) | (1, true))
 }
 
-/// What the node waits for according to the engine.
+/// The conditions of the node according to the engine, as text.
 fn wait_reasons(world: &World, id: NodeId) -> String {
     let Some(node) = world.state.node(id) else { return String::new() };
     let texts: Vec<String> = world.conditions(node).into_iter().map(|c| format!("{}: {}", c.is, c.why)).collect();

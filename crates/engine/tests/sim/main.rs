@@ -39,9 +39,9 @@ use planted::Planted;
 use search::{Outcome, Search};
 use world::World;
 
-/// A planted bug must be found within this many seeds.
+/// Maximum number of seeds within which a planted bug must be found.
 const SEEDS_TO_DETECTION: u64 = 500;
-/// Faults that must have happened in a run of the default length.
+/// Faults that must happen at least once in a search of the default length.
 const FAULTS: [&str; 57] = [
     "a check that asks for nothing fails or passes",
     "a warning comes or goes",
@@ -102,7 +102,7 @@ const FAULTS: [&str; 57] = [
     "unit stopped",
 ];
 
-/// An event that happens once in 2,000 seeds. Each seed checks the fence itself (I4).
+/// An event that happens about once in 2,000 seeds. Each seed checks the fence itself (I4).
 const RARE: [&str; 1] = ["older attempt refused by the fence"];
 
 /// Runs one seed from beginning to end.
@@ -113,8 +113,8 @@ fn run(options: Options) -> Outcome {
     world.clear();
     let calm = world.now;
     let mut missing = None;
-    // After each resume the breaker may open again for drift that is found only now, but not for
-    // the same drift. So the operator resumes a limited number of times.
+    // After each resume, the breaker may open again for drift that is detected only then, but not
+    // for the same drift. So the operator resumes a limited number of times.
     let mut resumed = 0;
     while world.outcome.broken.is_none() && world.now < calm + fine {
         if resumed < 6 && (world.now - calm) / 20_000 >= resumed {

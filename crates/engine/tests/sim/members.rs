@@ -1,14 +1,14 @@
 //! The simulation of membership: the real role manager and the real inventory, on a model of Raft.
-//! The model contains everything that membership depends on: logs, elections, joint member lists
+//! The model contains everything on which membership depends: logs, elections, joint member lists
 //! and deposed leaders.
 //!
 //! ```text
 //!   seed ─> options ─> world (nodes, sides, logs) ─> laws
 //!        faults and operators ──┘   └── RoleManager::step, Inventory::apply
 //! ```
-//! This small world is separate from the main simulation, whose three managers never change. It
-//! runs first with faults, then without, until the desired state is reached. `REMOOR_SEED=n` runs
-//! one seed; `REMOOR_SIM_SEEDS=n` runs that many.
+//! This small world is separate from the main simulation, whose three managers never change. A run
+//! first has faults, and then continues without faults until the desired state is reached.
+//! `REMOOR_SEED=n` runs one seed. `REMOOR_SIM_SEEDS=n` runs n seeds.
 
 mod driver;
 mod faults;
@@ -23,9 +23,9 @@ use super::search::{self, Outcome, Search};
 use options::Options;
 use world::World;
 
-/// A planted bug must be found within this many seeds.
+/// Maximum number of seeds within which a planted bug must be found.
 const SEEDS_TO_DETECTION: u64 = 1_000;
-/// Events that must have happened in a run of the default length.
+/// Events that must happen at least once in a search of the default length.
 const FAULTS: [&str; 42] = [
     "a change for an older list is refused",
     "a change while one is in flight is refused",
@@ -106,7 +106,7 @@ fn the_same_seed_gives_the_same_run() {
     search().check_reproducible();
 }
 
-/// Every law can be broken.
+/// Each law detects its planted bugs.
 #[test]
 fn planted_bugs_are_found() {
     let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::for_seed(seed) }).broken;

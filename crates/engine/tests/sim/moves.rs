@@ -1,4 +1,5 @@
-//! Pinned stories of nodes that come back with another address (docs/design/scenarios.md, A10).
+//! Tests with fixed events about nodes that return with another address (docs/design/scenarios.md,
+//! A10).
 
 use super::host::{Cut, Sshd, gossip};
 use super::story::Story;
@@ -28,8 +29,8 @@ fn a_node_that_returns_with_another_address_is_set_up_for_it() {
         (&None, story.world.state.desired_hash(node))
     );
     assert_eq!(story.jobs("w1").len(), 1);
-    // The files of the other workers contain the address of w1. They are outdated, and are left
-    // unchanged.
+    // The files of the other workers contain the address of w1. These files are outdated now and
+    // stay unchanged.
     for other in ["w2", "w3", "w4"] {
         let node = story.node(other);
         assert_ne!(node.setup.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(node), "{other}");
@@ -74,7 +75,7 @@ fn an_address_in_use_by_another_node_is_not_taken_over() {
     let (w1, w2) = (story.node("w1").id, story.node("w2").clone());
     assert!(story.world.notices.contains(&format!("address-held {w1} {}", gossip(5))), "{:?}", story.world.notices);
     assert_eq!((w2.spec.gossip.clone(), w2.absence, w2.host_key.changed), (gossip(5), None, None));
-    // w2 moves too. If two nodes exchange their addresses, both new addresses are recorded.
+    // w2 moves too. After an exchange of two addresses, both new addresses are recorded.
     let at = story.host_index("w2");
     story.world.cut(at, Cut::Full, 10_000);
     story.world.moves(at, 4);
@@ -92,8 +93,8 @@ fn a_host_at_a_nodes_old_address_gets_no_login() {
     story.world.moves(w1, 40);
     story.world.moves(w2, 4);
     story.secs(30);
-    // w2 comes back at the address of w1, which is away. w2 takes over the address, and this is
-    // reported.
+    // w2 returns at the address of w1, which is away. w2 takes over the address, and a notice
+    // reports this.
     assert_eq!(story.node("w2").spec.gossip, gossip(4));
     let w2_id = story.node("w2").id;
     assert!(story.world.notices.contains(&format!("address-taken {w2_id} {}", gossip(4))), "{:?}", story.world.notices);

@@ -10,7 +10,7 @@ pub struct Options {
     pub seed: u64,
     /// Length of the phase with faults.
     pub faults_ms: u64,
-    /// Limit of the phase without faults, within which everything must be at rest (T of I10).
+    /// Maximum length of the phase without faults (T of I10). No work may be open at its end.
     pub calm_ms: u64,
     /// Chance of a fault per simulated second, in thousandths.
     pub fault_permille: u64,
@@ -26,16 +26,16 @@ pub struct Options {
     /// The maximum difference between the managers' clocks.
     pub skew_ms: u64,
     pub limits: Limits,
-    /// If set, the workers must not be set up during one minute of the faults.
+    /// Whether the workers must not be set up during one minute of the phase with faults.
     pub windows: bool,
-    /// If set, one service of the edge group is monitor-only.
+    /// Whether one service of the edge group is monitor-only.
     pub with_monitored: bool,
     pub planted: Option<Planted>,
     pub trace: bool,
 }
 
 impl Options {
-    /// A run of the search: all faults occur at rates that the seed chooses.
+    /// The options for one seed of the search. The seed chooses the rates of all faults.
     pub fn for_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0bad_5eed);
         Self {
@@ -58,7 +58,7 @@ impl Options {
         }
     }
 
-    /// A story: nothing happens unless the story causes it.
+    /// The options for a story: only the story causes faults and orders.
     pub fn story() -> Self {
         Self {
             fault_permille: 0,
@@ -76,8 +76,8 @@ impl Options {
     }
 }
 
-/// Start and end of the time in which no work begins on the workers, in milliseconds of the run.
-/// Both are whole minutes of the wall clock.
+/// Start and end of the time in which no work may begin on the workers, in milliseconds from the
+/// start of the run. Both are whole minutes of the wall clock.
 const SHUT_MS: (u64, u64) = (20_000, 80_000);
 
 impl Options {
@@ -87,14 +87,15 @@ impl Options {
         Windows { allow: Vec::new(), deny: if self.windows && group == "worker" { vec![deny] } else { Vec::new() } }
     }
 
-    /// Calculated independently of the program's own windows.
+    /// Whether no work may begin on the group at this time. It is calculated independently of the
+    /// program's own windows.
     pub fn is_window_closed(&self, group: &str, at: Wall) -> bool {
         self.windows && group == "worker" && (EPOCH + SHUT_MS.0..EPOCH + SHUT_MS.1).contains(&at.0)
     }
 }
 
-/// The limits of production with shorter durations, because a run must contain many decisions
-/// within a few simulated minutes.
+/// The limits of production with shorter times, because a run must contain many decisions within a
+/// few simulated minutes.
 pub fn limits() -> Limits {
     Limits {
         settle_ms: 6_000,

@@ -1,6 +1,6 @@
-//! Deliberate bugs, at least one for each invariant, because a check that no bug can break is
-//! useless. None of the bugs is in the program. Each is between the engine and the world, or in the
-//! world's executor.
+//! Deliberate bugs, at least one for each invariant. A check is useless if no bug can break it. No
+//! bug is in the program itself. Each is between the engine and the world, or in the world's
+//! executor.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
@@ -10,37 +10,39 @@ pub enum Planted {
     NoLock,
     /// I3: cleanup and its verification are reported as done without running.
     SkipsCleanup,
-    /// I4: the executor keeps no fence: older attempts are obeyed, and newer ones do not end them.
+    /// I4: the executor keeps no fence. Older attempts are accepted, and newer attempts do not end
+    /// them.
     NoFence,
-    /// I5: the rejoin loop learns of members too late.
+    /// I5: the rejoin loop learns of new members too late.
     ForgetsMembers,
     /// I6: a grant reuses the Raft id of a manager.
     ReusesRaftId,
-    /// I7: the limits of the fleet are lost on the way to the inventory.
+    /// I7: the limits of the fleet do not reach the inventory.
     IgnoresBudget,
     /// I8: the inventory forgets that a node was decommissioned.
     ForgetsDecommission,
     /// I8: the inventory forgets that a node was drained.
     ForgetsDrain,
-    /// I9: a failed examination is treated as one that found nothing on the node.
+    /// I9: a failed examination counts as an examination of a node without any files.
     UnknownIsDrift,
-    /// I10: the end of a phase is not reported.
+    /// I10: the end of the provisioning phase is not reported.
     LosesResults,
     /// I10: a changed address of a node is not reported.
     StaysAtTheOldAddress,
     /// I11: an absence is opened again after its verdict.
     ConcludesTwice,
-    /// I12: a refused command leaves a trace.
+    /// I12: a refused command changes the state.
     RefusesHalfway,
-    /// I13: the windows of the fleet are lost on the way to the inventory.
+    /// I13: the maintenance windows of the fleet do not reach the inventory.
     IgnoresWindows,
     /// I14: the leader does not learn that it can't reach a node.
     OpensWithoutRoute,
-    /// I14: the pause between two leadership transfers is lost on the way to the inventory.
+    /// I14: the pause between two transfers of the leadership does not reach the inventory.
     HandsOverAtOnce,
-    /// I15: the state of all services is recorded after a job about some.
+    /// I15: after a job about some services, the state of all services is recorded.
     RecordsAll,
-    /// I16: the found state of a monitor-only service is recorded after a job about all services.
+    /// I16: after a job about all services, the current state of a monitor-only service is
+    /// recorded.
     TakesOver,
 }
 

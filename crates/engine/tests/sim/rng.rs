@@ -16,7 +16,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From `low`, inclusive, to `high`, exclusive.
+    /// A random number from `low` (inclusive) to `high` (exclusive).
     pub fn in_range(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low).max(1)
     }
@@ -25,7 +25,7 @@ impl Rng {
         self.in_range(0, n as u64) as usize
     }
 
-    /// True in `permille` of 1000 cases.
+    /// Returns true with a chance of `permille` thousandths.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.next() % 1000 < permille
     }

@@ -1,5 +1,5 @@
-//! Pinned stories: the cases of a returning node (docs/design/scenarios.md), and every bug that the
-//! simulation found in the engine.
+//! Tests with fixed events: the cases of a returning node (docs/design/scenarios.md), and every bug
+//! that the simulation found in the engine.
 
 use super::host::Cut;
 use super::options::Options;
@@ -137,7 +137,8 @@ fn a_leader_that_dies_in_any_phase_is_followed_by_one_clean_attempt() {
     }
 }
 
-/// Bug: the restarts of the managers' own agents counted as a mass outage and tripped a breaker.
+/// Former bug: the restarts of the managers' own agents counted as a mass outage and opened a
+/// breaker.
 #[test]
 fn events_without_a_running_manager_are_detected_from_their_traces() {
     let mut story = Story::begin();
@@ -270,7 +271,7 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// Bug: the job was held because of the changed host key, and `trust-key` did not resume it.
+/// Former bug: the job was held because of the changed host key, and `trust-key` did not resume it.
 #[test]
 fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_is_trusted() {
     let mut story = Story::begin();
@@ -319,8 +320,8 @@ fn an_unavailable_baseline_is_unknown() {
     assert_eq!(story.jobs("w1").len(), 1, "the drift is found after the return");
 }
 
-/// Bug: an examination that only confirmed the drift counted as new drift, so the breaker tripped
-/// again after every resume.
+/// Former bug: an examination that only confirmed the drift counted as new drift. So the breaker
+/// opened again after every resume.
 #[test]
 fn a_mass_return_waits_for_an_operator_and_then_for_the_budget() {
     let mut story = Story::begin();
@@ -331,7 +332,7 @@ fn a_mass_return_waits_for_an_operator_and_then_for_the_budget() {
     }
     story.wait_until("a breaker", 30, |w| w.state.breaker.is_some());
     let begun = story.world.state.jobs.len();
-    // This is longer than the breaker's window, and than an examination stays valid.
+    // This time is longer than the breaker's window, and longer than an examination is valid.
     story.secs(200);
     assert_eq!(story.world.state.jobs.len(), begun, "nothing begins automatically");
     story.order(Command::Resume);
@@ -343,8 +344,8 @@ fn a_mass_return_waits_for_an_operator_and_then_for_the_budget() {
     }
 }
 
-/// Bug: a tripped breaker of one group prevented all others from tripping: of 1000 nodes that were
-/// away, 950 were set up again.
+/// Former bug: the open breaker of one group prevented all other breakers from opening. Of 1000
+/// nodes that were away, 950 were set up again.
 #[test]
 fn the_breaker_of_a_group_does_not_hide_the_trouble_of_the_fleet() {
     let mut story = Story::begin();
@@ -374,8 +375,8 @@ fn a_group_with_a_quorum_is_set_up_one_by_one() {
     assert!(["m1", "m2", "m3"].iter().all(|n| story.jobs(n).len() == 1));
 }
 
-/// Bug: two managers that both needed a set-up transferred the leadership to each other forever,
-/// each in order to be set up itself.
+/// Former bug: two managers that both needed a re-setup transferred the leadership to each other
+/// forever, because a leader can't be set up.
 #[test]
 fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     let mut story = Story::begin();
@@ -388,8 +389,8 @@ fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     assert!((1..=3).contains(&changes), "{changes} changes of leadership");
 }
 
-/// Bug: the first member's services were down after its provisioning had failed, and the guard
-/// counted it as up.
+/// Former bug: after the failed provisioning of the first member its services were down, but the
+/// guard counted the member as up.
 #[test]
 fn a_half_done_member_does_not_count_for_a_quorum() {
     let mut story = Story::begin();
@@ -422,7 +423,8 @@ fn a_new_leader_waits_before_it_starts_automatic_work() {
     assert!(opened.ms_since(since) >= 4_900, "{} ms after the election", opened.ms_since(since));
 }
 
-/// Bug: every node of the group had a queued request already when the first re-setup failed.
+/// Former bug: when the first re-setup failed, every node of the group had a queued request
+/// already.
 #[test]
 fn a_roll_out_stops_at_its_first_failure() {
     let mut story = Story::begin();
@@ -443,7 +445,7 @@ fn a_roll_out_stops_at_its_first_failure() {
     assert_eq!(tried.len(), 1, "the canary only");
 }
 
-/// Bug: the rollout stopped until the first node, which had gone away, was back.
+/// Former bug: the rollout stopped until the first node, which had gone away, was back.
 #[test]
 fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     let mut story = Story::begin();
@@ -468,8 +470,8 @@ fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     assert_eq!(story.jobs(name).pop().map(|j| j.state), Some(JobState::Done));
 }
 
-/// Bug: after the order was cancelled, the node stayed in an intermediate state, and could not be
-/// commissioned.
+/// Former bug: after the order was cancelled, the node stayed in an intermediate lifecycle and
+/// could not be commissioned.
 #[test]
 fn a_cancelled_decommissioning_leaves_the_node_in_its_group() {
     let mut story = Story::begin();
@@ -485,8 +487,8 @@ fn a_cancelled_decommissioning_leaves_the_node_in_its_group() {
     assert!(story.jobs("w1").is_empty());
 }
 
-/// Bug: the waiting re-setup still ran after the adoption, and removed a change that the operator
-/// had adopted.
+/// Former bug: the waiting re-setup still ran after the adoption. It removed a change that the
+/// operator had adopted.
 #[test]
 fn adoption_cancels_the_repair_of_the_adopted_state() {
     let mut story = Story::begin();
@@ -501,8 +503,8 @@ fn adoption_cancels_the_repair_of_the_adopted_state() {
     assert_eq!(story.world.hosts[w1].parts["web"].edits, 7, "it is still there");
 }
 
-/// Bug: a unit of one service was stopped, so the re-setup of another service failed its
-/// verification three times.
+/// Former bug: a unit of one service was stopped. Because of this, the re-setup of another service
+/// failed its verification three times.
 #[test]
 fn a_scoped_repair_does_not_fail_because_of_other_services() {
     let mut story = Story::begin();
@@ -516,8 +518,8 @@ fn a_scoped_repair_does_not_fail_because_of_other_services() {
     story.wait_until("the other is reported", 40, |w| has_verdict(w, "w1", &Verdict::Drifted));
 }
 
-/// Bug: the node was away a second time while it was examined. The earlier answer did not cover the
-/// second absence.
+/// Former bug: the node was away a second time during its examination. The result of this
+/// examination did not cover the second absence, but was used.
 #[test]
 fn an_examination_from_before_a_second_absence_is_ignored() {
     let mut story = Story::begin();
@@ -543,11 +545,11 @@ fn an_examination_from_before_a_second_absence_is_ignored() {
     assert_eq!(applied.refusal().map(|r| r.code.as_str()), Some("outlived"));
 }
 
-/// Bug: the conclusion was lost on the way, and the same report never caused another examination.
+/// Former bug: the conclusion was lost, and the same report never caused another examination.
 #[test]
 fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
     let mut story = Story::with_options(Options { lost_permille: 1_000, faults_ms: 0, ..Options::story() });
-    // Until here, all proposals of managers were lost. Now proposals are committed; x1 drifts.
+    // All proposals of managers were lost so far. Proposals are committed now, and x1 drifts.
     story.world.options.lost_permille = 0;
     story.secs(20);
     story.edit("x1", "web");
@@ -558,8 +560,8 @@ fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// On real hosts: w2 came back from a cut with the suspicion that m1 is gone. m1 refuted the
-/// suspicion 0.3 s later, but an absence of m1 was opened.
+/// Observed on real hosts: w2 returned after a disconnection with the suspicion that m1 was gone.
+/// m1 refuted the suspicion 0.3 s later, but an absence of m1 was opened.
 #[test]
 fn a_suspicion_that_is_refuted_at_once_is_not_an_absence() {
     let mut story = Story::begin();
@@ -573,8 +575,8 @@ fn a_suspicion_that_is_refuted_at_once_is_not_an_absence() {
     assert_eq!(story.node(story.world.hosts[m].name).absences.count, AbsenceNo(0));
 }
 
-/// On real hosts: m1 was examined between an `apply` and its reversal, and stayed `outdated`
-/// forever.
+/// Observed on real hosts: m1 was examined between an `apply` and its reversal, and stayed
+/// `outdated` forever.
 #[test]
 fn a_reverted_change_leaves_no_node_outdated() {
     let mut story = Story::begin();

@@ -1,22 +1,22 @@
-//! Common code of the simulations: it runs many seeds on all processors, reports a failing seed,
-//! and searches for planted bugs.
+//! Common code of the simulations. It runs many seeds on all processors, reports a failed seed, and
+//! searches for planted bugs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of events that are kept for the report of a failure.
+/// The number of last events in the report of a failure.
 const TRACE_MAX: usize = 80;
 
 /// The result of one seed. A simulation fills it while it runs.
 #[derive(Default)]
 pub struct Outcome {
-    /// The first broken law, a colon, and how it was broken.
+    /// The first broken law, a colon, and a description of the violation.
     pub broken: Option<String>,
     pub fired: BTreeMap<&'static str, u64>,
     pub steps: u64,
-    /// The last events. Empty if the run was started without them.
+    /// The last events. Empty if the run does not record events.
     pub trace: VecDeque<String>,
 }
 
@@ -68,31 +68,31 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// The number of seeds, which begin at 0, unless `REMOOR_SIM_SEEDS` sets another number.
-/// `make long-sim` runs 100,000.
+/// The default number of seeds, which begin at 0. `REMOOR_SIM_SEEDS` sets another number, and `make
+/// long-sim` runs 100,000.
 pub const SEEDS: u64 = 1_000;
 
-/// With this number of seeds even rare events must happen.
+/// Minimum number of seeds with which even rare events must happen.
 const RARE_FROM: u64 = 10_000;
 
 /// A simulation. `run` runs one seed, and records its events if the second argument is true.
 pub struct Search<R> {
-    /// The path of its module below `sim`. The file of a failing seed is named after it.
+    /// The path of its module below `sim`. The file of a failed seed has this name.
     pub name: &'static str,
     /// Seeds above [`SEEDS`] that failed in the past. Each run includes them.
     pub failed_once: &'static [u64],
     /// Events that must have happened if at least `faults_from` seeds were run.
     pub faults: &'static [&'static str],
     pub faults_from: u64,
-    /// Events that must have happened from [`RARE_FROM`] seeds on. With fewer seeds they happen
-    /// only by chance.
+    /// Events that must have happened if at least [`RARE_FROM`] seeds were run. With fewer seeds
+    /// they happen only by chance.
     pub rare: &'static [&'static str],
     pub run: R,
 }
 
 impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
-    /// Runs the seed `REMOOR_SEED`, or `REMOOR_SIM_SEEDS` seeds. Fails with the report of the first
-    /// seed that breaks a law.
+    /// Runs the seed `REMOOR_SEED`, or `REMOOR_SIM_SEEDS` seeds. If a seed breaks a law, fails with
+    /// the report of the first such seed.
     pub fn seeds(&self) {
         if let Some(seed) = number("REMOOR_SEED") {
             assert!((self.run)(seed, false).broken.is_none(), "{}", self.report(seed));
@@ -163,9 +163,9 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Checks that each planted bug is found within this many seeds by the law that it breaks. All
-/// other laws are ignored, because another law might be broken first. One bug is searched for on
-/// each processor.
+/// Checks that each planted bug is found within this number of seeds by the law of the bug. All
+/// other laws are ignored, because another law might be broken first. Each processor searches for
+/// one bug at a time.
 pub fn detects<P: Copy + Debug + Sync>(
     all: &[(P, &str)],
     within: u64,

@@ -1,6 +1,6 @@
 //! The world: hosts, network, managers with their log, and the queue of future events. The world
-//! has one thread, one clock and one seed. The engine and the inventory are the real ones.
-//! Everything that they touch is a model.
+//! has one thread, one clock and one seed. The engine and the inventory are the real ones;
+//! everything else is a model.
 
 use super::host::{Host, MONITORED, Run, gossip, services};
 use super::laws::{Fact, Laws};
@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The wall clock at the beginning of every run.
 pub const EPOCH: u64 = 1_000_000_000;
 
-/// One leadership. A deposed leader does not know yet that it is deposed. It still acts on the
-/// entries that were committed until then.
+/// One leadership. A deposed leader does not know yet that it is deposed. It continues to act on
+/// the entries that were committed before.
 pub struct Leader {
     pub engine: ManagerEngine,
     pub host: usize,
@@ -30,7 +30,7 @@ pub struct Leader {
 
 #[derive(Debug, Clone)]
 pub enum Due {
-    /// Once a second: clocks of managers, gossip, elections, faults.
+    /// The event of every second: clocks of managers, gossip, elections, faults.
     Second,
     Propose {
         term: Option<u64>,
@@ -68,7 +68,7 @@ pub enum Due {
         attempt: AttemptId,
         now: bool,
     },
-    /// A run of the executor does half of its work, or ends.
+    /// Complete half of a run of the executor, or end the run.
     Step {
         host: usize,
         serial: u64,
@@ -105,7 +105,7 @@ pub struct World {
     serial: u64,
     queue: BTreeMap<(u64, u64), Due>,
     pub hosts: Vec<Host>,
-    /// The state after all committed entries, which every manager that is up to date has.
+    /// The state after all committed entries. Every manager that is up to date has this state.
     pub state: Inventory,
     pub leader: Option<Leader>,
     pub deposed: Vec<Leader>,
@@ -135,8 +135,8 @@ pub const HOSTS: [(&str, &str); 9] = [
 ];
 
 impl World {
-    /// Nine nodes in three groups, three of them managers. All are adopted except the last, which
-    /// was only accepted.
+    /// A world with nine nodes in three groups; three of them are managers. All nodes are adopted
+    /// except the last, which was only accepted.
     pub fn new(options: Options) -> Self {
         let mut hosts: Vec<Host> =
             HOSTS.iter().map(|(name, group)| Host::new(name, group, desired_hash(group, 1))).collect();
@@ -206,7 +206,7 @@ impl World {
             let baseline = self.baseline(at, true);
             self.write(Command::Adopt { node: self.hosts[at].id, baseline, basis: 0 });
         }
-        // On the last host, no service is installed yet.
+        // No service is installed on the last host yet.
         let last = self.hosts.len() - 1;
         for service in
             services(self.hosts[last].group).iter().filter(|s| !self.options.with_monitored || **s != MONITORED)
@@ -256,9 +256,9 @@ impl World {
         Command::Generation { blob: Sha256::digest(&self.version.to_be_bytes()), summary: Box::new(summary) }
     }
 
-    /// The desired state of a host in that version of the fleet, for the recorded addresses: it
-    /// contains its own address, and for a worker those of all workers. With the original addresses
-    /// the result is [`desired`].
+    /// The desired state of a host in this version of the fleet, for the recorded addresses. It
+    /// contains the host's own address, and for a worker the addresses of all workers. With the
+    /// original addresses, the result is [`desired_hash`].
     fn rendered_hash(&self, name: &str, group: &str, version: u64) -> Sha256 {
         let version = of_group(group, version);
         let within = |(_, (other, of)): &(u64, &(&str, &str))| *other == name || *of == group && group == "worker";
@@ -280,12 +280,12 @@ impl World {
         (1..=self.version).find(|v| Sha256::digest(&v.to_be_bytes()) == generation.blob)
     }
 
-    /// The version that a generation has of a group's playbooks.
+    /// The version of a group's playbooks in this generation.
     pub fn generations_say(&self, generation: GenerationSeq, group: &str) -> Option<u64> {
         self.version_of(self.state.generations.get(&generation)?).map(|version| of_group(group, version))
     }
 
-    /// The answer of a manager to a render request.
+    /// Sends the answer of a manager to a render request.
     fn render(&mut self, term: u64, generation: GenerationSeq, moved: u64) {
         let Some(known) = self.state.generations.get(&generation).cloned() else { return };
         let Some(version) = self.version_of(&known) else { return };
@@ -312,7 +312,8 @@ impl World {
         baseline
     }
 
-    /// Commits an entry at once, for the creation of the cluster or for an order of an operator.
+    /// Commits an entry at once. It is for the creation of the cluster and for orders of an
+    /// operator.
     pub fn write(&mut self, command: Command) -> Applied {
         let entry = InventoryEntry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
         self.commit(&entry)
@@ -395,7 +396,7 @@ impl World {
         leader.engine.conditions(Now(self.now), wall, &self.state, node)
     }
 
-    /// Whether one of these conditions is `is`, with `why` in its reason.
+    /// Whether the node has the condition `is` with a reason that contains `why`.
     pub fn has_condition(&self, name: &str, is: &str, why: &str) -> bool {
         let node = self.state.by_name(name).expect("a node of that name");
         self.conditions(node).iter().any(|c| c.is == is && c.why.contains(why))
@@ -406,7 +407,7 @@ impl World {
     }
 
     /// Passes an event to the engine of that term, if the engine still exists, and performs the
-    /// engine's actions.
+    /// actions of the engine.
     pub fn send_event(&mut self, term: u64, event: EngineEvent) {
         let mut event = event;
         if self.options.planted == Some(Planted::LosesResults)
@@ -495,7 +496,7 @@ impl World {
         }
     }
 
-    /// Planted bug: a failed examination is treated as one that found nothing on the node.
+    /// Planted bug: changes the result of a failed examination to that of a node without any files.
     fn mistake(&mut self, node: NodeId, outcome: &mut ExamOutcome) {
         let host = self.host_of(node);
         let Some(expected) = self.state.node(node).and_then(|n| n.setup.baseline.as_ref()).map(|b| b.blob) else {
@@ -528,8 +529,8 @@ impl World {
     }
 }
 
-/// The version of a group's playbooks in this version of the fleet. Every second version of the
-/// fleet changes only the workers.
+/// The version of a group's playbooks in this version of the fleet. An even version of the fleet
+/// changes only the workers.
 fn of_group(group: &str, version: u64) -> u64 {
     if group == "worker" { version } else { version.div_ceil(2) }
 }

@@ -1,4 +1,5 @@
-//! I1: nothing runs on a node without its committed, open attempt in that phase.
+//! I1: a phase runs on a node only during its committed, open attempt, and only if the attempt is
+//! in this phase.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! I4: once a newer attempt has begun on a node, an older one changes nothing there.
+//! I4: after a newer attempt has begun on a node, an older attempt changes nothing on this node.
 
 use super::*;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! I5: the rejoin loop never dials a current member. The plan of the loop is a pure function. The
-//! law calls it for one worker, with the hosts that gossip has as members.
+//! I5: the rejoin loop never dials a current member of gossip. The plan of the loop is a pure
+//! function. This law calls the function for one worker with the current members.
 
 use super::super::planted::Planted;
 use super::*;

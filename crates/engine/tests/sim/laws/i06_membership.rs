@@ -1,5 +1,5 @@
-//! I6, as far as the inventory ensures it: a Raft id is granted once, to one node, and is never
-//! taken away or changed; the founder's is 1. Changes of the membership itself are not simulated
+//! I6, the part that the inventory ensures. A Raft id is granted once and to one node, and is never
+//! withdrawn or changed. The founder's id is 1. Changes of the Raft membership are not simulated
 //! here.
 
 use super::*;

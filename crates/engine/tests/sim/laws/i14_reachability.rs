@@ -1,21 +1,21 @@
-//! I14: a leader opens no attempt if it knows that it does not reach the node while another manager
-//! does. It then transfers the leadership, but only if no work runs and it has led for a while.
+//! I14: a leader opens no attempt if it knows that another manager reaches the node and it does
+//! not. It then transfers the leadership, but only if no attempt runs and it has led for some time.
 
 use super::*;
 use remoor_engine::Reachability;
 use std::collections::BTreeMap;
 
-/// A report counts as known for this time.
+/// Time for which a report counts as known, in milliseconds.
 const KNOWN_MS: u64 = 10_000;
-/// A leader keeps the leadership at least this long. The law measures this to the second.
+/// Minimum time of a leadership in milliseconds. The law measures in seconds.
 const KEPT_MS: u64 = 4_000;
 
 #[derive(Default)]
 pub struct LeaderReach {
-    /// For each term, node and manager: whether the manager reaches the node, and when that was
-    /// reported.
+    /// For each term, node and manager: whether the manager reaches the node, and the time of the
+    /// report.
     reports: BTreeMap<(u64, NodeId, NodeId), (bool, u64)>,
-    /// When each term was first seen.
+    /// The time at which each term was first observed.
     began: BTreeMap<u64, u64>,
 }
 
@@ -47,8 +47,8 @@ impl Law for LeaderReach {
             {
                 self.reports.insert((*term, *node, *by), (*line == Reachability::Reachable, world.now));
             }
-            // Earlier reports about an absent node no longer count. A login proves that there is a
-            // route.
+            // Earlier reports about an absent node do not count any more. A successful login proves
+            // that a route exists.
             Fact::Told { term, event: EngineEvent::Gone { node } } => self.forget(*term, *node),
             Fact::Told { term, event: EngineEvent::Examined { node, outcome, .. } }
                 if matches!(**outcome, ExamOutcome::Found(_)) =>

@@ -1,6 +1,5 @@
-//! The invariants I1 to I16, one file each. Each law receives every fact of the world and reports
-//! when it is broken. The laws keep their own records, because what the inventory says about itself
-//! proves nothing.
+//! The invariants I1 to I16, one file each. Each law receives every fact of the world and reports a
+//! violation. The laws keep their own records, because the records of the inventory may be wrong.
 
 mod i01_committed;
 mod i02_one_run;
@@ -44,7 +43,8 @@ pub enum Fact<'a> {
     HandsOver {
         term: u64,
     },
-    /// A leader orders a phase. `view`: the state that the leader knows, if it lags behind the log.
+    /// A leader orders a phase. `view` is the state that the leader knows, if it lags behind the
+    /// log.
     Ordered {
         job: JobId,
         attempt: AttemptId,
@@ -53,7 +53,7 @@ pub enum Fact<'a> {
         view: Option<&'a Inventory>,
         current: bool,
     },
-    /// The real result of an examination, before any judgement.
+    /// The real result of an examination, before a planted bug changes it.
     Examined {
         node: NodeId,
         outcome: &'a ExamOutcome,
@@ -75,9 +75,9 @@ pub enum Fact<'a> {
         phase: Phase,
         well: bool,
     },
-    /// One second passed, with or without faults.
+    /// One second has passed.
     Second,
-    /// The simulation is over, and the world is at rest.
+    /// The simulation is over, and no work is open in the world.
     Over,
 }
 
@@ -110,7 +110,8 @@ impl Laws {
         ])
     }
 
-    /// Keeps only the law with this name, because a planted bug may break other laws first.
+    /// Removes all laws except the one with this name, because a planted bug may break other laws
+    /// first.
     pub fn keep_only(mut self, name: &str) -> Self {
         self.0.retain(|law| law.name() == name);
         self

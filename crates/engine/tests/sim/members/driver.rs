@@ -1,4 +1,4 @@
-//! Connects the role manager with Raft: the leader's tick, the execution of a step, and the waiters
+//! Connects the role manager with Raft: the leader's tick, the execution of a step, and the waits
 //! for entries.
 
 use super::manager_service::{Config, Item, Payload, SimManagerService};
@@ -9,9 +9,9 @@ use remoor_model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A member that answered within this time counts as reachable.
+/// Maximum age of the last answer of a reachable member, in milliseconds.
 pub const HEARD_MS: u64 = 3_000;
-/// An entry that is not committed within this time has failed for its proposer.
+/// Time after which an uncommitted entry has failed for its proposer.
 const STEP_MS: u64 = 5_000;
 /// The time after which an unanswered step counts as lost.
 const ANSWER_MS: u64 = 20_000;
@@ -38,8 +38,8 @@ impl World {
         }
     }
 
-    /// Whether this node believes that it leads, as its status would say. A deposed leader may be
-    /// wrong for a while.
+    /// Whether this node believes that it leads, as its status would show. A deposed leader may
+    /// believe this wrongly for a while.
     pub fn leads(&self, at: usize) -> bool {
         let Some(part) = self.hosts[at].part.as_ref().filter(|_| self.hosts[at].up) else { return false };
         let fresh = |p: &SimManagerService| p.commit > 0 && p.log[p.commit as usize - 1].term == p.term;
@@ -68,8 +68,8 @@ impl World {
             self.pending.iter().any(|p| matches!(p.then, Then::Joined { host, life: l } if (host, l) == (at, life)));
         let Some(leader) = (0..self.hosts.len()).find(|l| self.leads(*l) && self.reaches(at, *l)) else { return };
         if !waits {
-            // A machine whose key was replaced joins as a worker. If it joined as a manager, the
-            // liveness check would wait for it.
+            // A machine whose key was replaced joins as a worker, because the liveness check would
+            // wait for a manager.
             let role = if self.hosts[at].keys > 0 { ClusterRole::Worker } else { ClusterRole::Manager };
             let command = Command::Accept { spec: self.spec(at), role };
             self.propose(leader, command, Then::Joined { host: at, life });
@@ -125,7 +125,7 @@ impl World {
             lead.close.entry(*id).or_insert(now);
         }
         if state.raft_id_holder(truth.me).is_some_and(|n| n.role == ClusterRole::Manager) {
-            lead.asked.retain(|_, at| now - *at <= ANSWER_MS); // the answer may still come
+            lead.asked.retain(|_, at| now - *at <= ANSWER_MS); // the answer may still arrive
         }
         let clock = if hasty { now * 11 } else { now };
         let step = lead.roles.step(Now(clock), &believed, &seen, &up);
@@ -144,7 +144,7 @@ impl World {
         self.send(order);
     }
 
-    /// Sends the leader's step to its execution. The step may be lost, delayed or duplicated.
+    /// Schedules the execution of the leader's step. The step may be lost, delayed or duplicated.
     fn send(&mut self, order: Order) {
         if self.calm_since.is_some() {
             self.schedule(100, Due::Perform(order));
@@ -170,7 +170,7 @@ impl World {
     pub fn end(&mut self, order: &Order, done: bool) {
         let part = self.hosts[order.host].part.as_mut().filter(|p| p.term == order.term);
         let Some(lead) = part.and_then(|p| p.lead.as_mut()).filter(|l| l.ticket == order.ticket) else { return };
-        lead.ticket += 1; // so that a second answer to the same step is ignored
+        lead.ticket += 1; // a second answer to the same step is ignored
         let outcome = done.then_some(()).ok_or_else(|| "no answer".to_owned());
         RoleManager::finish_step(&mut lead.roles, Now(self.now), outcome);
         self.trace(|_| format!("{} got the result of {:?}: {done}", NAMES[order.host], order.step));
@@ -179,9 +179,9 @@ impl World {
         }
     }
 
-    /// Performs the step if the manager service still leads. The term may be another one, because
-    /// Raft requires no more. A delayed step is checked again where it could do damage: which node
-    /// it enlists, whose id it retires, which member list it changes.
+    /// Performs the step if the manager service still leads. As in Raft, the term may have changed.
+    /// Three kinds of delayed steps could do damage and are checked again: the enlistment of a
+    /// node, the retirement of an id, and the change of the member list.
     pub fn perform(&mut self, order: Order) {
         let at = order.host;
         let leads = self.hosts[at].up && self.hosts[at].part.as_ref().is_some_and(|p| p.lead.is_some());
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Asks the node first. The node then becomes a learner, if that is still desired.
+    /// Sends the order to the node first. The node becomes a learner if this is still desired.
     fn add_learner(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
         let state = self.state_of(order.host);
         let wanted = state.raft_id_holder(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
@@ -258,8 +258,8 @@ impl World {
         config.is_some_and(|c| c.nodes.contains_key(&raft))
     }
 
-    /// The part of the node: it starts a manager service with a new id, but never with an id that
-    /// is older than the newest id that it knows.
+    /// Handles the order on the node: starts a manager service with the new id. The node refuses an
+    /// id that is older than the newest id that it knows.
     fn accept_order(&mut self, at: usize, raft: RaftId) -> bool {
         let host = &self.hosts[at];
         let Some(joined) = host.joined else { return false };
@@ -308,7 +308,7 @@ impl World {
             self.fire("leadership declined");
             return false;
         };
-        // The other members have learned the term from the leader, so the next leader knows it too.
+        // The other members have the leader's term, so the next leader has it too.
         let term = part.term;
         if let Some(heir) = self.hosts[heir].part.as_mut() {
             heir.term = heir.term.max(term);
@@ -319,7 +319,7 @@ impl World {
         done
     }
 
-    /// Appends a changed member list. Raft rejects the list while the last one is not committed.
+    /// Appends a changed member list. Raft rejects it if the last list is not committed.
     fn change(&mut self, at: usize, edit: impl FnOnce(&mut Config), then: Then) -> bool {
         let Some(part) = self.hosts[at].part.as_ref() else { return false };
         let Some(mut config) = part.config().cloned() else { return false };
@@ -356,7 +356,7 @@ impl World {
         true
     }
 
-    /// Informs the waiters of entries about the result.
+    /// Reports committed and lost entries to the tasks that wait for them.
     pub fn settle(&mut self) {
         for wait in std::mem::take(&mut self.pending) {
             let part = self.hosts[wait.host].part.as_ref().filter(|_| self.hosts[wait.host].up);

@@ -1,4 +1,4 @@
-//! Faults, and the orders of operators during faults.
+//! Faults of the simulation, and the orders of operators during faults.
 
 use super::driver::HEARD_MS;
 use super::manager_service::{Payload, SimManagerService};
@@ -9,7 +9,7 @@ use remoor_model::*;
 use std::collections::BTreeSet;
 
 impl World {
-    /// Causes faults by chance. Called once a second.
+    /// Causes faults and orders at random. It is called once a second.
     pub fn weather(&mut self) {
         if self.rng.chance(self.options.fault_permille) {
             self.fault();
@@ -107,8 +107,8 @@ impl World {
             return;
         }
         self.hosts[at].up = true;
-        // A log is lost only if the node was known to be silent before. Then no step that has begun
-        // since relies on that log.
+        // A log is lost only if the node was known not to answer before. So no later step depends
+        // on this log.
         let known = self.now - self.hosts[at].down_since > HEARD_MS + 1_000;
         if wiped && known && self.calm_since.is_none() && self.can_lose(at) {
             self.fire("log lost");
@@ -124,8 +124,8 @@ impl World {
         }
     }
 
-    /// Whether the host may lose its log. No Raft survives the loss of a majority of logs. So each
-    /// member list that is in force, or may come into force, must keep a majority of its logs.
+    /// Whether the host may lose its log. Raft does not survive the loss of a majority of logs. So
+    /// each member list that is in force, or may come into force, must keep a majority of its logs.
     fn can_lose(&self, at: usize) -> bool {
         let parts = || (0..self.hosts.len()).filter(|h| *h != at).filter_map(|h| self.hosts[h].part.as_ref());
         let whole = |id: RaftId| parts().any(|p| p.id == id);
@@ -139,7 +139,7 @@ impl World {
             && ordered.into_iter().all(most)
     }
 
-    /// Writes more entries than a learner may lack.
+    /// Writes a burst of entries, which may be more than a learner may lack.
     fn traffic(&mut self) {
         let many = self.rng.in_range(20, 300);
         if let Some(leader) = self.any_leader() {
@@ -228,7 +228,8 @@ impl World {
         }
     }
 
-    /// Sends an order to the node that believes it leads. An order to a deposed leader is lost.
+    /// Sends an order to the node that believes it leads. If that node is a deposed leader, the
+    /// order is lost.
     pub fn order(&mut self, command: Command) {
         if let Some(leader) = self.any_leader() {
             self.trace(|_| format!("{} receives {command:?}", NAMES[leader]));
@@ -236,7 +237,7 @@ impl World {
         }
     }
 
-    /// The leader records the current addresses of nodes.
+    /// Makes the leader record the current addresses of nodes.
     pub fn record_moves(&mut self, at: usize, state: &Inventory) {
         for host in (0..self.hosts.len()).filter(|h| self.reaches(at, *h)).collect::<Vec<_>>() {
             let (node, api, gossip) = (self.hosts[host].node, self.api(host), self.gossip(host));
@@ -246,7 +247,7 @@ impl World {
         }
     }
 
-    /// Ends all faults. Messages that are on their way still arrive.
+    /// Ends all faults. Messages that were already sent still arrive.
     pub fn clear(&mut self) {
         self.calm_since = Some(self.now);
         for at in 0..self.hosts.len() {

@@ -1,5 +1,5 @@
-//! The laws of membership, each checked with the real state of the world. Also the planted bugs
-//! between the world and the role manager.
+//! The laws of membership, each checked with the real state of the world. This file also has the
+//! planted bugs between the world and the role manager.
 
 use super::manager_service::{Config, SimManagerService};
 use super::planted::Planted;
@@ -9,13 +9,13 @@ use remoor_model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Two ticks of the role manager, as designed.
+/// Duration of two ticks of the role manager in milliseconds.
 const TWO_TICKS_MS: u64 = 10_000;
-/// Actions that were running when the faults ended have ended after this time.
+/// Time after the end of the faults within which all running actions end.
 const OVER_MS: u64 = 25_000;
 
 impl World {
-    /// Checks the laws. Called after every event.
+    /// Checks the laws about the current state. It is called after every event.
     pub fn check(&mut self) {
         let Some(calm) = self.calm_since.filter(|calm| self.now > calm + OVER_MS) else { return };
         let leader = (0..self.hosts.len()).find(|at| self.leads(*at) && self.hosts[*at].part.as_ref().is_some());
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Checks the log on which a member gave a vote, or an answer that counts like a vote.
+    /// Checks that a member votes on one log only. An answer that counts like a vote is a vote too.
     pub fn check_vote_log(&mut self, id: RaftId, log_no: u64) {
         let first = *self.voted_on.entry(id).or_insert(log_no);
         if first != log_no {
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Checks the laws about commands. Called after each command of the log.
+    /// Checks the laws about commands. It is called after each command in the log.
     pub fn check_applied(&mut self, before: &Inventory, after: &Inventory, command: &Command, applied: &Applied) {
         let managers = |state: &Inventory| state.managers().count();
         if managers(after) == 0 && managers(before) > 0 {
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// The first unmet condition of liveness. None: everything is as desired.
+    /// The first unmet condition of liveness. None if the desired state is reached.
     pub fn unmet_condition(&self) -> Option<String> {
         let state = self.states.last()?;
         let leader = (0..self.hosts.len()).filter(|at| self.leads(*at)).max_by_key(|at| self.term(*at));
@@ -254,8 +254,8 @@ impl World {
             Some(Planted::OrphansUnseen) => {
                 let known = |id: &RaftId| state.raft_id_holder(*id).is_some();
                 seen.learners.retain(|id, _| known(id));
-                // Orphans among the voters stay, because the role manager does not learn that they
-                // have no node.
+                // Orphans among the voters stay in the list. They get an invented node, so that the
+                // role manager does not recognize them as orphans.
                 let orphans: Vec<RaftId> = seen.voters.keys().copied().filter(|id| !known(id)).collect();
                 let inventory = Arc::make_mut(state);
                 for (orphan, at) in orphans.into_iter().zip(1_000_000..) {

@@ -1,13 +1,13 @@
-//! A manager service in the simulation of membership: a log that contains member lists, and what a
-//! leader knows.
+//! A manager service in the simulation of membership: a log that contains member lists, and a
+//! leader's knowledge of the other members.
 
 use remoor_engine::RoleManager;
 use remoor_model::{InventoryEntry, RaftId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member list. While a change is half done, the list has two sets of voters, and a majority of
-/// each set must agree.
+/// A member list. During a change, the list has two sets of voters, and a majority of each set must
+/// agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     pub voters: Vec<BTreeSet<RaftId>>,
@@ -43,8 +43,7 @@ impl Config {
             && self.voters.iter().all(|set| set.iter().filter(|id| has(**id)).count() * 2 > set.len())
     }
 
-    /// The next member list on the way to these voters. As in openraft, the way leads through a
-    /// joint list.
+    /// The next member list on the way to these voters. As in openraft, a joint list comes first.
     pub fn next_towards(&self, goal: &BTreeSet<RaftId>) -> Config {
         let last = self.target();
         let voters = if self.voters.contains(goal) { vec![goal.clone()] } else { vec![last, goal.clone()] };
@@ -78,15 +77,14 @@ pub type Log = Vec<Arc<Item>>;
 #[derive(Clone)]
 pub struct SimManagerService {
     pub id: RaftId,
-    /// The identity of the log. A new empty log has another number.
+    /// The number of the log. A new empty log has another number.
     pub log_no: u64,
     pub log: Log,
     /// Log indexes of the member lists.
     lists: Vec<u64>,
     pub commit: u64,
     pub term: u64,
-    /// When the service last received a message from a leader, and how long it waits for the next
-    /// one.
+    /// Time of the last message of a leader. `patience` is the maximum wait for the next one.
     pub heard: u64,
     pub patience: u64,
     pub lead: Option<Lead>,
@@ -121,7 +119,7 @@ impl SimManagerService {
         }
     }
 
-    /// Keeps the first `len` entries.
+    /// Removes all entries after the first `len`.
     pub fn truncate(&mut self, len: u64) {
         self.log.truncate(len as usize);
         self.lists.retain(|at| *at <= len);
@@ -134,12 +132,12 @@ impl SimManagerService {
         }
     }
 
-    /// The member list in force, which is the last one in the log, committed or not.
+    /// The member list in force. It is the last one in the log, even if it is not committed.
     pub fn config(&self) -> Option<&Config> {
         self.lists.last().and_then(|at| self.list_at(*at))
     }
 
-    /// All member lists that may still be in force: the last committed one and the later ones.
+    /// All member lists that may be in force: the last committed one and all later ones.
     pub fn configs(&self) -> impl Iterator<Item = &Config> {
         let first = self.lists.iter().rposition(|at| *at <= self.commit).unwrap_or(0);
         self.lists[first..].iter().filter_map(|at| self.list_at(*at))
@@ -169,15 +167,15 @@ impl SimManagerService {
 pub struct Lead {
     pub matched: BTreeMap<RaftId, u64>,
     pub acked: BTreeMap<RaftId, u64>,
-    /// When a majority last answered.
+    /// Time of the last answer of a majority.
     pub quorum_at: u64,
-    /// Since when each learner lacks few entries and is reachable, calculated independently of the
-    /// role manager.
+    /// The time since which each learner lacks few entries and is reachable. It is calculated
+    /// independently of the role manager.
     pub close: BTreeMap<RaftId, u64>,
     pub roles: RoleManager,
     /// The ticket of the current step.
     pub ticket: u64,
-    /// The members that were asked to take over from this leader, and when.
+    /// The members that were asked to take over from this leader, each with the time.
     pub asked: BTreeMap<RaftId, u64>,
 }
 

@@ -7,13 +7,13 @@ use crate::rng::Rng;
 pub struct Options {
     pub seed: u64,
     pub faults_ms: u64,
-    /// The time after the faults within which everything must be at rest.
+    /// The time after the faults within which the desired state must be reached.
     pub calm_ms: u64,
     /// Chance of a fault per simulated second, in thousandths.
     pub fault_permille: u64,
     pub operator_permille: u64,
     pub traffic_permille: u64,
-    /// Chance that gossip lacks a live node, in thousandths.
+    /// Chance that a live node is missing in gossip, in thousandths.
     pub gossip_lag_permille: u64,
     /// Chance that a message or an answer is lost, in thousandths.
     pub loss_permille: u64,
@@ -53,7 +53,7 @@ impl Options {
         }
     }
 
-    /// The only law that is checked. None: all of them.
+    /// The only law that is checked. None if all laws are checked.
     pub fn law(&self) -> Option<&'static str> {
         let planted = self.planted?;
         planted::ALL.iter().find(|(p, _)| *p == planted).map(|(_, law)| *law)

@@ -7,16 +7,16 @@ pub enum Planted {
     WipedKeepsId,
     /// A node is enlisted, even if its desired role has changed since the step was made.
     EnlistsAnybody,
-    /// Like `EnlistsAnybody`. Besides, a node that lost its log accepts an order that names the
-    /// Raft id that it had before.
+    /// The bug `EnlistsAnybody`. In addition, a node that lost its log accepts an order with its
+    /// former Raft id.
     ObeysOldOrders,
     /// Only the leader that began a change of members completes it.
     JointStays,
-    /// The role manager does not see Raft members without a node.
+    /// The role manager does not detect orphans.
     OrphansUnseen,
     /// The id is retired as soon as the node is demoted.
     RetiresAtOnce,
-    /// As the next leader, the role manager chooses the member with the shortest log instead of the
+    /// The role manager chooses the member with the shortest log as the next leader, instead of the
     /// longest.
     HeirLags,
     /// All learners count as caught up and reachable.
@@ -31,17 +31,18 @@ pub enum Planted {
     QuorumAssumed,
     /// The role manager does not learn of demotions before the learner becomes a voter.
     CancelIgnored,
-    /// A delayed change of voters is performed, even if the member list has changed since.
+    /// A delayed change of voters is performed, even if the member list has changed in the
+    /// meantime.
     LateOnAnyList,
-    /// An id is retired without a check whether it is a Raft member again.
+    /// An id is retired, even if its node has become a member of Raft again.
     RetiresLate,
     /// The manager service of a retired id is never archived.
     NeverParks,
-    /// A joining node chooses its role itself.
+    /// A joining node chooses its own role.
     JoinsAsItLikes,
     /// A vote is given to any candidate, whatever its log contains.
     VotesForShortLogs,
-    /// A node that is to become a worker can be removed while it is still a member of Raft.
+    /// A node that is being demoted can be removed while it is still a member of Raft.
     RemovesMembers,
     /// The key of a joining node is not compared with removed keys.
     LetsKeysBackIn,

@@ -1,5 +1,5 @@
-//! Nodes that are removed permanently: how they learn of their removal and come back as other
-//! nodes. Also the laws and the planted bugs about removal.
+//! Nodes that are removed permanently. They learn of their removal and join again as other nodes.
+//! This file also has the laws and the planted bugs about removal.
 
 use super::driver::HEARD_MS;
 use super::planted::Planted;
@@ -8,9 +8,9 @@ use remoor_model::*;
 use std::sync::Arc;
 
 impl World {
-    /// A removed node learns of its removal from any manager that knows of it. The node's operator
-    /// starts again with an empty data directory. At first the node still uses its old key, as a
-    /// copy of the machine would.
+    /// Makes a removed node learn of its removal, from any manager that knows of it. The node's
+    /// operator then starts it with an empty data directory. The node still has its old key at
+    /// first, as a copy of the machine would.
     pub fn learn_of_removal(&mut self, at: usize) {
         let node = self.hosts[at].node;
         let knows = |other: usize| {
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// A join request was rejected because of its key, so the node takes another key.
+    /// Handles a rejected join request. If the key was the reason, the node gets another key.
     pub fn refused_to_join(&mut self, at: usize, index: u64) {
         let key = self.spec(at).public_key;
         if self.states[index as usize].removed_key(&key).is_some() {
@@ -34,16 +34,16 @@ impl World {
         }
     }
 
-    /// Orders the removal of this node. The order uses force if the node may be up, and by chance
-    /// otherwise.
+    /// Orders the removal of this node. The order uses force if the node may be up, and otherwise
+    /// at random.
     pub fn order_removal(&mut self, at: usize) {
         let host = &self.hosts[at];
         let (node, force) = (host.node, host.up || self.now - host.down_since <= HEARD_MS || self.rng.chance(500));
         self.order(Command::Remove { node, force });
     }
 
-    /// Checks the laws of removal after each command. A removed node was no member of Raft when it
-    /// was removed. No node has the id or the key of a removed node.
+    /// Checks the laws of removal after each command. A node must not be a member of Raft when it
+    /// is removed. No node may have the id or the key of a removed node.
     pub fn judge_removed(&mut self, before: &Inventory, after: &Inventory) {
         for node in before.nodes.values().filter(|n| !after.nodes.contains_key(&n.id)) {
             self.fire("a node is removed");
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// A removal that was ordered and is not completed.
+    /// The description of a removal that was ordered and is not completed.
     pub fn being_removed(&self, state: &Inventory) -> Option<String> {
         let node = state.nodes.values().find(|n| n.removing.is_some())?;
         Some(format!("the removal of {}", node.name()))
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// The nodes that the operator of a run may still name, by index.
+    /// The nodes for which the operator of a run may still give orders, by index.
     pub fn nodes_of(&self, state: &Inventory) -> Vec<usize> {
         (0..NAMES.len()).filter(|at| state.nodes.contains_key(&self.hosts[*at].node)).collect()
     }

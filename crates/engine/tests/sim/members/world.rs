@@ -1,5 +1,5 @@
-//! Seven nodes, the links between them, and a model of Raft in beats of half a second. The model
-//! contains only the parts of Raft on which membership depends.
+//! Seven nodes, the connections between them, and a model of Raft in steps of half a second. The
+//! model contains only those functions of Raft on which membership depends.
 
 use super::manager_service::{Config, Item, Lead, Log, Payload, SimManagerService};
 use super::options::Options;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub const BEAT_MS: u64 = 500;
-/// A member that received a message from a leader within this time votes for no other candidate.
+/// A member that received a message of a leader within this time (ms) votes for no other candidate.
 const LEASE_MS: u64 = 1_000;
 pub const NAMES: [&str; 7] = ["m1", "m2", "m3", "w1", "w2", "w3", "w4"];
 
@@ -20,16 +20,16 @@ pub struct Host {
     pub node: NodeId,
     pub up: bool,
     pub down_since: u64,
-    /// Hosts on one side reach each other.
+    /// The number of the network partition. Only hosts of the same partition reach each other.
     pub side: usize,
-    /// True if the host accepts only few entries per beat.
+    /// Whether the host accepts only few entries in each step of the Raft model.
     pub slow: bool,
     pub place: u64,
-    /// Index of the entry by which the host last joined. None: the host has no identity.
+    /// Index of the entry by which the host last joined. None if the host has no identity.
     pub joined: Option<u64>,
     /// The number of keys that the host had before its current key.
     pub keys: u64,
-    /// Incremented at each crash and each loss of identity, so that answers to earlier requests are
+    /// A counter of crashes and losses of identity, so that answers to earlier requests are
     /// ignored.
     pub life: u64,
     /// The newest Raft id with which the host ran a manager service.
@@ -42,7 +42,7 @@ pub enum Due {
     Beat,
     Tick,
     Perform(Order),
-    /// An operator's order reaches the current leader.
+    /// Deliver an operator's order to the current leader.
     Tell(Command),
     Boot {
         host: usize,
@@ -53,7 +53,7 @@ pub enum Due {
     },
 }
 
-/// A step on its way to its execution.
+/// A step that waits for its execution.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub host: usize,
@@ -64,12 +64,12 @@ pub struct Order {
     pub list: u64,
 }
 
-/// What happens after an entry is committed.
+/// The consequence of a committed entry.
 #[derive(Debug, Clone)]
 pub enum Then {
     Nothing,
     End(Order),
-    /// The first half of a change was committed, so the second half is proposed.
+    /// Propose the second half of a change, because the first half was committed.
     Second(Order),
     Joined {
         host: usize,
@@ -107,14 +107,14 @@ pub struct World {
     pub led: BTreeMap<u64, RaftId>,
     pub logs: u64,
     pub calm_since: Option<u64>,
-    /// Since when nothing has changed although an orphan should be removed; used by the law of
-    /// orphans.
+    /// A state with an orphan that should be removed, and the time since which this state has not
+    /// changed. The law of orphans uses it.
     pub stuck: Option<((u64, usize), u64)>,
     pub outcome: Outcome,
 }
 
 impl World {
-    /// Three managers and four workers.
+    /// A world with three managers and four workers.
     pub fn new(options: Options) -> Self {
         let rng = Rng::new(options.seed);
         let mut world = Self {
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Records a broken law. With a planted bug only the law of this bug counts.
+    /// Records a broken law. If a bug is planted, only the law of this bug counts.
     pub fn breaks(&mut self, law: &str, what: impl FnOnce() -> String) {
         if self.outcome.broken.is_none() && self.options.law().is_none_or(|only| only == law) {
             self.outcome.broken = Some(format!("{law}: {}", what()));
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Whether a step is still on its way to its execution.
+    /// Whether a step still waits for its execution.
     pub fn comes_late(&self) -> bool {
         self.queue.values().any(|due| matches!(due, Due::Perform(_)))
     }
@@ -303,15 +303,15 @@ impl World {
             if part.lead.is_some() {
                 self.replicate(at);
             } else if now - part.heard > part.patience && part.configs().any(|c| c.votes(part.id)) {
-                // A member also campaigns if an uncommitted list removes it as a voter, because
-                // perhaps no other member has that list.
+                // A member also campaigns if an uncommitted list removes it as a voter, because it
+                // is possible that no other member has that list.
                 self.campaign(at, false);
             }
         }
         self.settle();
     }
 
-    /// The leader's messages to all members and their answers, then the consequences of what is
+    /// Exchanges messages between the leader and all members, then handles the entries that are
     /// committed.
     fn replicate(&mut self, at: usize) {
         let Some(mut part) = self.hosts[at].part.take() else { return };
@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// Commits the entries that a majority of each voter set has. Returns the new ones.
+    /// Commits the entries that a majority of each set of voters has. Returns the new entries.
     fn advance(&mut self, part: &mut SimManagerService) -> Log {
         let (id, last) = (part.id, part.last());
         let (Some(config), Some(lead)) = (part.config(), part.lead.as_ref()) else { return Vec::new() };
@@ -419,7 +419,8 @@ impl World {
         self.states.push(state);
     }
 
-    /// Requests votes. `forced`: the current leader itself transfers its leadership.
+    /// Requests votes for the host. `forced` means that the current leader transfers its
+    /// leadership.
     pub fn campaign(&mut self, at: usize, forced: bool) {
         let Some(mut part) = self.hosts[at].part.take() else { return };
         let config = part.config().cloned().unwrap_or_default();
