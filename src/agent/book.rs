@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-/// The keys that gossip trusts, and the names of removed nodes. Gossip reads it for each record, so
-/// the lock is held only briefly.
+/// The keys that gossip trusts, and the names of removed nodes. Gossip looks up a key for each
+/// record, so the lock is held only briefly.
 #[derive(Clone, Default)]
 pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, KeyLookup>>>);
 

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn once_a_day_every_file_is_read() {
         let mut eyes = Examiner::new(mpsc::unbounded_channel().0);
-        // Any file that was not written just now.
+        // `Cargo.toml` was not written recently; a recently written file would be read each time.
         let known = manifest_with(&format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")));
         let start = Instant::now();
         let mut reads = |after: Duration| {

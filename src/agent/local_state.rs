@@ -422,8 +422,8 @@ impl AgentState {
         self.state().record.started
     }
 
-    /// API addresses of the known managers except this node. Its own address may be in the list if
-    /// it was a manager.
+    /// API addresses of the known managers except this node. The list of known managers may contain
+    /// this node if it was a manager.
     pub fn other_managers(&self) -> Vec<String> {
         let managers = self.managers.borrow();
         managers.iter().filter(|m| m.id != self.id.id).map(|m| m.api_addr.clone()).collect()

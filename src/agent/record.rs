@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 /// it only if it does not exist, because failed starts may follow. The next instance reads and
 /// removes it.
 const ENDED: &str = "ended";
-/// Name of the file with the message of a process that panicked. The next instance reads and removes
-/// it too.
+/// Name of the file with the message of a process that panicked. The next instance reads and
+/// removes it too.
 pub const LAST_WORDS: &str = "panic";
 /// Maximum number of reported characters.
 const WORDS_MAX: usize = 300;
@@ -80,8 +80,8 @@ impl RecordKeeper {
 }
 
 /// The end of the previous instance, from systemd's record or its panic message. None if both are
-/// missing. A panic message may also come from a later start that failed. It counts in two cases:
-/// systemd recorded the exit code of a panic, or systemd recorded nothing.
+/// missing. A panic message may also come from a later start that failed. So the message counts
+/// only if systemd recorded the exit code of a panic, or if systemd recorded nothing.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let shown = |c: char| if c.is_control() { ' ' } else { c };

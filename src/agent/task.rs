@@ -240,7 +240,7 @@ impl AgentTask {
         self.generation().max(self.heard.newest)
     }
 
-    /// Whether a manager reported a newer generation recently, so that this node may get it soon.
+    /// Whether a manager recently reported a newer generation, which this node may get soon.
     fn awaits_generation(&self) -> bool {
         self.generation() < self.heard.newest && self.newest_since.is_some_and(|since| since.elapsed() < QUIET)
     }

@@ -44,12 +44,12 @@ pub struct AddOptions {
     /// A group that must contain the host in the applied inventory.
     pub group: Option<String>,
     pub manager: bool,
-    /// Failure domain of the machine; empty: unknown.
+    /// Failure domain of the machine; empty if it is unknown.
     pub zone: String,
     pub user: String,
     pub port: u16,
     pub identity: Option<PathBuf>,
-    /// Address at which the other nodes reach the machine; None: the address of `host`.
+    /// Address at which the other nodes reach the machine. None means the address of `host`.
     pub advertise: Option<IpAddr>,
     /// Host keys as lines `type base64`, verified by the operator.
     pub host_keys: Vec<String>,
@@ -67,8 +67,7 @@ pub struct Added {
 
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// The manager is asked before anything is changed on the machine. An error of a later request
-    /// is a `Stopped`.
+    /// The request failed before anything was changed on the machine. A later error is a `Stopped`.
     #[error("the manager on this machine did not answer the request")]
     Api(#[from] ApiError),
     /// The steps in `done` stay done on the machine and in the cluster. The same command continues

@@ -40,7 +40,7 @@ pub struct InitOptions {
     pub ssh_host_keys: PathBuf,
     /// Whether the node starts drained, so that nothing is provisioned on it.
     pub drain: bool,
-    /// Failure domain of the machine; empty: unknown.
+    /// Failure domain of the machine; empty if it is unknown.
     pub zone: String,
     /// The gossip key; None generates a random key.
     pub gossip_key: Option<GossipKey>,
@@ -69,7 +69,7 @@ pub struct JoinOptions {
     pub manager: bool,
     /// Whether the node starts drained, so that nothing is provisioned on it.
     pub drain: bool,
-    /// Failure domain of the machine; empty: unknown.
+    /// Failure domain of the machine; empty if it is unknown.
     pub zone: String,
     /// Maximum wait for an operator to accept the node. It applies if the token contains no secret.
     pub wait: Duration,

@@ -40,7 +40,7 @@ const START_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum time for the manager service to stop before its daemon exits.
 const PARKED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A node to ask.
+/// A node that is asked for proof.
 #[derive(Clone)]
 struct Claimant {
     name: NodeName,

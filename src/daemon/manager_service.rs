@@ -36,6 +36,7 @@ use tokio::sync::{mpsc, watch};
 const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// Number of attempts to fetch the CA, one second apart. Each attempt asks all managers.
 const CA_TRIES: u32 = 5;
+/// Timeout of each request for the CA.
 const CA_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum time for all attempts to fetch the CA, because no other order is accepted during it.
 const CA_MAX: Duration = Duration::from_secs(30);

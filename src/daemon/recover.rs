@@ -23,7 +23,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Timeout of the question to one manager.
+/// Timeout of one question to one address of a manager.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]

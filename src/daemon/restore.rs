@@ -212,8 +212,8 @@ async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), Rest
     Ok(())
 }
 
-/// The address of the new manager. In this order: the given address, the address in the `node.json`
-/// of the machine that made the backup, the address in the state.
+/// The address of the new manager. The first available address is used: the given one, the one in
+/// the `node.json` of the machine that made the backup, or the one in the state.
 fn own_address(
     state: &remoor_model::Inventory,
     node: NodeId,

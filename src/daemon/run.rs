@@ -160,7 +160,7 @@ struct Membership {
     ears: mpsc::Sender<MemberEventSender>,
 }
 
-/// Values of the membership's start that the agent takes.
+/// Values from the start of gossip that the agent takes.
 struct AgentInputs {
     record: RecordKeeper,
     report: Report,
@@ -203,7 +203,8 @@ async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), D
     }
     let peers = PeerBook::load(layout.peers())?;
     let lost_log = match begin_log(data, &layout, &mut identity) {
-        // The other managers, if there are any, remove this one's vote and later give it a new one.
+        // If there are other managers, they remove the vote of this manager and give it a new one
+        // later.
         Err(DaemonError::Raft(RaftError::Gone { file, .. }))
             if peers.managers.iter().any(|m| m.id != identity.node) =>
         {

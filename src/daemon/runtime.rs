@@ -23,7 +23,7 @@ const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 /// only on other threads. A manager gets two threads, because many agents make handshakes with it.
 /// A promoted node keeps its single thread until the next start, because [`Threads`] process the
 /// requests to a manager. A directory that can't be read counts as that of a manager. The daemon
-/// reports its error later.
+/// reports the read error later.
 pub fn runtime(dir: &Path) -> io::Result<Runtime> {
     let worker = matches!(DataDir::read_identity_unlocked(dir), Ok(Some(identity)) if identity.raft.is_none());
     if worker {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Maximum number of attempts. The pauses are 1, 2, 4, ... and at most 60 s, so all attempts take
-/// about a quarter of an hour. The next start fetches the key again.
+/// about a quarter of an hour. If all of them fail, the next start tries again.
 const TRIES: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 

@@ -21,7 +21,7 @@ pub struct SwappableRouter(Arc<RwLock<RoutingTarget>>);
 #[derive(Clone)]
 struct RoutingTarget {
     router: Router,
-    /// The threads that process requests. None: the threads that serve the connection process them.
+    /// The threads that process requests. None means the threads that serve the connection.
     threads: Option<ManagerRuntime>,
     /// The runtime of Raft; it processes Raft's messages.
     raft: Option<Handle>,

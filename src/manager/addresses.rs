@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Renders a generation with the current addresses. The result contains each host whose desired
-/// state then changes, with the new hash. Err: the reason why the rendering failed. None: the
-/// generation can't be loaded now; the engine may request the rendering again.
+/// state then changes, with the new hash. Err contains the reason of a failed rendering. None means
+/// that the generation can't be loaded now; the engine may request the rendering again.
 pub async fn render(
     shared: &Arc<ManagerContext>,
     seq: GenerationSeq,

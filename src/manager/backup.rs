@@ -24,7 +24,7 @@ const LENGTH: usize = 4;
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Files of a manager's directory that a backup contains if they exist. `FOLDERS` lists the folders
-/// whose files it contains.
+/// whose files a backup contains.
 pub const FILES: [&str; 6] = ["node.key", "credentials.json", "ssh.key", "operator.json", "node.json", keeper::FILE];
 pub const FOLDERS: [&str; 1] = ["ca"];
 

@@ -39,7 +39,7 @@ impl Certificates {
     }
 
     /// Sends notices about certificates that expire soon: the manager's own, and on the leader also
-    /// those of the other nodes. The caller calls it once a day.
+    /// those of the other nodes. This function must be called once a day.
     pub fn send_notices(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
         for (id, text) in self.expiry_warnings(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
             let name = inventory.node(id).map(|node| node.name().to_string());
@@ -53,7 +53,8 @@ impl Certificates {
 }
 
 impl ManagerContext {
-    /// Calls [`Certificates::send_notices`] for this manager. The caller calls it once a day.
+    /// Calls [`Certificates::send_notices`] for this manager. This function must be called once a
+    /// day.
     pub fn send_certificate_notices(&self, now: Wall) {
         self.observed.certificates.send_notices(
             &self.inventory(),

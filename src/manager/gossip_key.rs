@@ -51,9 +51,9 @@ impl Confirmations {
         self.nodes().confirmed.get(&node) == Some(&changed)
     }
 
-    /// Sets the nodes that this leader waits for at `now`; none if this manager does not lead. The
-    /// wait for a node begins again with each step, with each return of the node, and with each
-    /// leadership, because the node had no time before.
+    /// Sets the nodes that this leader waits for. A new wait begins at `now`. `here` is empty if
+    /// this manager does not lead. The wait for a node begins again with each step, with each
+    /// return of the node, and with each leadership, because the node had no time before.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut nodes = self.nodes();
         let mut before = std::mem::take(&mut nodes.waits);

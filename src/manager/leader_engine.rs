@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The engine's view of one node.
 #[derive(Debug, Clone)]
 pub struct NodeSnapshot {
-    /// None if the leader began too recently to know it.
+    /// None if the leader began too recently to know the presence.
     pub presence: Option<Presence>,
     pub conditions: Vec<ConditionView>,
     /// Managers that don't reach the node's SSH port, each with the time since when.

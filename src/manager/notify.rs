@@ -94,7 +94,7 @@ impl Notices {
     }
 
     /// Logs and sends `text`, unless a notice with the same `key` was sent within the hour. The
-    /// kind of the notice is the first word of `key`: `verdict` or `held`. Any other word is an
+    /// kind of the notice is the first word of `key`: `verdict` or `held`. Any other word means an
     /// alert.
     pub fn notify(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();

@@ -65,13 +65,13 @@ impl Performer {
         }
     }
 
-    /// Resets the role driver. The caller calls it at the beginning and end of a leadership.
+    /// Resets the role driver. Must be called at the beginning and at the end of a leadership.
     pub fn forget_roles(&mut self) {
         self.members.forget();
     }
 
-    /// Moves Raft's membership towards the desired roles. The caller calls it on the leader after
-    /// each possible change.
+    /// Moves Raft's membership towards the desired roles. Must be called on the leader after each
+    /// possible change.
     pub fn members_tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         self.members.tick(now, present);
     }

@@ -63,7 +63,7 @@ impl Publications {
         self.flight_record().add(step);
     }
 
-    /// The begin of this leadership, the number of dropped steps, and the steps about `node`,
+    /// The beginning of this leadership, the number of dropped steps, and the steps about `node`,
     /// oldest first.
     pub(super) fn recorded_steps(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<RecordedStep>>) {
         let recorder = self.flight_record();

@@ -37,8 +37,8 @@ pub struct ReachabilityReports {
     /// The reports by node and reporting manager.
     reports: Mutex<BTreeMap<(NodeId, NodeId), Reachability>>,
     places: Semaphore,
-    /// Slots for examinations for other managers. They are separate from the slots of probes, which
-    /// would delay them.
+    /// Separate slots for examinations that other managers request, because probes would delay
+    /// them.
     pub(super) remote_examinations: Semaphore,
 }
 
@@ -171,7 +171,8 @@ pub struct PingMonitor {
 }
 
 impl PingMonitor {
-    /// Probes the members that missed pings since the last call, each at most once per `every`.
+    /// Probes the members that did not answer pings since the last call, each at most once per
+    /// `every`.
     pub fn tick(&mut self, shared: &Arc<ManagerContext>, members: &BTreeMap<NodeName, Report>, leads: bool) {
         let count = |name: &NodeName| (*name != shared.identity.name).then(|| shared.observed.unanswered_pings(name));
         let every = Duration::from_millis(shared.inventory().limits().probe_ms);

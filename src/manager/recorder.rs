@@ -39,7 +39,7 @@ impl Recorder {
         *self = Self { leading_since: Some(at), ..Self::default() };
     }
 
-    /// The begin of the last leadership. None if this manager has not led since its start.
+    /// The beginning of the last leadership. None if this manager has not led since its start.
     pub fn leading_since(&self) -> Option<Wall> {
         self.leading_since
     }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 /// The command that opens a breaker, if one must open now. If the breaker of one group is open and
 /// another group is affected, the breaker of the whole fleet opens instead.
-/// another group opens the breaker of the whole fleet instead.
 ///
 /// A breaker opens if more than `breaker_*_percent` of the nodes, and at least `breaker_min`,
 /// drifted or went away within `breaker_window_ms`. Events before an operator's `resume` do not

@@ -152,7 +152,8 @@ pub enum Action {
         node: NodeId,
         ticket: ExaminationTicket,
         purpose: Purpose,
-        /// The manager that must examine the node because it reaches the node. None: the leader.
+        /// The manager that must examine the node because it reaches the node. None means the
+        /// leader.
         from: Option<NodeId>,
     },
     /// Begin this phase of the attempt, which is committed and open.
@@ -177,7 +178,8 @@ pub enum Action {
     /// node that needs one.
     HandOver {
         why: String,
-        /// The only manager that may take over, after it has the complete log. None: any manager.
+        /// The only manager that may take over, after it has the complete log. None allows any
+        /// manager.
         to: Option<NodeId>,
     },
     /// Notify people. Notices with the same `key` are about the same problem and are sent once.

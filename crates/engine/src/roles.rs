@@ -1,10 +1,10 @@
 //! The role manager reconciles the Raft membership with the desired roles, one change at a time.
 //!
-//! Each call compares both completely, so a missed event has no effect. The comparison finds
-//! managers that are missing in Raft, members that are not desired, ids without a node, and changes
-//! that a failed leader left unfinished. The role manager stores no observed roles, because they
-//! follow from the membership. It avoids the faults of swarmkit's `role_manager.go` that
-//! docs/design/scenarios.md lists (E1 to E29).
+//! Each call compares the membership and the desired roles completely, so a missed event has no
+//! effect. The comparison finds managers that are missing in Raft, members that are not desired,
+//! ids without a node, and changes that a failed leader left unfinished. The role manager stores no
+//! observed roles, because they follow from the membership. It avoids the faults of swarmkit's
+//! `role_manager.go` that docs/design/scenarios.md lists (E1 to E29).
 
 use remoor_model::{ClusterRole, Inventory, Node, NodeId, Now, RaftId, majority};
 use std::collections::{BTreeMap, BTreeSet};

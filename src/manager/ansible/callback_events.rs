@@ -189,8 +189,8 @@ impl CallbackReader {
     fn result(&mut self, kind: &str, result: TaskResult) -> Option<Value> {
         let summary = result.whole && self.items;
         self.items |= !result.whole;
-        // After results of items, the result of the whole task only repeats them. It is new if the
-        // host became unreachable in between.
+        // After results of items, the result of the whole task only repeats them. Such a result is
+        // new only if the host became unreachable in between.
         if summary && (result.status != Status::Unreachable || self.last.as_ref().is_some_and(|f| f.unreachable)) {
             return None;
         }

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 
 /// The callback plugin. It reports each task as a line. It also adds the mark to the environment of
 /// every play. So each task on the node has the mark, also after `become`. Inventory and command
-/// line can't add it, because Ansible takes `environment` only from playbooks. Ansible loads a
-/// plugin from a folder of this name beside a playbook, even if the user's `ansible.cfg` has other
-/// settings.
+/// line can't add the mark, because Ansible takes `environment` only from playbooks. Ansible loads
+/// a plugin from a folder of this name beside a playbook, even if the user's `ansible.cfg` has
+/// other settings.
 const CALLBACK: &str = include_str!("callback.py");
 const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
 /// Time in seconds for which Ansible's connections stay open after a task, for the next task.
@@ -178,8 +178,8 @@ fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>) -> Str
 }
 
 /// The ssh_config of a run in `dir`. None if ssh reads its usual files. If there are keys to offer,
-/// a new file includes the usual files. It then lists the keys for each host of the inventory, but
-/// not for jump hosts.
+/// a new file includes the usual files. The new file then lists the keys for each host of the
+/// inventory, but not for jump hosts.
 fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> {
     let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
     if play.keys.without_identity.is_empty() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// Minimum interval of scheduled backups in milliseconds.
 const EVERY_MIN_MS: u64 = 60_000;
+/// Maximum number of backups that a schedule keeps.
 const KEEP_MAX: u32 = 10_000;
 
 fn absolute(text: &str) -> Result<PathBuf, ApiFailure> {

@@ -152,8 +152,7 @@ pub async fn diff(
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files, unclear }))
 }
 
-/// Files whose content is not shown. The recorded state or the current state of a file decides
-/// this.
+/// Files whose content must not be shown, according to the recorded state or the current state.
 fn hidden_paths(evidence: &Evidence) -> BTreeSet<&str> {
     let both = evidence.expected.iter().chain([&evidence.exam.digest]);
     let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);

@@ -93,8 +93,8 @@ pub(super) async fn to_leader(
 }
 
 tokio::task_local! {
-    /// Set while a request is answered here because the leader is heard but does not answer
-    /// requests.
+    /// Set while this manager answers a request itself, because the leader sends heartbeats but
+    /// does not answer requests.
     static IN_VAIN: ();
 }
 

@@ -49,8 +49,8 @@ pub use read::metrics_text as metrics;
 pub use routes::{Route, router, routes};
 
 /// Proposes a command and waits until it is applied here. A refusal becomes the error for the
-/// operator. The forwarding manager may have been removed in the meantime, so this is checked here.
-/// The state machine checks this again, and also the operator's key.
+/// operator. The forwarding manager may have been removed in the meantime, so its membership is
+/// checked here. The state machine checks the membership again, and also the operator's key.
 async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Result<Applied, ApiFailure> {
     let inventory = shared.inventory();
     if let Some(via) = by.via {

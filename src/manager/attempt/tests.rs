@@ -48,7 +48,8 @@ fn rendered_files_must_match_for_services_that_were_set_up() {
     let record = examine::record(&wanted, &examine::Facts::new(), fleet::ClusterContext::default(), &digest);
     let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
     assert_eq!(origins, ["/app", "/key"]);
-    // The run did not cause the drift of services outside the job and would not repair it.
+    // The run did not cause the drift of services outside the job, and it does not repair that
+    // drift.
     let mut was = record.clone();
     was.services.get_mut("db").unwrap().entries = vec![entry("/db", "as rendered", false)];
     was.rendered = Some(["/app".to_owned(), "/db".to_owned()].into());

@@ -73,7 +73,8 @@ impl Backups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state for status. None if no backup was made on this manager and none is scheduled.
+    /// The backups as `status` shows them. None if no backup was made on this manager and none is
+    /// scheduled.
     pub fn view(&self, me: &NodeName, now: Wall) -> Option<BackupView> {
         let State { kept, error, .. } = self.state().clone();
         if kept == BackupRecord::default() {

@@ -38,7 +38,7 @@ enum Planted {
     YesForever,
     /// Machine ids are not compared.
     CopiesWelcome,
-    /// A node whose certificate has expired is forgotten.
+    /// The record of a node whose certificate has expired is deleted.
     LapsedForgotten,
     /// A replaced token remains valid.
     SecretStays,
@@ -46,9 +46,9 @@ enum Planted {
     KeyHasty,
     /// A token admits a machine that an operator has denied.
     NoForgotten,
-    /// A node that left is forgotten immediately, and returns as a new node.
+    /// The record of a node that left is deleted immediately, so the node returns as a new node.
     Ghost,
-    /// A node that left is forgotten before its time has expired.
+    /// The record of a node that left is deleted before its time has expired.
     ForgottenEarly,
 }
 

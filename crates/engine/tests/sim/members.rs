@@ -3,7 +3,7 @@
 //! and deposed leaders.
 //!
 //! ```text
-//!   seed ─> options ─> world (nodes, sides, logs) ─> laws
+//!   seed ─> options ─> world (nodes, partitions, logs) ─> laws
 //!        faults and operators ──┘   └── RoleManager::step, Inventory::apply
 //! ```
 //! This small world is separate from the main simulation, whose three managers never change. A run

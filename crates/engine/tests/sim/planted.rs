@@ -19,9 +19,9 @@ pub enum Planted {
     ReusesRaftId,
     /// I7: the limits of the fleet do not reach the inventory.
     IgnoresBudget,
-    /// I8: the inventory forgets that a node was decommissioned.
+    /// I8: the inventory does not keep the fact that a node was decommissioned.
     ForgetsDecommission,
-    /// I8: the inventory forgets that a node was drained.
+    /// I8: the inventory does not keep the fact that a node was drained.
     ForgetsDrain,
     /// I9: a failed examination counts as an examination of a node without any files.
     UnknownIsDrift,

@@ -1,4 +1,4 @@
-//! I2: at most one run on a node at a time.
+//! I2: at most one run is in progress on a node at a time.
 
 use super::*;
 

@@ -1,5 +1,6 @@
-//! I14: a leader opens no attempt if it knows that another manager reaches the node and it does
-//! not. It then transfers the leadership, but only if no attempt runs and it has led for some time.
+//! I14: a leader opens no attempt if it knows that it does not reach the node and that another
+//! manager does. The leader then transfers the leadership, but only if no attempt runs and it has
+//! led for some time.
 
 use super::*;
 use remoor_engine::Reachability;

@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// A node without an identity requests to join again with its key.
+    /// Makes a node without an identity join again with its key.
     fn join(&mut self, at: usize) {
         let life = self.hosts[at].life;
         let waits =

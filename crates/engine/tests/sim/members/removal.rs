@@ -8,9 +8,9 @@ use remoor_model::*;
 use std::sync::Arc;
 
 impl World {
-    /// Makes a removed node learn of its removal, from any manager that knows of it. The node's
-    /// operator then starts it with an empty data directory. The node still has its old key at
-    /// first, as a copy of the machine would.
+    /// Makes a removed node learn of its removal, from any manager that knows of it. The operator
+    /// then starts the node with an empty data directory. The node still has its old key at first,
+    /// as a copy of the machine would.
     pub fn learn_of_removal(&mut self, at: usize) {
         let node = self.hosts[at].node;
         let knows = |other: usize| {
