@@ -88,7 +88,7 @@ pub fn mark_tokens_printed(dir: &Path) -> Result<(), AdminError> {
     Ok(end(dir)?)
 }
 
-/// Removes the marker, after all files including the identity are written.
+/// Removes the marker. All files including the identity must be written before.
 pub(super) fn end(dir: &Path) -> Result<(), DiskError> {
     remove_file_durably(dir, MARK)
 }
