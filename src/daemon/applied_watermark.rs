@@ -1,6 +1,6 @@
-//! Stores how far this manager has applied the log, in a file next to the log. A log that ends
-//! before that index was restored from an older copy. It would break promises that the other
-//! managers rely on.
+//! Stores the index up to which this manager has applied the log, in a file next to the log. A log
+//! that ends before this index is an older copy. A manager with such a log would break promises on
+//! which the other managers rely.
 //!
 //! Only applied entries count, because uncommitted entries may legitimately be truncated. A copy of
 //! the whole data directory contains an older file too: the other managers detect that
@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval of the writes. The stored index is at least one interval old: by then it is on disk in
-/// the log.
+/// Interval of the writes. The stored index is at least one interval old, so the log contains the
+/// entry on disk.
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,13 +31,13 @@ fn path(layout: &Layout) -> PathBuf {
     layout.0.join("raft.high")
 }
 
-/// The index up to which this member has applied the log, as stored. Blocks.
+/// The stored index up to which this member has applied the log; 0 if none is stored. Blocks.
 pub fn load_index(layout: &Layout, identity: &Identity, id: RaftId) -> Result<u64, DiskError> {
     let noted = read_or_rename_damaged::<Option<AppliedWatermark>>(&path(layout))?.or_default();
     Ok(noted.filter(|high| high.raft == id && high.epoch == identity.epoch).map_or(0, |high| high.index))
 }
 
-/// Fails if the log ends before the index that this member has applied. Blocks.
+/// Fails if the log ends before the stored index. Blocks.
 pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(), DaemonError> {
     let applied = load_index(layout, identity, log.id)?;
     if applied == 0 {
@@ -51,7 +51,7 @@ pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(
     Err(RaftError::RolledBack { raft, data, ends, applied }.into())
 }
 
-/// Stores the index regularly, until `stopped`.
+/// Stores the applied index at each interval, until `stopped`.
 pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped: watch::Receiver<bool>) {
     let epoch = raft.epoch();
     let (mut seen, mut noted) = (0, 0);

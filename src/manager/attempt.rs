@@ -1,4 +1,5 @@
-//! Running attempts: one task each, with one SSH session from the fence to the verification.
+//! Runs attempts. Each attempt has one task, and one SSH session from the fence to the
+//! verification.
 
 use super::ansible::{self, AnsibleRun, EndOnDrop, PlayError};
 use super::attempt_error::{plan, session_lost, ssh, step, too_long, unexpected_reply};
@@ -23,16 +24,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// A fence order waits at most this long for a `remoor play` that holds the node.
+/// Maximum time that a fence order waits for a `remoor play` that holds the node.
 const PLAY_WAIT_MAX: Duration = Duration::from_secs(100);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
 const UNDO_TIMEOUT: Duration = Duration::from_secs(300);
-/// Added to the executor's own time limit before the session is given up.
+/// Time in addition to the executor's own time limit, after which the session is given up.
 const SLACK: Duration = Duration::from_secs(20);
 
-/// The way in which an attempt ends early.
+/// How an attempt ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AttemptEnd {
     Not,
@@ -50,7 +51,7 @@ pub struct Attempts {
     shared: Arc<ManagerContext>,
     events: mpsc::UnboundedSender<EngineEvent>,
     running: BTreeMap<AttemptId, Running>,
-    /// Attempts that were told to end. Their tasks may still run.
+    /// Attempts that must end. Their tasks may still run.
     ending: BTreeMap<AttemptId, (watch::Sender<AttemptEnd>, JoinHandle<()>)>,
 }
 
@@ -60,7 +61,7 @@ impl Attempts {
         Self { shared, events, running: BTreeMap::new(), ending: BTreeMap::new() }
     }
 
-    /// Starts `phase` of a committed, open attempt.
+    /// Starts `phase` of an attempt that is committed and open.
     pub fn run(&mut self, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
         let running = self.running.entry(attempt).or_insert_with(|| {
             let (phases, rx) = mpsc::unbounded_channel();
@@ -73,7 +74,7 @@ impl Attempts {
         let _ = running.phases.send(phase);
     }
 
-    /// Ends a closed attempt and its session. The current task may finish; `now` ends it at once.
+    /// Ends a closed attempt and its session. The current task may finish, unless `now` is set.
     pub fn stop(&mut self, attempt: AttemptId, now: bool) {
         self.ending.retain(|_, (_, task)| !task.is_finished());
         if let Some(running) = self.running.remove(&attempt) {
@@ -100,16 +101,16 @@ struct Work {
     node: NodeId,
     ending: watch::Receiver<AttemptEnd>,
     session: Option<Session>,
-    /// Facts of the node as gathered by this attempt's provisioning.
+    /// Facts of the node that this attempt's provisioning gathered.
     facts: examine::Facts,
     /// Globs of the paths that the phases of this attempt declare secret.
     secret: Vec<String>,
-    /// Addresses and roles that the provisioning rendered with, and the hash of the desired state.
-    /// The verification uses the same values: an address change meanwhile is left to a later job.
+    /// Addresses and roles with which the provisioning rendered, and the hash of the desired state.
+    /// The verification uses the same values. A later job handles an address change in between.
     frozen: Option<(fleet::ClusterContext, Sha256)>,
 }
 
-/// The work of one phase of an attempt, and the input it was compiled from.
+/// The work of one phase of an attempt, and the input from which it was compiled.
 struct Made {
     fleet: Arc<Fleet>,
     host: String,
@@ -141,7 +142,7 @@ impl Work {
         }
         if let Some(mut session) = self.session.take() {
             let close = ExecutorOrder::Close { fence: self.fence_token(), done: self.is_done() };
-            let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // on an error the executor ends with the session anyway
+            let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // after an error, the executor ends with the session
             session.close().await;
         }
     }
@@ -222,7 +223,7 @@ impl Work {
                 self.secret.extend(secret);
                 (plan, protect)
             }
-            // Ansible gets the current inventory. What it creates is recorded, not rendered.
+            // Ansible gets the current inventory. Its results are recorded, not rendered.
             fleet::PhaseWork::Ansible { playbook, tags } => {
                 let play = self.play((made.fleet, made.host, made.scope), playbook, tags, limit);
                 return self.ansible(phase, play).await;
@@ -283,13 +284,13 @@ impl Work {
         }
     }
 
-    /// Render input of the installed configuration: the cleanup removes that configuration.
+    /// Render input of the installed configuration, because the cleanup removes that configuration.
     async fn known_before(&self) -> fleet::ClusterContext {
         let recorded = self.load_record(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.render_context())
     }
 
-    /// The record of the node from before this attempt; None if there is none.
+    /// The record of the node before this attempt; None if there is none.
     async fn load_record(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
@@ -299,7 +300,7 @@ impl Work {
         })
     }
 
-    /// Compiles what `phase` runs; on failure returns the text of every fault.
+    /// Compiles the work of `phase`. The error contains the text of every fault.
     async fn work(&self, phase: Phase, job: &Job, generation: &Arc<Generation>) -> Result<Made, String> {
         super::blobs::ensure(&self.shared, &generation.blob).await;
         let inventory = self.shared.inventory();
@@ -328,8 +329,9 @@ impl Work {
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
 
-    /// Checks before the fence that cleanup and provisioning are possible, and that the record is
-    /// readable: without it, drift of other services would be recorded as desired. Changes nothing.
+    /// Checks before the fence that cleanup and provisioning are possible and that the record can
+    /// be read. Without the record, drift of other services would be recorded as desired. Changes
+    /// nothing.
     async fn may_begin(
         &mut self,
         job: &Job,
@@ -350,7 +352,8 @@ impl Work {
                 fleet::PhaseWork::Plan { secret, .. } => self.secret.extend(secret),
                 fleet::PhaseWork::Ansible { playbook, tags } => {
                     let play = self.play((made.fleet, made.host, made.scope), playbook, tags, Duration::ZERO);
-                    // As with a native plan: an installed generation's cleanup can't be corrected.
+                    // The cleanup playbook of an installed generation can't be corrected, so its
+                    // syntax is not checked. A native plan is handled in the same way.
                     self.ready(play, phase == Phase::Provision).await.map_err(why)?;
                 }
             }
@@ -371,7 +374,7 @@ impl Work {
         AnsibleRun { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
     }
 
-    /// Checks that this manager's Ansible could run `play`; the error says what is wrong.
+    /// Checks that this manager's Ansible can run `play`. The error contains the fault.
     async fn ready(&self, play: AnsibleRun, syntax: bool) -> Result<(), String> {
         let cancel = CancelToken::new();
         let _guard = EndOnDrop(cancel.clone());
@@ -380,7 +383,8 @@ impl Work {
         asked.map_err(|_| "a task of this manager ended early".to_owned())?.map_err(|error| error_with_causes(&error))
     }
 
-    /// Runs Ansible while the executor's session holds the fence; ends it if the session is lost.
+    /// Runs Ansible while the executor's session holds the fence. If the session is lost, the run
+    /// is ended.
     async fn ansible(&mut self, phase: Phase, play: AnsibleRun) -> Result<PhaseResult, Box<Failure>> {
         let cancel = CancelToken::new();
         let guard = EndOnDrop(cancel.clone());
@@ -398,14 +402,15 @@ impl Work {
         let session = self.session.as_mut().ok_or_else(|| session_lost(phase))?;
         let ended = tokio::select! {
             ended = &mut run => ended,
-            // Ansible cannot be stopped between two tasks, so it is ended at once.
+            // Ansible cannot stop between two tasks, so the run is ended at once.
             true = async { ending.wait_for(|ending| *ending != AttemptEnd::Not).await.is_ok() } => {
                 guard.0.cancel();
                 run.await
             }
             error = session.wait_for_loss() => {
                 guard.0.cancel();
-                // The attempt ends after its process group; TERM, grace and KILL bound this.
+                // The attempt ends after its process group. TERM, the grace period and KILL limit
+                // this wait.
                 let _ = run.await;
                 return Err(ssh(phase, error));
             }
@@ -439,7 +444,8 @@ impl Work {
         }
     }
 
-    /// Restores the copies that the undone attempt had made. No retry: people decide on a failure.
+    /// Restores the copies that the undone attempt had made. A failure is not retried, because
+    /// people decide about it.
     async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
         let attempt = job.spec.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
         match self.ask(phase, ExecutorOrder::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
@@ -464,7 +470,7 @@ impl Work {
         }
     }
 
-    /// Sends an order in the open session. Cancels it when the attempt is to end early.
+    /// Sends an order in the open session. The order is cancelled if the attempt must end early.
     async fn ask(
         &mut self,
         phase: Phase,
@@ -538,8 +544,8 @@ impl Work {
     }
 }
 
-/// Paths that the manager rendered and whose content on the node differs, for the services that
-/// were set up. Other services may have drifted meanwhile, which is not a fault of the playbook.
+/// Paths that the manager rendered and whose content on the node differs. `set_up` selects the
+/// services of the job. Drift of other services is not a fault of the playbook.
 fn wrong_files(
     wanted: &RenderedContent<'_>,
     digest: &NodeDigest,

@@ -29,7 +29,7 @@ impl Default for ManagerTiming {
     }
 }
 
-/// Which manager of which cluster this is.
+/// The identity of this manager.
 #[derive(Debug, Clone)]
 pub struct ManagerIdentity {
     pub name: NodeName,
@@ -50,7 +50,7 @@ pub struct Startup {
     pub runs: PathBuf,
     pub sponsors: Sponsors,
     /// Secret of the managers. Each node's digest key is derived from it, so no node can compute
-    /// the key of another.
+    /// another node's key.
     pub secret: [u8; 32],
     pub cas: Arc<super::Authorities>,
     pub timing: ManagerTiming,
@@ -103,21 +103,21 @@ impl ManagerContext {
         }
     }
 
-    /// Milliseconds since a majority last agreed, as far as this manager knows: since a quorum
-    /// acknowledged this leader, or since a leader was last heard from. None if neither has
-    /// happened since this process started.
+    /// Milliseconds since a majority last agreed, as far as this manager knows. On a leader, this
+    /// is the last acknowledgement by a quorum, otherwise the last message of a leader. None if
+    /// there was neither since this process started.
     pub fn age_ms(&self) -> Option<u64> {
         let acked = self.raft.status().borrow().quorum_acked_ms;
         let heard_at = || self.observed.leader_heard_at();
         acked.or_else(|| Some(u64::try_from(heard_at()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The monotonic time of this manager's engine.
+    /// The current monotonic time for this manager's engine.
     pub fn now(&self) -> Now {
         Now(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The applied state as it is now.
+    /// The applied state.
     pub fn inventory(&self) -> Arc<Inventory> {
         self.raft.state().borrow().clone()
     }
@@ -130,7 +130,7 @@ impl ManagerContext {
             let node = item.node.and_then(|id| inventory.membership(id).name()).map(|name| name.to_string());
             super::metrics::count(&self.published.applied, &item.what);
             let named = node.as_deref().unwrap_or("-");
-            // Only the leader logs at info level, so that each item appears there once.
+            // Only the leader logs at info level, so that each item is logged once at this level.
             match leads {
                 true => tracing::info!(index, node = named, what = ?item.what, "journal"),
                 false => tracing::debug!(index, node = named, what = ?item.what, "journal"),
@@ -150,27 +150,27 @@ impl ManagerContext {
         self.ansible_hosts.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// The render input of a fleet in addition to its own files.
+    /// The input for rendering a fleet, in addition to the fleet's own files.
     pub fn render_context(&self) -> ClusterContext {
         known_of(&self.inventory())
     }
 
-    /// IP addresses of the nodes by name: as joined, or as entered after a move.
+    /// IP addresses of the nodes by name: as joined, or as recorded after a move.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         self.inventory().addresses()
     }
 }
 
-/// The render input of a fleet in this state: addresses and managers, without job variables.
+/// The input for rendering a fleet in this state: addresses and managers, but no job variables.
 pub fn known_of(inventory: &Inventory) -> ClusterContext {
     let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
     let managers = managers.map(|n| n.name().to_string()).collect();
     ClusterContext { addresses: inventory.addresses(), managers, vars: JobVars::new() }
 }
 
-/// The render input of `phase` of `job`. `before` is the input of the installed configuration. The
-/// job's own variables take precedence. A job for some services also keeps the earlier variables,
-/// so that its services agree with those that it leaves alone.
+/// The input for rendering in `phase` of `job`. `before` is the input of the installed
+/// configuration. The job's own variables take precedence. A job for some services keeps the
+/// earlier variables, so that its services agree with the services outside of the job.
 pub fn known_in(phase: Phase, job: &Job, before: ClusterContext, inventory: &Inventory) -> ClusterContext {
     // Some services of a node use the same addresses and variables as its other services.
     let as_before = phase == Phase::Cleanup || !job.spec.services.is_empty();

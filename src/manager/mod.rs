@@ -1,8 +1,8 @@
-//! Drives one manager: gossip, the Raft log and results of work become events of the engine, and
+//! Drives one manager. Gossip, the Raft log and results of work become events of the engine, and
 //! the engine's actions become calls.
 //!
-//! Every manager runs this loop; only the leader has an engine. Every decision is in the log, so a
-//! new leader starts from the applied state and the current gossip members alone.
+//! Every manager runs this loop, but only the leader has an engine. Every decision is in the log.
+//! So a new leader needs only the applied state and the current members of gossip.
 
 mod addresses;
 mod ansible;
@@ -56,8 +56,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// A leader that has not heard from a quorum for this long steps down. By then the others have
-/// usually elected a new leader.
+/// Time without an answer of a quorum after which a leader steps down. By then the other managers
+/// have usually elected a new leader.
 const LAPSE_MAX: Duration = Duration::from_secs(3);
 
 /// Pause between two reads of applied entries, so that a burst of entries is handled together.
@@ -66,14 +66,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The loop of one manager. It ends at `shutdown`.
 pub struct ManagerTask {
     shared: Arc<ManagerContext>,
-    /// The leadership that the engine was created for.
+    /// The leadership for which the engine was created.
     tenure: Leadership,
     performer: Performer,
     results: mpsc::UnboundedReceiver<EngineEvent>,
-    /// The members that gossip has now. Followers keep this list too: a new leader starts from it.
+    /// The current members of gossip. Followers keep this list too, because a new leader needs it.
     members: BTreeMap<NodeName, Report>,
     scout: reach::PingMonitor,
-    /// The generation whose `notify:` settings are in force.
+    /// The generation whose `notify:` settings are in use.
     notified_by: GenerationSeq,
     sweep: sweep::Sweep,
     clocks: clocks::ClockMonitor,
@@ -143,7 +143,7 @@ impl ManagerTask {
         self.performer.stop_all();
     }
 
-    /// Whether this manager has the engine of a leader.
+    /// Whether this manager leads and so has an engine.
     fn leads(&self) -> bool {
         self.shared.published.engine.leads()
     }
@@ -154,8 +154,8 @@ impl ManagerTask {
         }
     }
 
-    /// Takes the settings of notifications and the inventory's hosts from the applied fleet,
-    /// whenever its generation has changed. After a start, none has been taken.
+    /// Reads the notice settings and the inventory's hosts from the applied fleet, if its
+    /// generation has changed. This is also done once after a start.
     async fn follow_fleet(&mut self) {
         let inventory = self.shared.inventory();
         if self.notified_by == inventory.current || inventory.current.0 == 0 {
@@ -174,8 +174,8 @@ impl ManagerTask {
         });
     }
 
-    /// Creates the engine when leadership begins. When it ends, drops the engine and stops
-    /// everything that it runs.
+    /// Creates the engine when the leadership begins. At the end of the leadership, drops the
+    /// engine and stops all its work.
     async fn leadership(&mut self) {
         let status = self.shared.raft.status().borrow().clone();
         if self.leads() && !self.tenure.lasts(&status, Instant::now()) {
@@ -209,7 +209,7 @@ impl ManagerTask {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 let before = self.members.insert(name.clone(), report.clone());
-                // Trust an address only if the node's own signature covers it.
+                // An address counts only if the node's own signature covers it.
                 self.shared.observed.set_signed_address(&name, signed.then_some(addr));
                 addresses::follow(&self.shared);
                 self.feed_sighted(&name);
@@ -243,8 +243,8 @@ impl ManagerTask {
                 );
                 self.shared.notices.notify(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
-            MemberEvent::SignedElsewhere { .. } => {} // the daemon asks who is there
-            MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or the other daemon ends now that it knows
+            MemberEvent::SignedElsewhere { .. } => {} // the daemon probes that address
+            MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or the other daemon exits now
             MemberEvent::OutrankedElsewhere { addr, lasting: true } => {
                 let text = format!(
                     "two daemons run as {}, here and at {addr}; the other one stops, because it is of an older epoch or is not a \
@@ -314,19 +314,19 @@ impl ManagerTask {
     }
 }
 
-/// A leadership of this manager. An expired lease does not end it: a short stall, as of a disk or a
-/// paused machine, would otherwise restart every open attempt. Meanwhile nothing that this manager
-/// proposes is committed. If another manager leads by then, the fence of its attempts ends what
+/// A leadership of this manager. An expired lease does not end it. Otherwise a short stall of a
+/// disk or of the machine would restart every open attempt. Without a lease, no proposal of this
+/// manager is committed. If another manager leads, the fences of its attempts end the work that
 /// still runs here.
 #[derive(Debug, Default)]
 struct Leadership {
     term: u64,
-    /// When a majority was first found not to answer; None while it answers.
+    /// The time since which a majority does not answer; None while it answers.
     lapsed: Option<Instant>,
 }
 
 impl Leadership {
-    /// Whether this leadership continues, given the Raft status at `now`.
+    /// Whether this leadership continues, for the Raft status at `now`.
     fn lasts(&mut self, status: &RaftStatus, now: Instant) -> bool {
         if status.term != self.term || status.leader != Some(status.id) || !status.running {
             return false;

@@ -1,12 +1,12 @@
-//! Peers that a manager trusts before its own log says who they are: managers named by the node's
-//! agent, and managers named in the order that started the manager service.
+//! Peers that a manager trusts before its own log contains them. The node's agent reports some of
+//! them as managers. The others are in the order that started the manager service.
 
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_model::NodeId;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A handle; clones share the same state.
+/// A handle to the trusted peers; all clones share one state.
 #[derive(Clone)]
 pub struct Sponsors {
     order: Arc<[PeerInfo]>,
@@ -15,8 +15,8 @@ pub struct Sponsors {
 }
 
 impl Sponsors {
-    /// `order` are the managers named when the service was started. `known` is what the agent heard
-    /// last. `ask` makes the agent ask again.
+    /// `order` contains the managers in the order that started the service. `known` contains the
+    /// managers that the agent last received. `ask` makes the agent ask again.
     pub fn new(
         order: Vec<PeerInfo>,
         known: watch::Receiver<Vec<PeerInfo>>,
@@ -25,7 +25,7 @@ impl Sponsors {
         Self { order: order.into(), known, ask: Arc::new(ask) }
     }
 
-    /// All trusted peers, each once. If both sources name a peer, the agent's address is used.
+    /// All trusted peers, each once. If both sources contain a peer, the agent's address is used.
     pub fn peers(&self) -> Vec<PeerInfo> {
         let mut peers = self.known.borrow().clone();
         let others = self.order.iter().filter(|o| !peers.iter().any(|p| p.id == o.id)).cloned().collect::<Vec<_>>();
@@ -33,13 +33,13 @@ impl Sponsors {
         peers
     }
 
-    /// Whether the agent names `node` as a manager.
+    /// Whether the agent knows `node` as a manager.
     pub fn is_known_manager(&self, node: NodeId) -> bool {
         self.known.borrow().iter().any(|p| p.id == node)
     }
 
-    /// Whether the order that started the manager service names `node`. The order is as old as the
-    /// service.
+    /// Whether the order that started the manager service contains `node`. The order is as old as
+    /// the service.
     pub fn is_initial_manager(&self, node: NodeId) -> bool {
         self.order.iter().any(|p| p.id == node)
     }

@@ -1,5 +1,5 @@
-//! Nodes that are not absent: when to examine one, and the rollout of a new generation. Opens no
-//! job.
+//! Handles nodes that are not absent: decides when to examine them, and rolls out a new generation.
+//! This module opens no job.
 
 use super::event::{Action, Purpose};
 use super::manager::{LastExamination, ManagerEngine, ReportSummary, StepContext};
@@ -8,14 +8,14 @@ use remoor_model::{
     Trigger, Verdict, report_stale_ms,
 };
 
-/// Number of changes of the check results after which the next examination is delayed.
+/// Number of changes of the check results after which further examinations are delayed.
 const TURNS_FREE: u32 = 4;
-/// Maximum number of times that the pause between examinations is doubled. The pause begins with
-/// the check interval.
+/// Maximum number of times that the pause between examinations doubles. The first pause is the
+/// check interval.
 const DOUBLED_MAX: u32 = 3;
 
 impl ManagerEngine {
-    /// Handles a node that is not absent. The agent's reports determine when it is examined, but
+    /// Handles a node that is not absent. The agent's reports decide when the node is examined, but
     /// never the conclusion.
     pub(super) fn live(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
@@ -38,22 +38,23 @@ impl ManagerEngine {
         let hashed = report.digest != Sha256::default() && report.digest != last;
         let checked = !matches_finding(&hint, finding);
         let every = at.inventory.limits().check_interval_ms;
-        // The desired state changed back, so the conclusion that it had changed no longer holds.
+        // If the desired state is again the applied one, the conclusion that it changed is
+        // outdated.
         let behind = at.inventory.is_outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let rested = looked.is_none_or(|before| at.now.ms_since(before.at) >= pause_before_next(&before, &hint, every));
         let news =
             (hashed || checked || moved_back || node.half_done()) && rested || node.examination.needs_examination;
         let owed = at.inventory.own_address_change(node).is_some();
-        // A re-setup that is due, but neither requested nor running, was held, paused or dropped
-        // before. It may begin now.
+        // A due re-setup that is neither requested nor running was held, paused or dropped before.
+        // It may begin now.
         let due = finding.is_some_and(|f| match f.planned_action {
             PlannedAction::Held(_) => true,
             PlannedAction::Resetup(_) | PlannedAction::Blocked(_) => f.verdict.is_drifted() || owed,
             PlannedAction::None | PlannedAction::Report => false,
         });
-        // The node's address changed, but the last finding does not cover that yet: it was made
-        // before the new desired state was known or with another trigger.
+        // The node's address changed, but the last finding does not cover the change. The finding
+        // was made before the new desired state was known, or with another trigger.
         let said = |f: &Finding| {
             f.verdict != Verdict::Same && (f.trigger != Trigger::Live || f.planned_action != PlannedAction::Report)
         };
@@ -61,15 +62,15 @@ impl ManagerEngine {
         let due = due && node.availability == Availability::Active && node.active_hold(at.wall).is_none();
         if unclear || due || news || unsaid || self.is_overdue(at, node, looked) {
             let told = finding.filter(|_| unclear || due).map_or(Trigger::Live, |f| f.trigger);
-            // An address change counts as a return, however it was noticed. It does not fall under
-            // the policy for live drift.
+            // An address change counts as a return, and the policy for live drift does not apply to
+            // it.
             let occasion = if owed && told == Trigger::Live { Trigger::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }
 
-    /// True if the node must be examined whatever its agent reports: its last examination is too
-    /// long ago, or its report is stale.
+    /// Whether the node must be examined independently of its agent's report. This is so if the
+    /// last examination is too old, or if the report is stale.
     fn is_overdue(&self, at: StepContext, node: &Node, looked: Option<LastExamination>) -> bool {
         let limit = report_stale_ms(at.inventory.nodes.len());
         let unseen = |since: Now| looked.is_none_or(|l| l.at < since || at.now.ms_since(l.at) >= limit);
@@ -77,9 +78,9 @@ impl ManagerEngine {
             || self.report_stale_since(at.now, at.inventory, node).is_some_and(unseen)
     }
 
-    /// Since when the node's report is stale; None if it is renewed in time, or if the agent is
-    /// older and renews nothing. A stale report may be a replayed one, so it is no reason to leave
-    /// the node unexamined.
+    /// The time since which the node's report is stale. None if the report is renewed in time, or
+    /// if the agent is an older one that does not renew reports. A stale report may be a replayed
+    /// one, so the node must still be examined.
     pub(super) fn report_stale_since(&self, now: Now, inventory: &Inventory, node: &Node) -> Option<Now> {
         let seen = self.seen.get(&node.id).filter(|seen| seen.alive)?;
         seen.report.as_ref().filter(|report| report.sequence != 0)?;
@@ -87,8 +88,8 @@ impl ManagerEngine {
         (now.ms_since(seen.report_renewed) >= limit).then(|| seen.report_renewed.plus_ms(limit))
     }
 
-    /// Rolls out a new generation if the group's policy does so automatically. A canary goes first,
-    /// and a held job stops the rest.
+    /// Rolls out a new generation if the group's policy requires it. A canary goes first, and a
+    /// held job stops the rollout.
     fn roll_out(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
         let applied = node.setup.baseline.as_ref().map(|b| b.desired);
         if at.inventory.desired_hash(node).is_none_or(|desired| Some(desired) == applied) {
@@ -108,8 +109,8 @@ impl ManagerEngine {
     }
 }
 
-/// True if the last examination found exactly the check results that the agent reports. Comparing
-/// the hash ensures that one failing check does not hide another.
+/// Whether the last examination found the same check results that the agent reports. The hashes are
+/// compared, so that one failed check does not hide another.
 fn matches_finding(hint: &ReportSummary, finding: Option<&Finding>) -> bool {
     let found = finding.map_or(Some(0), |f| f.failure_hash);
     match (hint.checks, found) {
@@ -133,7 +134,7 @@ pub(super) fn record_examination(
     now: Now,
     every: u64,
 ) -> LastExamination {
-    // If the checks did not change for longer than any pause, the count of changes starts again.
+    // If the checks did not change for longer than any pause, the count of changes begins again.
     let lately = |before: &LastExamination| now.ms_since(before.at) < every << (DOUBLED_MAX + 1);
     let turns = before
         .filter(lately)
@@ -142,8 +143,8 @@ pub(super) fn record_examination(
     LastExamination { hint, at: now, repeats: again, check_changes: turns }
 }
 
-/// Pause after the last examination, given the agent's current report. Changed files are examined
-/// at once, and so are changed checks, unless they flap.
+/// Pause after the last examination, for the agent's current report. Changed files and changed
+/// checks are examined at once, except checks that flap.
 fn pause_before_next(before: &LastExamination, hint: &ReportSummary, every: u64) -> u64 {
     match before.check_changes.checked_sub(TURNS_FREE) {
         _ if before.hint == *hint => every << before.repeats.min(DOUBLED_MAX),
@@ -179,16 +180,16 @@ mod tests {
             (fail(8), Some(finding(Some(7), 1)), false),
             (fail(7), Some(finding(Some(0), 0)), false),
             (pass, Some(finding(Some(7), 1)), false),
-            // A failing check with `on-fail: none` is counted, but causes no examination.
+            // A failed check with `on-fail: none` is counted, but causes no examination.
             (pass, Some(finding(Some(0), 1)), true),
-            // Older agents report only that a check fails; older managers stored only the number of
-            // failures.
+            // An older agent reports only that a check failed. An older manager stored only the
+            // number of failures.
             (fail(0), Some(finding(Some(7), 1)), true),
             (fail(0), Some(finding(Some(0), 0)), false),
             (fail(7), Some(finding(None, 1)), true),
             (fail(7), Some(finding(None, 0)), false),
             (pass, Some(finding(None, 1)), false),
-            // An inconclusive check is examined like a failure.
+            // An inconclusive check is examined like a failed one.
             (unknown(7), None, false),
             (unknown(7), Some(finding(Some(0), 0)), false),
             (unknown(7), Some(hung(Some(7))), true),
@@ -202,8 +203,8 @@ mod tests {
         }
     }
 
-    /// The times at which a node is examined during this number of intervals. `hint` returns the
-    /// agent's report in each interval.
+    /// The intervals in which a node is examined. `hint` returns the agent's report in each
+    /// interval.
     fn examination_times(intervals: u64, hint: impl Fn(u64) -> ReportSummary) -> Vec<u64> {
         let (mut last, mut all) = (None, Vec::new());
         for n in 0..intervals {

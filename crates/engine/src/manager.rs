@@ -1,8 +1,8 @@
 //! The leader's engine: its observations and requests, and one function `step`.
 //!
-//! A new leader knows only the inventory. For each node, at most one proposal is in flight. So an
-//! entry is never based on a state that the leader's previous entry is about to change. The parts
-//! are `presence`, `examination`, `live`, `resetup`, `runner` and `view`.
+//! A new leader knows only the inventory. At most one proposal is in flight for each node. So no
+//! entry is based on a state that the leader's previous entry is about to change. The modules
+//! `presence`, `examination`, `live`, `resetup`, `runner` and `view` belong to the engine.
 
 use super::address_tracking::Rendering;
 use super::budget;
@@ -15,26 +15,26 @@ use remoor_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Timeout of a proposal. A proposal may still be applied after its timeout; `apply` refuses it if
-/// it no longer fits.
+/// Timeout of a proposal. A proposal may still be applied after its timeout. `apply` refuses a
+/// proposal that is outdated.
 pub(super) const PROPOSAL_MS: u64 = 15_000;
-/// Additional time for the answer of an examination, beyond the examination's own timeout.
+/// Time for the answer of an examination, in addition to the examination's own timeout.
 const EXAM_SLACK_MS: u64 = 10_000;
-/// A new leader reports no absences during this time, because its gossip must settle first.
+/// Time in which a new leader reports no absences, because its gossip must settle first.
 pub(super) const FIRST_SIGHT_MS: u64 = 15_000;
-/// If a requested re-setup waited longer than this, the node is examined again before the re-setup
-/// begins.
+/// Maximum wait of a requested re-setup after its examination. After a longer wait, the node is
+/// examined again before the re-setup begins.
 const STALE_WANT_MS: u64 = 120_000;
 
-/// What this leader observed about one node and requested for it. Discarded when the leadership
-/// ends.
+/// The observations and requests of this leader about one node. They are discarded at the end of
+/// the leadership.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NodeObservation {
     pub alive: bool,
     pub since: Now,
     pub since_wall: Wall,
     pub report: Option<Report>,
-    /// When the report was last new or signed again.
+    /// The time at which the report was last new or renewed.
     pub report_renewed: Now,
     pub proposing: Option<Now>,
     pub probed: Option<Now>,
@@ -43,18 +43,18 @@ pub(super) struct NodeObservation {
     pub exam_due: Now,
     pub exam_failures: u32,
     pub last_failure: Option<String>,
-    /// Since when the node settles, and the maximum duration in ms.
+    /// The time since which the node settles, and the maximum duration in ms.
     pub settling: Option<(Now, u64)>,
     pub last_examination: Option<LastExamination>,
-    /// A report that was older than an examination. Until gossip delivers another one, it does not
-    /// indicate an absence.
+    /// A report that was older than an examination. It does not indicate an absence. It is stored
+    /// until gossip delivers another report.
     pub outdated_report: Option<HostFingerprint>,
-    /// When the node was last seen before examinations that found its host without an agent. Such
-    /// examinations do not count as seeing the node.
+    /// The time at which the node was last seen before an examination found its host without an
+    /// agent. Such an examination does not count as seeing the node.
     pub last_seen_before: Option<Wall>,
     /// The node's gossip address, signed by the node.
     pub gossip: Option<String>,
-    /// The announced address that is recorded for another node, as last notified.
+    /// The announced address that is recorded for another node. A notice reported it last.
     pub held: Option<String>,
 }
 
@@ -63,12 +63,12 @@ pub(super) struct NodeObservation {
 pub(super) struct LastExamination {
     pub hint: ReportSummary,
     pub at: Now,
-    /// Number of previous examinations with the same report. The node is examined again although
-    /// the report is the same, because the conclusion may have been lost. The pause grows with each
+    /// Number of previous examinations with the same report. The node is examined again with the
+    /// same report, because the conclusion may have been lost. The pause grows with each
     /// repetition.
     pub repeats: u32,
-    /// Number of recent examinations before which the check report had changed. A high number means
-    /// that the checks flap.
+    /// Number of recent examinations with a changed check report. A high number means that the
+    /// checks flap.
     pub check_changes: u32,
 }
 
@@ -93,29 +93,28 @@ pub struct ManagerEngine {
     pub(super) me: NodeName,
     pub(super) leading_since: Now,
     pub(super) seen: BTreeMap<NodeId, NodeObservation>,
-    /// Attempts that were opened under this leadership. Any other open attempt is taken over.
+    /// Attempts that this leader opened. An open attempt of another leader is taken over.
     pub(super) own_attempts: BTreeSet<AttemptId>,
-    /// The phase that was ordered for each attempt and has no result yet.
+    /// The ordered phase of each attempt that has no result yet.
     pub(super) running: BTreeMap<AttemptId, Phase>,
-    /// Results that are not applied yet. They are proposed until they are.
+    /// Results that are not applied yet. Each is proposed until it is applied.
     pub(super) unapplied_results: BTreeMap<AttemptId, (Phase, Command)>,
-    /// Attempts that were stopped during a phase and have not answered since. Their current tasks
-    /// may still run.
+    /// Attempts that were stopped during a phase and have not answered yet. Their current tasks may
+    /// still run.
     pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     pub(super) proposing_fleet: Option<Now>,
     pub(super) rendering: Rendering,
-    /// The last result of [`Self::awaits_mass_return`], with the applied index and the time for
-    /// which it is valid.
+    /// The last result of [`Self::awaits_mass_return`], with the applied index and the time that it
+    /// is for.
     mass_return_cache: Option<(u64, Wall, bool)>,
-    /// Which manager reaches which node.
+    /// The results of the managers that tried to reach each node.
     pub(super) routes: RouteTable,
-    /// When leadership was last offered to a manager that can reach more nodes.
+    /// The time at which the leadership was last offered to a manager that can reach more nodes.
     pub(super) handed_over_at: Option<Now>,
     pub(super) next_ticket: u64,
     /// Number of running examinations, at most [`EXAMINATIONS_MAX`]. It equals the number of
-    /// `exam`s in `seen`, and is counted separately because it is needed for each node at each
-    /// tick.
+    /// `exam`s in `seen`. It is stored separately, because it is needed for each node at each tick.
     pub(super) examining: usize,
     /// Nodes to examine as soon as a running examination ends.
     pub(super) queued: BTreeSet<NodeId>,
@@ -131,7 +130,7 @@ pub(super) struct StepContext<'a> {
 }
 
 impl ManagerEngine {
-    /// The engine of node `me`, which became leader at `now`.
+    /// The engine of the manager `me`, which became leader at `now`.
     pub fn new(me: NodeName, now: Now) -> Self {
         Self {
             me,
@@ -236,8 +235,8 @@ impl ManagerEngine {
         out
     }
 
-    /// Stops the run of an attempt that is no longer open. The run is stopped at once if its job
-    /// requires it.
+    /// Stops the run of an attempt that is not open any more. If the job requires it, the run is
+    /// stopped at once.
     fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
         self.own_attempts.remove(&attempt);
         let answered = self.unapplied_results.remove(&attempt).map(|(phase, _)| phase);
@@ -253,7 +252,7 @@ impl ManagerEngine {
         inventory.nodes.values().filter(|n| n.pending_resetup.is_some() || n.job.is_some()).map(|n| n.id).collect()
     }
 
-    /// Proposes the command unless a proposal for this node is in flight.
+    /// Proposes the command, unless a proposal for this node is in flight.
     pub(super) fn propose(&mut self, at: StepContext, node: NodeId, command: Command, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node).or_default();
         if seen.proposing.is_none() {
@@ -275,8 +274,8 @@ impl ManagerEngine {
         }
     }
 
-    /// Discards observations of nodes that left, because they are invalid after a return. Removes
-    /// nodes that did not return in time.
+    /// Discards the observations of nodes that left, because they are not valid after a return.
+    /// Proposes to delete the records of nodes that did not return in time.
     fn forget_left_nodes(&mut self, at: StepContext, out: &mut Vec<Action>) {
         for id in at.inventory.departed.left.keys() {
             self.queued.remove(id);
@@ -293,13 +292,13 @@ impl ManagerEngine {
         }
     }
 
-    /// True if no proposal for the whole fleet is in flight.
+    /// Whether no proposal for the whole fleet is in flight.
     pub(super) fn fleet_is_free(&self, now: Now) -> bool {
         self.proposing_fleet.is_none_or(|since| now.ms_since(since) > PROPOSAL_MS)
     }
 
     /// Derives the next action for this node from the applied state. `full` contains the groups
-    /// whose budget is used up.
+    /// with a used budget.
     fn attend(&mut self, at: StepContext, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default();
         match seen.proposing {
@@ -339,7 +338,7 @@ impl ManagerEngine {
         self.live(at, node, out);
     }
 
-    /// Opens the job of a requested re-setup as soon as nothing blocks it.
+    /// Opens the job of a requested re-setup as soon as no condition blocks it.
     fn begin(
         &mut self,
         at: StepContext,
@@ -367,8 +366,8 @@ impl ManagerEngine {
         if want.spec.by.is_none() && (self.awaits_mass_return(at) || self.is_rendering(at.now)) {
             return;
         }
-        // The node is examined again if the examination is old, precedes a hold, or was followed by
-        // an inconclusive one (invariant I9).
+        // The node is examined again in three cases: its examination is old, a hold began after the
+        // examination, or an inconclusive examination followed (invariant I9).
         if needs_new_examination(at, node, want) {
             if self.route(at, node) != Route::NoRoute {
                 self.examine(at, node, Purpose::Live(want.spec.trigger), out);
@@ -378,8 +377,8 @@ impl ManagerEngine {
             let can =
                 |n: &Node| n.pending_resetup.is_some() && self.route(at, n) != Route::NoRoute && may_open_now(at, n);
             if others.into_iter().any(|n| can(n)) {
-                // The other manager goes first. Otherwise two managers that both wait for a handover
-                // would pass leadership back and forth forever.
+                // The other manager goes first. Otherwise two managers that both wait for a
+                // handover would hand the leadership to each other forever.
                 return;
             }
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
@@ -389,8 +388,8 @@ impl ManagerEngine {
         }
     }
 
-    /// True while so many returned nodes have no verdict that no re-setup may begin (see
-    /// `mass_return`). Computed once for each state and time.
+    /// Whether so many returned nodes have no verdict that no re-setup may begin (see
+    /// `mass_return`). The result is computed once for each state and time.
     pub(super) fn awaits_mass_return(&mut self, at: StepContext) -> bool {
         match self.mass_return_cache {
             Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
@@ -402,14 +401,14 @@ impl ManagerEngine {
         }
     }
 
-    /// True if the node is this leader and another manager can take over leadership.
+    /// Whether the node is this leader and another manager can take over the leadership.
     pub(super) fn is_me(&self, at: StepContext, node: &Node) -> bool {
         node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
     }
 }
 
-/// True if this is an automatic request whose examination is too old, so that the node must be
-/// examined again first.
+/// Whether the node must be examined again before this request. Only an automatic request with an
+/// old examination needs it.
 pub(super) fn needs_new_examination(at: StepContext, node: &Node, want: &ResetupRequest) -> bool {
     let unknown = node.examination.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     let old =
@@ -421,18 +420,18 @@ fn may_open_now(at: StepContext, node: &Node) -> bool {
     node.pending_resetup.as_ref().is_some_and(|want| at.ground.may_open(node, &want.spec, at.wall).is_ok())
 }
 
-/// True while an attempt runs on the node. An agent restart is then expected, and any finding
-/// describes an unfinished state.
+/// Whether an attempt runs on the node. An agent restart is then expected, and a finding describes
+/// an unfinished state.
 pub(super) fn in_attempt(at: StepContext, node: &Node) -> bool {
     node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
 }
 
-/// The identity according to a report. It is a hint.
+/// The identity in a report. It is only a hint.
 pub fn reported_fingerprint(report: &Report) -> HostFingerprint {
     HostFingerprint { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }
 
-/// True if the job of the attempt was cancelled with `now`, so that its current task is ended too.
+/// Whether the job of the attempt was cancelled with `now`, so that its current task must end too.
 fn ends_task_now(inventory: &Inventory, attempt: AttemptId) -> bool {
     inventory.jobs.values().any(|j| j.end_task_now && j.attempts.iter().any(|a| a.id == attempt))
 }

@@ -1,4 +1,5 @@
-//! The action for a verdict: the group's policy for the trigger, and what blocks it.
+//! Determines the action for a verdict: the group's policy for the trigger, and the conditions that
+//! block it.
 
 use remoor_model::{
     AbsenceCause, Availability, FleetSummary, GroupSummary, Inventory, Lifecycle, Node, PlannedAction, Policy, Reason,
@@ -6,7 +7,7 @@ use remoor_model::{
 };
 use std::collections::BTreeSet;
 
-/// The policy trigger for a cause of absence. A reinstalled node is handled like a rebooted one.
+/// The policy trigger for a cause of absence. A reinstallation is handled like a reboot.
 pub fn trigger_for(cause: AbsenceCause) -> Trigger {
     match cause {
         AbsenceCause::Network | AbsenceCause::Unknown => Trigger::Network,
@@ -17,8 +18,8 @@ pub fn trigger_for(cause: AbsenceCause) -> Trigger {
 }
 
 /// The planned action. An unknown verdict triggers nothing (invariant I9), and a decommissioned
-/// node is never set up (invariant I8). An adopted node is set up again only if its group's policy
-/// says so explicitly.
+/// node is never set up (invariant I8). An adopted node is set up again only if a policy is
+/// configured for its group.
 pub fn planned_action(
     inventory: &Inventory,
     node: &Node,
@@ -30,7 +31,7 @@ pub fn planned_action(
     decide(inventory, node, occasion, verdict, reasons, at).0
 }
 
-/// The planned action, and the rule that determined it.
+/// The planned action, and the rule that led to it.
 pub fn decide(
     inventory: &Inventory,
     node: &Node,
@@ -48,8 +49,7 @@ pub fn decide(
     if node.lifecycle != Lifecycle::Commissioned {
         return (PlannedAction::Report, format!("the node is {}, not commissioned", node.lifecycle.as_str()));
     }
-    // Monitored services cannot be set up under any policy, so their differences do not count as
-    // drift here.
+    // No policy sets up monitored services, so their differences do not count as drift here.
     let only_watched = inventory.drifts_only_monitored(reasons);
     let verdict = match verdict {
         Verdict::Drifted if only_watched => {
@@ -67,13 +67,13 @@ pub fn decide(
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
         (Policy::Check, Verdict::Conflict) if inventory.own_address_change(node).is_some() => Some(Vec::new()),
-        // The new generation is rolled out to the whole group anyway, so one re-setup of all
-        // services is enough.
+        // The new generation is rolled out to the whole group. So one re-setup of all services is
+        // enough.
         (Policy::Check, Verdict::Conflict) if grave && rolls_out => Some(Vec::new()),
         (Policy::Check, v) if v.is_drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.is_drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.actionable).map(|r| r.service.clone()).collect();
-            // The dependents are those of the generation from which the services are set up.
+            // The dependents come from the generation from which the services are set up.
             let named: Vec<ServiceName> = named.into_iter().collect();
             inventory.generations.get(&inventory.source_generation(node, &named)).map(|g| {
                 let mut all = with_dependents(&g.summary, &named.iter().cloned().collect());
@@ -112,8 +112,8 @@ pub fn decide(
     (PlannedAction::Resetup(services), rule + weight)
 }
 
-/// The policy that counts for `verdict`: the policy of the trigger, or the policy for a new
-/// generation if the desired state changed.
+/// The policy for `verdict`. If the desired state changed, it is the policy for a new generation,
+/// otherwise the policy of the trigger.
 fn effective_policy(
     inventory: &Inventory,
     node: &Node,
@@ -122,15 +122,14 @@ fn effective_policy(
     verdict: &Verdict,
 ) -> Policy {
     let policy = match verdict {
-        // The node's own address changed. The repair of such a change on the node's return needs no
-        // operator.
+        // The node's own address changed. The repair after the node's return needs no operator.
         Verdict::Outdated if inventory.own_address_change(node).is_some() => {
             match (group.policy_of(node, occasion), group.policy(Trigger::Apply)) {
                 (Policy::Report, apply) => apply,
                 (on_return, _) => on_return,
             }
         }
-        // If only other nodes' addresses changed, the difference is only reported.
+        // If only addresses of other nodes changed, the difference is only reported.
         Verdict::Outdated if inventory.only_addresses_changed(node) => match group.policy_of(node, occasion) {
             Policy::Resetup if !matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Resetup,
             _ => Policy::Report,
@@ -141,8 +140,8 @@ fn effective_policy(
         },
         _ => group.policy_of(node, occasion),
     };
-    // `resetup` sets up a node without any difference only after an absence, and not because of
-    // live drift or a new generation.
+    // After an absence, the policy `resetup` also sets up a node without any difference. Live drift
+    // and a new generation do not have this effect.
     match (policy, verdict) {
         (Policy::Resetup, Verdict::Same) if matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Check,
         (policy, _) => policy,
@@ -168,7 +167,7 @@ fn policy_word(policy: Policy) -> &'static str {
     }
 }
 
-/// True if the node had so many absences within the window that it is held instead of set up again.
+/// Whether the node had too many absences within the window. It is then held instead of set up.
 pub fn is_flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     let limits = inventory.limits();
     let recent =
@@ -176,8 +175,8 @@ pub fn is_flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     limits.flap_count > 0 && recent >= limits.flap_count
 }
 
-/// The named services and the services that depend on them and can be set up, without duplicates,
-/// by name.
+/// The named services, and all services that depend on them and can be set up. The result is sorted
+/// by name and has no duplicates.
 pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) -> Vec<ServiceName> {
     let mut all = named.clone();
     loop {
@@ -201,7 +200,7 @@ mod tests {
     use remoor_model::*;
     use std::collections::BTreeMap;
 
-    /// The entrusted node w1 of group web, which has the default policies. The node's address
+    /// The entrusted node w1 of the group web, which has the default policies. The node's address
     /// changed from .1 to .9.
     fn moved_node(after: Vec<Command>) -> Inventory {
         let mut inventory = Inventory::default();
@@ -240,8 +239,8 @@ mod tests {
             summary.hosts.insert("w2".into(), HostSummary { group: "web".into(), desired: blob });
             Command::Generation { blob, summary }
         };
-        // If a member of the group is held with a generation, no other member is set up as a whole
-        // with that generation.
+        // After a failed job with a generation, a member of the group is held. No other member is
+        // then set up as a whole with this generation.
         let held = |apply| {
             let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
             let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));
@@ -303,8 +302,8 @@ mod tests {
             for reasons in [vec![clock.clone()], vec![clock.clone(), alert.clone()]] {
                 assert_eq!(decide(Verdict::Drifted, &reasons), PlannedAction::Report, "{policy:?} {occasion:?}");
             }
-            // A monitored service does not change the effect of drift of another service or of a
-            // changed desired state.
+            // A difference of a monitored service does not change the effect of other reasons:
+            // drift of another service, or a changed desired state.
             let app = reason("app", Witness::Digest, true);
             let desired = reason("", Witness::Desired, false);
             assert_eq!(

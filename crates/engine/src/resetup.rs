@@ -1,14 +1,14 @@
-//! A job and its attempts: fence, cleanup, cleaned, provision, verify. Each phase begins only after
-//! its entry was applied.
+//! A job and its attempts, with the phases fence, cleanup, cleaned, provision and verify. Each
+//! phase begins only after its entry was applied.
 //!
 //! ```text
 //!  OpenJob ──> Fence ──> Cleanup ──> Cleaned ──> Provision ──> Verify ──> Done
 //!                 └─────────┴─────── fails ─────────┴────────────┘
-//!                                      │ retries left: next attempt, from Fence on, under a higher number
-//!                                      └ none left, or wrong for good: held
+//!                                      │ retries left: next attempt from Fence on, higher number
+//!                                      └ no retries left, or no retry can help: held
 //! ```
 //! An undo has only the phases `Fence` and `Undo`. A new leader never continues an attempt of
-//! another leader. It opens the next attempt, and the fence of that attempt ends what still runs.
+//! another leader. It opens the next attempt, whose fence ends processes that still run.
 
 use super::event::{Action, PhaseResult, Verified};
 use super::manager::{ManagerEngine, StepContext};
@@ -18,13 +18,13 @@ use remoor_model::{
     OnFail, Phase, ServiceName, Wall, join_limited,
 };
 
-/// Number of failed verifications after which an attempt fails. There is more than one, because
+/// Number of failed verifications after which an attempt fails. It is more than one, because
 /// services need time to start.
 const VERIFY_TRIES: u32 = 5;
 const VERIFY_PAUSE_MS: u64 = 1_500;
-/// Pause between two attempts that could not reach the node.
+/// Pause after an attempt that could not reach the node.
 const UNREACHABLE_PAUSE_MS: u64 = 5_000;
-/// Maximum number of attempts of one job, whatever their outcome, before the job is held.
+/// Maximum number of attempts of one job, independently of their outcome. The job is then held.
 const ATTEMPTS_MAX: u32 = 50;
 
 impl ManagerEngine {
@@ -61,8 +61,8 @@ impl ManagerEngine {
             self.propose(at, node.id, command, out);
         } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
             let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
-            // The provisioning and the recorded hash of the desired state must use the same
-            // addresses.
+            // The provisioning must use the same addresses as the recorded hash of the desired
+            // state.
             let early = attempt.phase == Phase::Provision && self.is_rendering(at.now);
             if !pause && !early {
                 self.running.insert(attempt.id, attempt.phase);
@@ -113,7 +113,7 @@ impl ManagerEngine {
             return;
         };
         if attempt.phase != phase || !self.own_attempts.contains(&attempt_id) {
-            return; // a duplicate result, or a result from an earlier leadership
+            return; // the result is a duplicate, or it belongs to an earlier leadership
         }
         let command = match result {
             PhaseResult::Ok => match phase.next(job.kind()) {
@@ -150,8 +150,8 @@ impl ManagerEngine {
     }
 }
 
-/// True if the next attempt must still wait, because the last one failed with `failure` at
-/// `closed`.
+/// Whether the next attempt must still wait. `failure` is the failure of the last attempt, and
+/// `closed` its end.
 pub(super) fn is_paused_after(at: StepContext, failure: &Failure, closed: Wall) -> bool {
     failure.class == FailureClass::Unreachable && at.wall.ms_since(closed) < UNREACHABLE_PAUSE_MS
 }
@@ -164,9 +164,10 @@ fn close(job: JobId, attempt: AttemptId, outcome: AttemptOutcome) -> Command {
     Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
 }
 
-/// A re-setup succeeds only if its services are as rendered and all their checks with `on-fail:
-/// resetup` pass. Services outside the job, and monitored services, are examined afterwards like
-/// any other drift, because a retry could not repair them.
+/// Checks the result of the verify phase. A re-setup succeeds only if its services are as rendered
+/// and all their checks with `on-fail: resetup` pass. Services outside the job and monitored
+/// services do not count, because a retry could not repair them. They are examined afterwards like
+/// any other drift.
 fn check_verification(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
     let generation = inventory.generations.get(&job.generation);
     let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.is_monitor_only(name));
@@ -214,8 +215,8 @@ mod tests {
     };
     use std::collections::BTreeMap;
 
-    /// The node w1 with an open job about all services. The service `clock` is monitored only,
-    /// `app` is not.
+    /// The node w1 with an open job about all services. The service `clock` is monitored only;
+    /// `app` is provisioned.
     fn inventory() -> Inventory {
         let mut summary = FleetSummary::default();
         let host = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };

@@ -1,6 +1,6 @@
-//! Decides which manager runs the work on a node. This is the leader, if it can reach the node.
-//! Otherwise another manager first takes over the leadership. Examinations use the same routes
-//! without a handover.
+//! Decides which manager runs the work on a node. The leader runs it if it can reach the node.
+//! Otherwise another manager takes over the leadership first. Examinations use the same routes, but
+//! need no handover.
 
 use super::event::Action;
 use super::manager::{ManagerEngine, NodeObservation, PROPOSAL_MS, StepContext, needs_new_examination};
@@ -8,30 +8,30 @@ use super::resetup::is_paused_after;
 use super::routes::Route;
 use remoor_model::{AttemptOutcome, Job, JobState, Node, NodeId};
 
-/// Minimum pause between two requested handovers.
+/// Minimum pause between two handovers.
 const HAND_OVER_MS: u64 = 15_000;
-/// For this long after a requested handover, no work is begun, because the next leader would have
-/// to take it over.
+/// Time after a requested handover in which no work begins, because the next leader would have to
+/// take over that work.
 const HANDING_MS: u64 = 5_000;
 /// Maximum number of waiting nodes whose routes are compared before a handover.
 const WAITING_MAX: usize = 32;
 
 impl ManagerEngine {
-    /// The route to a node, from this leader or from another manager that is up.
+    /// The route to a node: from this leader, or from another manager that is up.
     pub(super) fn route(&self, at: StepContext, node: &Node) -> Route {
         let Some(me) = at.inventory.by_name(self.me.as_str()).map(|n| n.id) else { return Route::FromLeader };
         self.routes.road(node.id, me, || self.other_managers(at, node.id), at.now, probe_interval_ms(at))
     }
 
-    /// Managers that could lead instead of this one and run work on `node`, which is not one of
-    /// them.
+    /// Managers that could become the leader and run work on `node`. The leader and `node` itself
+    /// are not in the list.
     fn other_managers(&self, at: StepContext, node: NodeId) -> Vec<NodeId> {
         let managers = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.name() != &self.me && n.id != node);
         managers.filter(|n| !n.is_away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
     }
 
     /// Asks every manager that is up, including the leader, whether it reaches the node. Does
-    /// nothing if there is no reason to ask.
+    /// nothing if no query is due.
     pub(super) fn query_reachability(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
         if alive && !node.is_away() && self.routes.should_query(node.id, at.now, probe_interval_ms(at)) {
@@ -41,7 +41,7 @@ impl ManagerEngine {
         }
     }
 
-    /// True if this leader may open an attempt on the node now. If only another manager reaches the
+    /// Whether this leader may open an attempt on the node now. If only another manager reaches the
     /// node, the leadership is handed over first. If no manager reaches the node, no attempt is
     /// opened.
     pub(super) fn runs_here(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
@@ -53,8 +53,8 @@ impl ManagerEngine {
             Route::Querying | Route::NoRoute => return false,
             Route::FromManager(_) => {}
         }
-        // A new leader keeps the leadership at least for the grace period, so that it is not passed
-        // back and forth.
+        // A new leader keeps the leadership at least for the grace period. Otherwise two managers
+        // could hand it to each other repeatedly.
         let rested = at.now.ms_since(self.leading_since) >= at.inventory.limits().leader_grace_ms
             && self.handed_over_at.is_none_or(|last| at.now.ms_since(last) >= HAND_OVER_MS);
         let busy = at.inventory.jobs.values().any(|j| j.open_attempt().is_some());
@@ -70,9 +70,9 @@ impl ManagerEngine {
         false
     }
 
-    /// If the leader cannot reach this node, returns the manager that can reach it and the largest
-    /// number of waiting nodes, provided that is more than the leader can reach. Work that the
-    /// leader can start itself takes priority.
+    /// The manager that should lead because the leader cannot reach this node. It reaches the node,
+    /// and it reaches the most waiting nodes. None if the leader reaches as many waiting nodes,
+    /// because work that the leader can start itself goes first.
     fn better_leader(&mut self, at: StepContext, node: &Node) -> Option<NodeId> {
         let me = at.inventory.by_name(self.me.as_str())?.id;
         let shut = self.awaits_mass_return(at) || self.is_rendering(at.now);
@@ -83,8 +83,8 @@ impl ManagerEngine {
         let from_here = |n: &&NodeId| **n != me && self.routes.reaches(**n, me, at.now, every) != Some(false);
         let here = waiting.iter().filter(from_here).count();
         let others = self.other_managers(at, node.id);
-        // Missing results of other managers are requested first. Results that stay unknown count as
-        // unreachable.
+        // Missing results of other managers are requested first. A result that stays unknown counts
+        // as unreachable.
         let unknown = |n: &NodeId| others.iter().any(|by| self.routes.reaches(*n, *by, at.now, every).is_none());
         let unknown: Vec<NodeId> = waiting.iter().copied().filter(unknown).collect();
         if unknown.iter().any(|n| others.iter().any(|by| self.routes.is_awaiting(*n, *by, at.now))) {
@@ -105,7 +105,8 @@ impl ManagerEngine {
     }
 }
 
-/// True if work could begin on this node at once. With `shut`, only an operator's order counts.
+/// Whether work could begin on this node at once. If `shut` is set, an automatic request does not
+/// count.
 fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
@@ -124,7 +125,7 @@ fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     }
 }
 
-/// True if the last attempt failed to reach the node a moment ago.
+/// Whether the last attempt failed to reach the node less than the pause ago.
 fn is_backing_off(at: StepContext, job: &Job) -> bool {
     job.attempts.last().and_then(|a| a.closed.as_ref()).is_some_and(|(closed, outcome)| match outcome {
         AttemptOutcome::Failed(failure) => is_paused_after(at, failure, *closed),
@@ -132,7 +133,7 @@ fn is_backing_off(at: StepContext, job: &Job) -> bool {
     })
 }
 
-/// Pause between two queries about a node that a manager cannot reach.
+/// Pause between two queries about a node that a manager cannot reach, in milliseconds.
 pub(super) fn probe_interval_ms(at: StepContext) -> u64 {
     at.inventory.limits().probe_ms
 }

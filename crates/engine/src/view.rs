@@ -1,5 +1,5 @@
-//! What the engine shows of a node in addition to the inventory: its presence, and what it waits
-//! for.
+//! The engine's view of a node, in addition to the inventory: its presence, and the conditions that
+//! it waits for.
 
 use super::examination::host_rebooted;
 use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext};
@@ -10,12 +10,12 @@ use remoor_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Whether a node is present, as the leader sees it.
+/// The presence of a node according to the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     Alive,
-    /// Gossip lost the node; the absence is not committed yet.
+    /// Gossip lost the node, but the absence is not committed yet.
     Suspect,
     Away,
     AgentDown,
@@ -33,7 +33,7 @@ pub struct NodeCondition {
 }
 
 impl ManagerEngine {
-    /// The node's presence according to the inventory and to gossip.
+    /// The node's presence according to the inventory and gossip.
     pub fn presence_of(&self, node: &Node) -> Presence {
         if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_none()) {
             return match absence.kind {
@@ -49,16 +49,15 @@ impl ManagerEngine {
         }
     }
 
-    /// The presence for display. None: a new leader has not received gossip about the node yet,
-    /// which says nothing about the node.
+    /// The presence for display. None if a new leader has received no gossip about the node yet.
     pub fn reported_presence(&self, now: Now, node: &Node) -> Option<Presence> {
         let unheard = self.seen.get(&node.id).is_none_or(|seen| !seen.alive && seen.report.is_none());
         let begins = now.ms_since(self.leading_since) <= FIRST_SIGHT_MS;
         Some(self.presence_of(node)).filter(|is| *is != Presence::Suspect || !unheard || !begins)
     }
 
-    /// The managers that cannot reach the node's SSH port while gossip lists the node, and since
-    /// when.
+    /// The managers that cannot reach the node's SSH port although the node is in gossip, each with
+    /// the time since when.
     pub fn unreachable_from(&self, now: Now, inventory: &Inventory, node: &Node) -> Vec<(NodeName, Wall)> {
         if self.presence_of(node) != Presence::Alive {
             return Vec::new();

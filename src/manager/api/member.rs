@@ -1,4 +1,4 @@
-//! Requests of nodes: Raft and blobs between managers, manifest and peers for agents, joining.
+//! Requests of nodes: Raft and blobs between managers, manifest and peers for agents, and joins.
 
 use super::super::members::HEARD_MS;
 use super::super::{CaPair, ManagerContext, examine, gossip_key, wall};
@@ -93,7 +93,7 @@ pub async fn put_blob(
     run_disk_io(move || store.put(&body)).await.map(|_| ())
 }
 
-/// Reads or writes the disk outside the threads on which Raft's heartbeats run.
+/// Runs disk work on a blocking thread, separate from Raft's heartbeats.
 async fn run_disk_io<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, remoor_host::disk::DiskError> + Send + 'static,
 ) -> Result<T, ApiFailure> {
@@ -105,9 +105,9 @@ async fn run_disk_io<T: Send + 'static>(
 /// The keys of the CAs, for managers only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CaKeysReply {
-    /// Key of the first CA, for older managers.
+    /// Key of the first CA, for managers of an older version.
     pub key_pem: Secret,
-    /// All CAs, the first one first. Empty in the answer of an older manager.
+    /// All CAs; the first CA comes first. Empty in the answer of an older manager.
     #[serde(default)]
     pub cas: Vec<CaPair>,
 }
@@ -117,8 +117,7 @@ pub async fn ca(State(shared): State<Arc<ManagerContext>>) -> Result<axum::Json<
     Ok(axum::Json(CaKeysReply { key_pem: shared.keys.cas.first().key_pem(), cas }))
 }
 
-/// Stores a CA that is to replace the present one, before the entry that names it. Has no other
-/// effect.
+/// Stores the next CA, before the entry with its certificate is proposed. Has no other effect.
 pub async fn keep_ca(
     State(shared): State<Arc<ManagerContext>>,
     Json(pair): Json<CaPair>,
@@ -135,7 +134,7 @@ pub async fn keep_ca(
     kept.map(axum::Json).map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))
 }
 
-/// The cluster's SSH key, for managers only.
+/// The cluster's SSH key; only managers receive it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SshKeyReply {
     pub key: Secret,
@@ -147,7 +146,7 @@ pub async fn ssh_key(State(shared): State<Arc<ManagerContext>>) -> Result<axum::
     Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
 }
 
-/// The manifest of the caller's own node.
+/// Returns the manifest of the caller's own node.
 pub async fn manifest(
     State(shared): State<Arc<ManagerContext>>,
     Extension(node): Extension<Arc<Node>>,
@@ -162,27 +161,27 @@ pub async fn manifest(
     }))
 }
 
-/// The managers, for nodes that ask, join or become managers. Includes managers that are to leave,
-/// because one of them may lead until another one can.
+/// The managers, for nodes that request the list, join or become managers. Managers that are being
+/// demoted are included, because one of them may lead until another manager can.
 pub fn managers_of(inventory: &Inventory) -> Vec<PeerInfo> {
     inventory.nodes.values().filter(|n| n.manages()).map(|n| PeerInfo::for_node(n)).collect()
 }
 
-/// The input needed to admit machines.
+/// The input for the admission of machines.
 pub struct JoinConfig {
     pub shared: Arc<ManagerContext>,
-    /// Returns the gossip keys that this manager holds now.
+    /// Returns the current gossip keys of this manager.
     pub held: Box<dyn Fn() -> Vec<GossipKey> + Send + Sync>,
     /// Validity of node certificates.
     pub certificate_validity: Duration,
-    /// Whether machines without a secret may ask to be accepted.
+    /// Whether machines without the secret of a token may ask an operator to accept them.
     pub join_requests: bool,
 }
 
 pub struct JoinService {
     pub(super) parts: JoinConfig,
     limit: RateLimit,
-    /// Names with an admission in progress, so that the same name is never granted twice.
+    /// Names with an admission in progress, so that a name is never granted twice.
     busy: Mutex<BTreeSet<String>>,
     pub(super) waiting: WaitingNetworks,
 }
@@ -197,8 +196,8 @@ impl JoinService {
         &self.parts.shared
     }
 
-    /// Issues a certificate for a node of the inventory. The key that signed `csr_pem` must be the
-    /// node's.
+    /// Issues a certificate for a node of the inventory. `csr_pem` must be signed with the node's
+    /// key.
     pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, ApiFailure> {
         self.parts.shared.check_clocks()?;
         self.issue_as(false, node, csr_pem)
@@ -219,7 +218,7 @@ impl JoinService {
         })
     }
 
-    /// The gossip keys that every node must hold; nodes send by the first one.
+    /// The gossip keys that every node must have. The first key encrypts sent messages.
     pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, ApiFailure> {
         let keys = gossip_key::keys(&self.parts.shared.keys.cas, &inventory.gossip, &(self.parts.held)());
         keys.map_err(|e| ApiFailure::new(Code::Retry, e.to_string()))
@@ -236,9 +235,10 @@ impl JoinService {
     }
 }
 
-/// Admits a machine that has a token or was accepted. It gets a node id, a certificate, the gossip
-/// key and the peers; a manager also gets its Raft id. The same key under the same name joins as
-/// the same node. Followers answer `not-leader` with the leader's address.
+/// Admits a machine that has a token or was accepted. The machine receives a node id, a
+/// certificate, the gossip key and the peers; a manager also receives its Raft id. A machine with
+/// the same key and name joins as the same node. Followers answer `not-leader` with the leader's
+/// address.
 pub async fn join(
     State(desk): State<Arc<JoinService>>,
     from: PeerAddr,
@@ -254,7 +254,7 @@ pub async fn join(
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }
     request.check().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
-    // First, because this manager's clock may be the wrong one of the two.
+    // This check comes first, because this manager's clock may be the wrong one of the two.
     shared.check_clocks()?;
     pending::check_clock(request.now, wall())?;
     let inventory = shared.inventory();
@@ -271,14 +271,14 @@ pub async fn join(
     if asks {
         pending::check_accepted(&desk, &request, from).await?;
     }
-    // Only after the machine is authorized: a stranger could make this manager connect to any
-    // address.
+    // This check comes after the authorization, because an unknown machine could otherwise make
+    // this manager connect to any address.
     dial_back::verify_address(&request).await?;
     admit(&desk, request, ticket).await.map(axum::Json)
 }
 
-/// While this value exists, its name is admitted nowhere else. It is dropped with the request, also
-/// if the client disconnects.
+/// Reserves the name of a join request. The reservation ends with the request, also if the client
+/// disconnects.
 struct JoinTurnGuard<'a> {
     desk: &'a JoinService,
     name: String,
@@ -303,9 +303,9 @@ impl Drop for JoinTurnGuard<'_> {
     }
 }
 
-/// Refuses to join a running node again. If two machines have the same key, one is a copy
-/// (docs/design/scenarios.md, E13), and joining a running manager would archive the log that it votes with. A node
-/// whose data directory is lost is silent, and may join once it has been silent for a moment.
+/// Refuses the join of a node that is running. If two machines have the same key, one is a copy
+/// (docs/design/scenarios.md, E13). The join of a running manager would archive its current log. A
+/// node whose data directory is lost does not answer, and may join a moment after its last answer.
 fn not_alive(
     shared: &ManagerContext,
     inventory: &Inventory,
@@ -333,8 +333,8 @@ fn not_alive(
     Ok(())
 }
 
-/// Why the machine with the key of `node` must be another machine; None: it may be the same one.
-/// `signed` is the gossip address that the running node signs.
+/// The reason why the machine with the key of `node` must be another machine. None if it may be the
+/// same one. `signed` is the gossip address that the running node signs.
 fn copy_reason(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Option<String> {
     let (name, from) = (node.name(), &request.gossip_addr);
     let elsewhere = signed.filter(|addr| from.parse() != Ok(*addr));
@@ -351,21 +351,21 @@ fn copy_reason(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -
     })
 }
 
-/// The authorization by which a machine joins.
+/// The authorization with which a machine joins.
 #[derive(Clone, Copy)]
 enum JoinAuthorization {
     Token,
-    /// An operator accepted it.
+    /// An operator accepted the machine.
     Accepted,
     Invite(Sha256),
 }
 
-/// Checks the token. The state machine checks again when the machine is accepted.
+/// Checks the token. The state machine checks it again when the machine is accepted.
 fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorization, ApiFailure> {
     let hash = request.secret.hash();
     let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
     let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
-    // Looked up by hash, so the time of the lookup reveals nothing about a secret.
+    // The lookup uses the hash, so its time reveals nothing about a secret.
     let invite = inventory.admission.invites.get(&hash).filter(|_| !by_token);
     let as_manager = match invite {
         Some(invite) if !invite.admits(&request.name, &request.node_public_key, wall()) => {
@@ -403,7 +403,7 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorizat
     Ok(if invite.is_some() { JoinAuthorization::Invite(hash) } else { JoinAuthorization::Token })
 }
 
-/// The node's data as the machine itself states them.
+/// The node's data according to the machine itself.
 pub(super) fn spec_of(request: &JoinRequest) -> NodeSpec {
     NodeSpec {
         name: request.name.clone(),
@@ -473,7 +473,7 @@ mod tests {
     use remoor_cluster::rpc::join::testing::request;
     use remoor_model::{Absence, AbsenceKind, AbsenceNo, HostFingerprint, InventoryEntry, Wall};
 
-    /// docs/design/scenarios.md, E13.
+    /// The scenario is E13 in docs/design/scenarios.md.
     #[test]
     fn a_machine_with_the_key_of_a_running_node_is_a_copy_unless_the_node_came_back() {
         let request = request(&NodeKey::generate().expect("a key"));

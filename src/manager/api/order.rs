@@ -1,5 +1,6 @@
-//! Orders for nodes. A refused order changes nothing. An order that needs evidence examines first,
-//! over SSH. An order for several nodes is one entry: accepted for all or refused for all.
+//! Orders for nodes. A refused order changes nothing. An order that needs evidence examines the
+//! node first, over SSH. An order for several nodes is one entry, which is accepted or refused for
+//! all.
 
 use super::super::{ManagerContext, examine, wall};
 use super::examination::{examine_node, is_no_route};
@@ -25,11 +26,12 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOKS_MAX: usize = 16;
 
 type Answer<T> = Result<axum::Json<T>, ApiFailure>;
-/// The command to propose for one node, if any, and the answer once it is applied.
+/// The command to propose for one node, if any, and the answer after it is applied.
 pub(super) type Decided = (Option<Command>, OrderView);
 
-/// An order for one node: `resetup`, `commission`, `decommission`, `drain`, `update`, `pause`,
-/// `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`, `trust-key`, `cancel`.
+/// Handles an order for one node: `resetup`, `commission`, `decommission`, `drain`, `update`,
+/// `pause`, `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`, `trust-key` or
+/// `cancel`.
 pub async fn order(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -48,7 +50,7 @@ pub async fn order(
     Ok(axum::Json(view))
 }
 
-/// The same order for several nodes. If it is refused for one of them, it is refused for all.
+/// Handles an order for several nodes. If it is refused for one of them, it is refused for all.
 pub async fn orders(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -97,8 +99,8 @@ pub async fn orders(
     Ok(axum::Json(OrdersView { version: 1, orders, warnings }))
 }
 
-/// Marks an update of several nodes of one group as a rollout: one node goes first, and the others
-/// follow once it has succeeded. [`remoor_model::may_open`] chooses the first one.
+/// Marks an update of several nodes of one group as a rollout. One node goes first, and the others
+/// follow after its success. [`remoor_model::may_open`] chooses the first node.
 fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
     let group = |id: NodeId| inventory.node(id).and_then(|n| inventory.group(n)).map(|(name, _)| name);
     let mut sizes = BTreeMap::<&GroupName, usize>::new();
@@ -132,7 +134,8 @@ pub async fn cancel(
     Ok(axum::Json(view))
 }
 
-/// Cancels a job. The current task may finish; `now` ends it, also if the job was cancelled before.
+/// Cancels a job. The current task may finish, unless `now` is set. `now` also ends the task of a
+/// job that was cancelled before.
 fn cancel_job(inventory: &Inventory, id: JobId, by: &str, now: bool) -> (Command, OrderView) {
     let running = inventory.job(id).is_some_and(|j| j.open_attempt().is_some());
     let node = inventory.job(id).and_then(|j| inventory.node(j.node)).map_or("NODE", |n| n.name().as_str());
@@ -157,12 +160,12 @@ pub(super) struct Desk<'a> {
 pub(super) struct ResetupScope {
     pub verdict: Verdict,
     pub reasons: Vec<Reason>,
-    /// None: there is nothing to do. Empty: the whole group.
+    /// The services to set up. None if there is nothing to do; empty for the whole group.
     pub services: Option<Vec<ServiceName>>,
 }
 
-/// The services of a node that drifted and can be set up again; failed checks that only alert do
-/// not count. None: everything that drifted is monitor-only.
+/// The services of a node that drifted and can be set up again. Failed checks that only alert do
+/// not count. None if only monitor-only services drifted.
 fn drifted_services(inventory: &Inventory, known: &[ServiceName], reasons: &[Reason]) -> Option<BTreeSet<ServiceName>> {
     let drifted = reasons.iter().filter(|r| r.drifts() && !inventory.is_monitor_only(&r.service)).map(|r| &r.service);
     (!inventory.drifts_only_monitored(reasons))
@@ -196,7 +199,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Checks the order's variables. They apply to the whole group, so that all of it agrees.
+    /// Checks the order's variables. They apply to the whole group, so that its services agree.
     pub fn check_vars(&self, verb: &str) -> Result<(), ApiFailure> {
         if self.request.vars.is_empty() {
             return Ok(());
@@ -211,7 +214,7 @@ impl Desk<'_> {
         super::vars::check(&self.request.vars)
     }
 
-    /// Cancels the node's job, or else its queued request.
+    /// Cancels the node's job. If there is no job, cancels its queued request.
     fn cancel(&self) -> Result<Decided, ApiFailure> {
         let (name, by) = (self.node.name(), self.by);
         if let Some(job) = self.node.job {
@@ -233,7 +236,7 @@ impl Desk<'_> {
         Ok((Some(command), ok_view(&format!("{name}: the queued {what} is cancelled{held}"))))
     }
 
-    /// The request in the form of the state machine.
+    /// The request for the state machine.
     pub fn build_request(
         &self,
         occasion: Trigger,
@@ -273,8 +276,8 @@ impl Desk<'_> {
         Ok((Some(Command::RequestResetup { node: self.node.id, want: Box::new(want) }), view))
     }
 
-    /// Says that some services are set up from an older generation than the applied one; otherwise
-    /// empty.
+    /// A note that some services are set up from an older generation than the applied one. Empty if
+    /// this is not so.
     fn older_generation_note(&self, services: &[ServiceName]) -> String {
         let inventory = self.shared.inventory();
         let (name, current, source) =
@@ -287,7 +290,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Only `commission` sets up a node that was never set up or that is decommissioned.
+    /// Refuses a node that was never set up or that is decommissioned, because only `commission`
+    /// sets it up.
     fn in_service(&self) -> Result<(), ApiFailure> {
         let name = self.node.name();
         let text = match self.node.lifecycle {
@@ -300,7 +304,7 @@ impl Desk<'_> {
         Err(ApiFailure::new(Code::Refused, text).next(format!("remoor commission {name}")))
     }
 
-    /// Refuses an order that can't be a re-setup of this node.
+    /// Refuses an order if no re-setup of this node can carry it out.
     pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), ApiFailure> {
         let name = self.node.name();
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
@@ -350,7 +354,7 @@ impl Desk<'_> {
             return self.want(self.build_request(Trigger::Live, services, Vec::new(), false));
         }
         let evidence = match examine_node(self.shared, self.node).await {
-            // No manager can examine the node: queue the order, as for an absent node.
+            // No manager can examine the node, so the order is queued, as for an absent node.
             Err(failure) if is_no_route(&failure) && !self.request.no_queue => {
                 let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
                 let want = self.build_request(Trigger::Live, services, Vec::new(), false);
@@ -407,8 +411,8 @@ impl Desk<'_> {
         self.want(self.build_request(Trigger::Apply, Vec::new(), Vec::new(), true))
     }
 
-    /// Drains a node. If its group's quorum needs the node, the order is refused instead of
-    /// waiting: the node would be missing for good.
+    /// Drains a node. If its group's quorum needs the node, the order is refused and does not wait,
+    /// because the node would be missing permanently.
     fn drain(&self) -> Result<Decided, ApiFailure> {
         let (id, name) = (self.node.id, self.node.name());
         let inventory = self.shared.inventory();
@@ -452,7 +456,7 @@ impl Desk<'_> {
         (Some(Command::Zone { node: id, zone }), ok_view(&text))
     }
 
-    /// Refuses to queue a final cleanup for an absent node unless `--force` confirms it.
+    /// Refuses to queue a final cleanup for an absent node, unless `--force` confirms it.
     fn here_or_forced(&self, verb: &str) -> Result<(), ApiFailure> {
         let name = self.node.name();
         match self.node.absence.as_ref().filter(|a| a.returned.is_none() && !self.request.force) {
@@ -465,7 +469,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Refuses a node that was never set up or is decommissioned: a rollout does not commission.
+    /// Handles an update. It refuses a node that was never set up or is decommissioned, because a
+    /// rollout does not commission.
     fn update(&self) -> Result<Decided, ApiFailure> {
         let inventory = self.shared.inventory();
         self.in_service()?;
@@ -486,9 +491,8 @@ impl Desk<'_> {
         Ok((Some(Command::Maintenance { node: self.node.id, until }), ok_view(&format!("{} {text}", self.node.name()))))
     }
 
-    /// Trusts the host key with the fingerprint that the operator names, and recorded keys that are
-    /// still offered. Nobody has compared the other offered keys; whoever answered may have made
-    /// them up.
+    /// Trusts the host key with the operator's fingerprint, and recorded keys that are still
+    /// offered. Other offered keys are not trusted, because nobody has compared them.
     async fn trust_key(&self) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
@@ -508,7 +512,7 @@ impl Desk<'_> {
     }
 }
 
-/// The offered keys that somebody has compared: that of this fingerprint, and recorded ones.
+/// The offered keys that somebody has compared: the key with this fingerprint, and recorded keys.
 fn compared_keys(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec<String> {
     let print = |line: &str| remoor_exec::ssh::fingerprint(line);
     let known: BTreeSet<String> = recorded.iter().filter_map(|k| print(k)).chain([fingerprint.to_owned()]).collect();

@@ -1,7 +1,7 @@
-//! `POST /v1/nodes/{name}/plan`: what a re-setup would cover and what prevents it. Examines the
-//! node and runs nothing on it.
+//! `POST /v1/nodes/{name}/plan`: the scope of a re-setup, and the reasons against it. It examines
+//! the node and changes nothing on it.
 //!
-//! The plan lists the selected tasks, not what they would change: only the node knows that.
+//! The plan lists the selected tasks, but not their effects, because only the node knows them.
 
 use super::super::{ManagerContext, blobs};
 use super::examination::examine_node;
@@ -17,7 +17,7 @@ use remoor_model::{FleetView, Generation, JobState, JobVars, Node, Phase, Servic
 use remoor_playbook::PlanStep;
 use std::sync::Arc;
 
-/// Maximum number of tasks shown for each phase.
+/// Maximum number of tasks in the answer for each phase.
 const TASKS_MAX: usize = 1_000;
 
 pub async fn plan(
@@ -33,7 +33,8 @@ pub async fn plan(
     let mut against = Vec::new();
     match desk.may_resetup(&inventory) {
         Ok(()) => {}
-        // A refusal is part of the answer, but a service that does not exist is a wrong question.
+        // A refusal is part of the answer, but a service that does not exist is an error of the
+        // request.
         Err(failure) if failure.code == Code::Refused => against.push(failure.message),
         Err(failure) => return Err(failure),
     }
@@ -86,7 +87,7 @@ pub async fn plan(
     Ok(axum::Json(view))
 }
 
-/// The tasks of one phase, and a note about what is left out.
+/// The tasks of one phase, and a note about omitted tasks.
 async fn tasks(
     shared: &Arc<ManagerContext>,
     node: &Node,

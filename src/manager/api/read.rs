@@ -1,4 +1,4 @@
-//! Read requests: status, history, job output, why, metrics.
+//! Read requests: status, history, job output, `why` and metrics.
 
 use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
@@ -73,7 +73,7 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> TimedJson<Stat
     })
 }
 
-/// Managers whose machines are up but that do not answer the leader.
+/// Warnings about managers whose machines are up but that do not answer the leader.
 fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String> {
     let there = nodes.filter(|n| n.presence == "alive" && n.manager.as_deref() == Some("voter"));
     let told = there.filter_map(|n| {
@@ -86,7 +86,7 @@ fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String>
     told.collect()
 }
 
-/// Members of Raft that are rejected, as long as a node holds their id.
+/// Warnings about rejected members of Raft, as long as a node has their id.
 fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inventory) -> Vec<String> {
     let told = refused.iter().filter_map(|(id, (why, since))| {
         let (name, since) = (inventory.raft_id_holder(*id)?.name(), wire::rfc3339(*since));
@@ -98,7 +98,7 @@ fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inv
     told.collect()
 }
 
-/// Agents with another version than this manager, one line for each version.
+/// Warnings about agents with another version than this manager, one line for each version.
 fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let own = env!("CARGO_PKG_VERSION");
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -111,7 +111,7 @@ fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<S
     told.collect()
 }
 
-/// The first five names, and how many more there are.
+/// The first five names, and the number of the others.
 pub(super) fn first_names(names: &[&str]) -> String {
     let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -144,8 +144,8 @@ pub struct LogQuery {
     follow: bool,
 }
 
-/// Streams the output of a job's attempts, fetched from the managers that ran them. With `follow`
-/// it continues until the job is closed.
+/// Streams the output of a job's attempts, which comes from the managers that ran them. With
+/// `follow`, the stream continues until the job is closed.
 pub async fn job_log(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -206,7 +206,7 @@ pub async fn watch(State(shared): State<Arc<ManagerContext>>, Extension(by): Ext
     wire::ndjson(rx)
 }
 
-/// Copies the stream to one reader until `goes_on` returns false or the reader is gone.
+/// Copies the stream to one reader, until `goes_on` returns false or the reader disconnects.
 async fn pump(
     mut stream: broadcast::Receiver<StreamItem>,
     tx: &mpsc::Sender<Value>,
@@ -262,12 +262,12 @@ pub async fn explain_node(
     }))
 }
 
-/// Why drift of a node is only reported.
+/// The reason why drift of a node is only reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportOnlyReason {
-    /// Everything that differs is monitor-only.
+    /// All differences are in monitor-only services.
     Watched,
-    /// The node was adopted, and its group names no policy.
+    /// The node was adopted, and no policy is configured for its group.
     Adopted,
     ByPolicy,
 }
@@ -284,7 +284,7 @@ impl ReportOnlyReason {
     }
 }
 
-/// Actions that were not taken, with reasons, and commands that an operator may use.
+/// The reasons why actions were not taken, and commands that an operator may use.
 fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
@@ -357,7 +357,7 @@ pub async fn prometheus(State(shared): State<Arc<ManagerContext>>) -> String {
     metrics_text(&shared)
 }
 
-/// Metrics of this manager and its view of the cluster, as Prometheus text.
+/// Metrics of this manager and of the cluster's state, as Prometheus text.
 pub fn metrics_text(shared: &ManagerContext) -> String {
     let leads = shared.raft.status().borrow().is_leader;
     let age_ms = if leads { Some(0) } else { shared.age_ms() };

@@ -1,6 +1,5 @@
-//! `POST /v1/attempts/{id}/undo`: asks the state machine whether the undo is allowed, and the node
-//! whether it still has the copies, before anything is committed. The undo itself is a job like any
-//! other.
+//! `POST /v1/attempts/{id}/undo`. Before anything is committed, the state machine must allow the
+//! undo, and the node must still have the copies. The undo itself is a job like any other.
 
 use super::super::{ManagerContext, examine, wall};
 use super::{Actor, propose};
@@ -27,7 +26,7 @@ pub async fn undo(
         ApiFailure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
     })?;
     let command = undo_command(node, attempt, &by);
-    // Ask the state machine first: if it refuses, the node need not be contacted.
+    // The state machine is asked first, because after its refusal the node need not be contacted.
     let entry = InventoryEntry { at: shared.entry_time(), by: by.to_string(), command: command.clone() };
     let mut copy = Inventory::clone(&inventory);
     if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
@@ -58,7 +57,7 @@ fn undo_command(node: &Node, attempt: AttemptId, by: &str) -> Command {
     Command::RequestResetup { node: node.id, want: Box::new(want) }
 }
 
-/// The attempts of which the node still has copies.
+/// The attempts whose copies the node still has.
 async fn backups(shared: &Arc<ManagerContext>, node: &Node) -> Result<Vec<AttemptId>, ApiFailure> {
     let name = node.name();
     let unreached = |why: String| {

@@ -1,5 +1,5 @@
-//! Variables: checks those that an order gives to its jobs, and lists those of a node with the
-//! place that each comes from.
+//! Variables: checks the variables of an order, and lists the variables of a node with the source
+//! of each.
 
 use super::super::{ManagerContext, blobs, examine};
 use super::{as_of, find_node};
@@ -9,11 +9,13 @@ use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::JobVars;
 use std::sync::Arc;
 
-/// An order for a thousand nodes is one entry of the log, so its variables are limited.
+/// Maximum number of variables in an order. They are limited, because an order for a thousand nodes
+/// is one log entry.
 const VARS_MAX: usize = 32;
 const BYTES_MAX: usize = 4 << 10;
 const NAME_MAX: usize = 64;
-/// Prefixes that an order may not use: they decide how a node is reached and how a run is named.
+/// Prefixes that an order may not use, because such variables decide how a node is reached and how
+/// a run is named.
 const OTHERS: [&str; 2] = ["ansible_", "remoor_"];
 /// Variables that remoor gives to playbooks itself.
 const GIVEN: [&str; 13] = [
@@ -32,7 +34,7 @@ const GIVEN: [&str; 13] = [
     "omit",
 ];
 
-/// Checks the variables of an order. The error names the one at fault; nothing was ordered.
+/// Checks the variables of an order. The error contains the name of the wrong variable.
 pub(super) fn check(vars: &JobVars) -> Result<(), ApiFailure> {
     let bad = |text: String| ApiFailure::new(Code::BadRequest, text);
     if vars.len() > VARS_MAX {
@@ -56,8 +58,8 @@ pub(super) fn check(vars: &JobVars) -> Result<(), ApiFailure> {
     Ok(())
 }
 
-/// Variables of the current generation, overridden by those of the open job or of the last
-/// provisioning.
+/// Returns the variables of the current generation. Variables of the open job or of the last
+/// provisioning override them.
 pub(super) async fn vars(
     State(shared): State<Arc<ManagerContext>>,
     Path(name): Path<String>,
@@ -90,7 +92,7 @@ pub(super) async fn vars(
     Ok(axum::Json(view))
 }
 
-/// Puts the stronger variables over the weaker ones, sorted by name.
+/// Replaces variables in `vars` by those of `own` with the same name. The result is sorted by name.
 fn lay(vars: &mut Vec<VarView>, own: JobVars, origin: &str) {
     vars.retain(|var| !own.contains_key(&var.name));
     vars.extend(own.into_iter().map(|(name, value)| VarView { name, value, origin: origin.to_owned() }));

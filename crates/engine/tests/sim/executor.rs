@@ -37,8 +37,8 @@ impl World {
         self.reachability_from(term, from, node)
     }
 
-    /// Whether the host `from` reaches the node's address, as the leader of this term has recorded
-    /// it.
+    /// Whether the host `from` reaches the node's address. The address is the one that the leader
+    /// of this term has recorded.
     fn reachability_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
         let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
         let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
@@ -57,8 +57,8 @@ impl World {
         self.send_event(term, EngineEvent::Probed { node, answers });
     }
 
-    /// Reports whether managers reach the node. A manager that the leader cannot reach does not
-    /// answer.
+    /// Reports whether each of the managers reaches the node. A manager that the leader cannot
+    /// reach does not answer.
     pub fn reach(&mut self, term: u64, node: NodeId, managers: &[NodeId]) {
         let Some(leader) = self.leader_of(term).map(|l| l.host) else { return };
         for by in managers {
@@ -79,8 +79,9 @@ impl World {
         engine::Reachability::Unreachable { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
     }
 
-    /// A node may be in gossip and yet not answer the pings of one manager. That manager then tests
-    /// the node's SSH port and reports the result to the leader.
+    /// Makes managers report unreachable nodes. A node that is in gossip may leave the pings of one
+    /// manager unanswered. That manager then tests the node's SSH port and reports the result to
+    /// the leader.
     pub fn report_unreachable(&mut self) {
         let Some((leader, term)) = self.leader.as_ref().map(|l| (l.host, l.term)) else { return };
         for at in 0..self.hosts.len() {
@@ -176,8 +177,7 @@ impl World {
             .collect();
         let generation = self.state.generations.get(&known.generation);
         let whole = generation.and_then(|g| g.desired_hash(&self.hosts[at].name.into())).unwrap_or_default();
-        // A job about one service uses the same addresses as the services that the job does not
-        // touch.
+        // A job about one service uses the same addresses as the services outside of the job.
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
         let own = self.state.node(node).and_then(|n| n.setup.baseline.as_ref());
@@ -223,7 +223,7 @@ impl World {
         self.schedule(ms, Due::Step { host: at, serial, last: true });
     }
 
-    /// Stops a run: at once if `now` is true, otherwise after its current step.
+    /// Stops a run. The run ends at once if `now` is set, otherwise after its current step.
     pub fn stop(&mut self, term: u64, attempt: AttemptId, now: bool) {
         let Some(from) = self.leader_of(term).map(|l| l.host) else { return };
         let source = self.hosts[from].cut;
@@ -248,8 +248,8 @@ impl World {
         }
     }
 
-    /// Does the first half of a run's work. If `last` is true, does the second half and sends the
-    /// answer.
+    /// Does the first half of a run's work. If `last` is set, does the second half and sends the
+    /// result.
     pub fn step(&mut self, at: usize, serial: u64, last: bool) {
         let host = &self.hosts[at];
         let Some(run) = host.executor.runs.iter().find(|r| r.serial == serial).cloned() else { return };
@@ -357,7 +357,7 @@ impl World {
             (Some(Planted::RecordsAll), _) | (_, None) => Vec::new(),
             (_, Some(job)) => job.spec.services.clone(),
         };
-        // The baseline is merged as in a real manager.
+        // The new baseline is merged with the old one, as on a real manager.
         let generation = self.state.job(job).and_then(|j| self.state.generations.get(&j.generation)).cloned();
         let takes_over = self.options.planted == Some(Planted::TakesOver);
         let watches =
@@ -384,7 +384,8 @@ impl World {
         Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks, wrong }
     }
 
-    /// The manager that ordered this run will not receive its end, and notices after a while.
+    /// Cuts the connection of this run. The manager that ordered the run detects the loss after a
+    /// while, and does not receive the result.
     pub fn lose_connection(&mut self, at: usize, run: &Run) {
         let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
         let Some(job) = job else { return };
@@ -404,8 +405,7 @@ impl World {
         self.schedule(ms, Due::Tell { term: run.term, event });
     }
 
-    /// All runs on the host lose the connection to their manager. `ended` says whether the runs
-    /// themselves ended too.
+    /// Cuts the connections of all runs on the host. If `ended` is set, the runs end too.
     pub fn lose_all_connections(&mut self, at: usize, ended: bool) {
         for run in self.hosts[at].executor.runs.clone() {
             if !run.orphan {

@@ -1,4 +1,5 @@
-//! The managers: elections, a log with terms, proposals that are lost, late or duplicated.
+//! The managers of the simulation: elections, a log with terms, and proposals that are lost, late
+//! or duplicated.
 
 use super::host::{Cut, gossip};
 use super::laws::Fact;
@@ -58,7 +59,7 @@ impl World {
         }
     }
 
-    /// Ends the leadership. A leader whose process continues does not notice at once.
+    /// Ends the leadership. A leader whose process continues does not notice this at once.
     pub fn depose(&mut self) {
         let Some(mut leader) = self.leader.take() else { return };
         let host = &self.hosts[leader.host];
@@ -127,15 +128,15 @@ impl World {
         self.schedule(ms, Due::Propose { term: Some(term), about, entry: Box::new(entry) });
     }
 
-    /// Appends a proposal to the log, or loses it. A proposal without a term comes from an
-    /// operator, and any leader accepts it.
+    /// Appends a proposal to the log, or loses it. A proposal without a term is an operator's
+    /// order, which any leader accepts.
     pub fn append_or_lose(&mut self, term: Option<u64>, about: About, entry: InventoryEntry) {
         let Some(current) = self.leader.as_ref().map(|l| l.term) else {
             return self.reject(term, about);
         };
         if term.is_some_and(|t| t != current) {
-            // A proposal that reached a follower before its leader was deposed is sometimes
-            // committed.
+            // A follower may have received the proposal before its leader was deposed. Such a
+            // proposal is sometimes committed.
             if !self.calm && self.rng.chance(100) {
                 self.fire("proposal outlived its leader");
                 self.commit(&entry);
@@ -183,7 +184,7 @@ impl World {
         applied
     }
 
-    /// Deliberate bugs in the inventory.
+    /// Applies a planted bug of the inventory.
     fn plant(&mut self, entry: &InventoryEntry, applied: &Applied, before: &Inventory) {
         let Some(planted) = self.options.planted else { return };
         let mut edit = |id: NodeId, with: &mut dyn FnMut(&mut Node)| {
@@ -237,7 +238,7 @@ impl World {
         }
     }
 
-    /// Delivers gossip to the managers, a few seconds late.
+    /// Delivers gossip to the managers. It may be a few seconds late.
     fn gossip(&mut self) {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];

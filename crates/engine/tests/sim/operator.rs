@@ -1,4 +1,4 @@
-//! Operators: orders at any time, including nonsensical ones.
+//! The operators of the simulation. They give orders at any time, also pointless ones.
 
 use super::host::services;
 use super::world::{Due, EPOCH, World};
@@ -60,7 +60,7 @@ impl World {
         Command::Drain { node, want }
     }
 
-    /// Several orders in one batch. If one of the orders is nonsensical, none of them takes effect.
+    /// Several orders in one batch. If one of them is invalid, none of them takes effect.
     fn batch(&mut self) -> Command {
         if self.rng.chance(300) {
             return self.roll_out();
@@ -74,7 +74,7 @@ impl World {
         Command::Batch(orders.collect())
     }
 
-    /// An order to set up several nodes with the current generation. One node of each group goes
+    /// A batch that sets up several nodes with the current generation. One node of each group goes
     /// first.
     fn roll_out(&mut self) -> Command {
         let group = self.hosts[self.rng.up_to(self.hosts.len())].group;
@@ -92,7 +92,7 @@ impl World {
         Command::Batch(orders.collect())
     }
 
-    /// Undo of any attempt on record, whatever its result.
+    /// An undo of any recorded attempt, whatever its result.
     fn undo(&mut self) -> Option<Command> {
         let attempts: Vec<(NodeId, AttemptId)> =
             self.state.jobs.values().flat_map(|j| j.attempts.iter().map(|a| (j.node, a.id))).collect();
@@ -133,7 +133,7 @@ impl World {
         command
     }
 
-    /// An operator's order on its way to the current leader.
+    /// Gives an operator's order to the current leader.
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
             Command::Batch(orders)
@@ -162,8 +162,8 @@ impl World {
         self.schedule(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
     }
 
-    /// Called after the faults. Trusts changed host keys, resumes held and paused nodes, and closes
-    /// the breaker.
+    /// Trusts changed host keys, resumes held and paused nodes, and closes the breaker. It is
+    /// called after the faults.
     pub fn resume_all(&mut self) {
         for at in 0..self.hosts.len() {
             let id = self.hosts[at].id;

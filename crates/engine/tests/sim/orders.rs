@@ -1,12 +1,12 @@
-//! Pinned stories of operators' orders: undo, batches, cancelling of running or queued work, and a
-//! decommissioning that is revoked.
+//! Tests with fixed events about operators' orders: undo, batches, the cancellation of running or
+//! queued work, and a decommissioning that is revoked.
 
 use super::host::Cut;
 use super::story::Story;
 use super::world::{EPOCH, World};
 use remoor_model::*;
 
-/// An order sets w1 up again after a manual edit of `web`. Returns the attempt.
+/// Sets w1 up again by an order after a manual edit of `web`. Returns the attempt.
 fn repair_w1(story: &mut Story) -> AttemptId {
     story.edit("w1", "web");
     story.want("w1", Trigger::Live, false);
@@ -44,8 +44,8 @@ fn an_undone_node_is_examined_and_held_until_it_is_resumed() {
     let at = story.host_index("w1");
     assert_eq!(story.world.hosts[at].parts["web"].edits, 7, "the edit is back");
     story.wait_until("drift is reported", 30, is_reported_drifted);
-    // w1 goes away and comes back drifted. The policy repairs such drift, but not if an operator
-    // has just undone an attempt.
+    // w1 goes away and returns with drift. The policy repairs such drift, but not after an operator
+    // has undone an attempt.
     story.world.cut(at, Cut::Full, 8_000);
     story.secs(90);
     assert_eq!(story.jobs("w1").len(), 2, "the repair and its undo, no more");
@@ -65,7 +65,7 @@ fn the_examination_after_an_undo_needs_no_report_of_the_agent() {
     let attempt = repair_w1(&mut story);
     let before = story.verdicts("w1").len();
     story.edit("w1", "web");
-    // The backups equal the current files, so nothing changes. The node is examined nevertheless.
+    // The backups equal the current files, so nothing changes. The node is still examined.
     story.wait_until("drift is reported", 90, is_reported_drifted);
     undo(&mut story, attempt);
     story.wait_until("examined", 30, |w| !w1(w).examination.needs_examination && w1(w).hold.is_some());
@@ -93,7 +93,8 @@ fn an_undo_that_would_have_to_wait_or_has_no_effect_is_rejected() {
     assert_eq!(code(&undo(&mut story, attempt)), "decommissioned");
 }
 
-/// Bug: the undo was kept and would have run after the node's return, when it no longer made sense.
+/// Former bug: the undo stayed queued. It would have run after the node's return, when it was
+/// outdated.
 #[test]
 fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     let mut story = Story::begin();
@@ -139,7 +140,8 @@ fn a_cancelled_task_may_finish_and_ends_at_once_when_ordered_later() {
     assert!(w1(&story.world).hold.is_some() && story.jobs("w1").len() == 1);
 }
 
-/// Bug: `--force` acted like `--now` while the agent was down, and overrode the hold too.
+/// Former bug: while the agent was down, `--force` had the effect of `--now` too and overrode the
+/// hold.
 #[test]
 fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     let mut story = Story::begin();
@@ -170,7 +172,7 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     story.wait_until("set up", 30, |w| w.state.jobs.values().any(|j| j.node == node && j.state == JobState::Done));
 }
 
-/// Bug: when ordered without `--wait`, a broken generation went to all workers, two at a time.
+/// Former bug: without `--wait`, a broken generation was set up on all workers, two at a time.
 #[test]
 fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     let mut story = Story::begin();
@@ -198,7 +200,7 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     workers.iter().for_each(|at| story.world.hosts[*at].executor.failing = 0);
     let node = held(&story.world).expect("held");
     story.order(Command::ResumeNode { node });
-    // After the success of the first node the other nodes follow, two at a time.
+    // After the success of the first node, the other nodes follow, two at a time.
     let working = |w: &World| w.state.jobs.values().filter(|j| j.open_attempt().is_some()).count();
     story.wait_until("the first node continues", 20, |w| working(w) == 1);
     story.wait_until("two at a time", 40, |w| working(w) == 2);
@@ -214,8 +216,8 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     }
 }
 
-/// Found by the simulation. The decommissioning of a member was ordered, waited for the quorum, and
-/// was revoked. The member was then treated as a node that is not in service, so it was set up at
+/// The simulation found a bug: the decommissioning of a member was ordered, waited for the quorum,
+/// and was revoked. The member then counted as a node that is not in service. So it was set up at
 /// the same time as the last other member.
 #[test]
 fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {

@@ -1,5 +1,5 @@
-//! Pinned stories of configured policies and waiting times: windows, settle times, and nodes that
-//! were only adopted.
+//! Tests with fixed events about configured policies and waiting times: maintenance windows, settle
+//! times, and nodes that were only adopted.
 
 use super::host::Cut;
 use super::options::Options;
@@ -16,7 +16,7 @@ fn outside_the_windows_a_verdict_is_made_and_the_repair_waits() {
     assert_eq!(story.verdict("w1").planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until("past the leader's grace", 40, |w| w.now >= 55_000);
     assert!(story.world.has_condition("w1", "waiting", "window opens at Mon 13:48 UTC"));
-    // An order without `--now` waits too; the other groups have no windows.
+    // An order without `--now` waits too. The other groups have no windows.
     story.want("w1", Trigger::Live, false);
     story.secs(5);
     assert!(story.jobs("w1").is_empty());
@@ -58,14 +58,14 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     let finding = away_and_edited(&mut story);
     assert_eq!((finding.verdict, finding.planned_action), (Verdict::Drifted, PlannedAction::Report));
     assert!(story.jobs("w1").is_empty() && story.node("w1").setup.adopted_only);
-    // The node is entrusted. Nothing has to run for that, and drift at the next return is repaired.
+    // The node is entrusted, which runs nothing on it. Drift at the next return is repaired.
     let id = story.node("w1").id;
     story.order(Command::Entrust { node: id });
     assert!(!story.node("w1").setup.adopted_only && story.jobs("w1").is_empty());
     let finding = away_and_edited(&mut story);
     assert_eq!(finding.planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until_at_rest(60);
-    // After one set-up the node stays entrusted, also when a later state is adopted.
+    // After one re-setup the node stays entrusted, also if a later state is adopted.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
     assert!(!story.node("w1").setup.adopted_only);
@@ -92,7 +92,7 @@ fn a_reconnecting_service_gets_time_and_one_that_stays_down_is_set_up_again() {
     }
 }
 
-/// Found by the simulation: drift was only reported because the node was being decommissioned.
+/// The simulation found a bug: drift was only reported, because the node was being decommissioned.
 /// After the decommissioning was cancelled, the drift was never repaired.
 #[test]
 fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {

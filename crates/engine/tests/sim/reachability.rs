@@ -1,5 +1,5 @@
-//! Pinned stories of managers that can't reach a node that gossip has (docs/design/scenarios.md,
-//! A04).
+//! Tests with fixed events about managers that can't reach a node that is in gossip
+//! (docs/design/scenarios.md, A04).
 
 use super::host::Cut;
 use super::story::Story;
@@ -60,7 +60,7 @@ fn a_job_whose_node_no_manager_reaches_waits_without_failing() {
     story.wait_until("all managers reach it", 20, |w| !has_condition_while_alive(w, "w1", "unreachable-from", ""));
 }
 
-/// Each of the two nodes is reached by only one manager, and both need work at the same time. The
+/// Each of two nodes is reached by only one manager, and both nodes need work at the same time. The
 /// transfer of the leadership for one attempt must not interrupt the other attempt.
 #[test]
 fn work_that_the_leader_can_start_begins_before_a_leadership_transfer() {

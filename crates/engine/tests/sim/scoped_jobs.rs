@@ -1,12 +1,12 @@
-//! Pinned stories of jobs about some of a node's services: the other services and their records
-//! stay unchanged.
+//! Tests with fixed events about jobs for some of a node's services. The other services and their
+//! records must not change.
 
 use super::host::Cut;
 use super::story::Story;
 use remoor_model::*;
 
-/// Bug: the drift of services outside the job was recorded in the new baseline, and was never
-/// reported again.
+/// Former bug: the drift of services outside the job was recorded in the new baseline, and was
+/// never reported again.
 #[test]
 fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     let mut story = Story::begin();
@@ -29,7 +29,7 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// Bug: the node counted as set up with the new generation, and `update` had nothing to do.
+/// Former bug: the node counted as set up with the new generation, so `update` did nothing.
 #[test]
 fn a_repair_of_one_service_does_not_make_the_node_current() {
     let mut story = Story::begin();
@@ -61,7 +61,7 @@ fn a_repair_of_one_service_does_not_make_the_node_current() {
         "it is still to be reported"
     );
     assert_eq!((stands(&story, "web"), stands(&story, "net")), (Some(before.desired), Some(before.desired)));
-    // The operator's update still has something to do.
+    // The operator's `update` still sets the node up.
     story.want("w1", Trigger::Apply, false);
     story.wait_until_at_rest(60);
     let (node, desired) = (story.node("w1"), story.world.state.desired_hash(story.node("w1")));

@@ -1,12 +1,12 @@
-//! A world in which only the events of a test happen, and the methods to write such a test (a
-//! story). All laws apply here too.
+//! A story is a test with fixed events: only the events of the test happen in the world. This file
+//! has the methods to write one. All laws apply in a story too.
 
 use super::liveness;
 use super::options::Options;
 use super::world::{EPOCH, World};
 use remoor_model::*;
 
-/// True if the last finding of the node has this verdict.
+/// Whether the last finding of the node has this verdict.
 pub fn has_verdict(world: &World, node: &str, verdict: &Verdict) -> bool {
     let finding = world.state.by_name(node).and_then(|n| n.examination.finding.as_ref());
     finding.is_some_and(|f| f.verdict == *verdict)
@@ -17,7 +17,8 @@ pub struct Story {
 }
 
 impl Story {
-    /// Begins with nine nodes that are all in gossip, and a leader whose grace period is over.
+    /// Begins a story with nine nodes that are all in gossip, and a leader whose grace period is
+    /// over.
     pub fn begin() -> Self {
         Self::with_options(Options::story())
     }
@@ -105,7 +106,7 @@ impl Story {
         concluded.collect()
     }
 
-    /// The only verdict of this node on an absence.
+    /// The verdict on the only absence of this node.
     pub fn verdict(&self, name: &str) -> Finding {
         let all: Vec<Finding> = self.verdicts(name).into_iter().filter(|f| f.absence.is_some()).collect();
         assert_eq!(all.len(), 1, "one verdict on one absence of {name}: {all:?}");

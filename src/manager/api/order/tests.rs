@@ -1,4 +1,4 @@
-//! Tests of orders: rollouts, monitor-only services, and which offered host keys are trusted.
+//! Tests of orders: rollouts, monitor-only services, and the choice of trusted host keys.
 
 use super::*;
 use remoor_model::{

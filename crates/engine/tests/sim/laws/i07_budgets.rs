@@ -1,17 +1,17 @@
-//! I7: budgets, breakers, canaries and the quorum of a group are kept whenever work on a node
-//! begins. The law uses the limits that the operator wrote and the real states of the hosts.
+//! I7: whenever work on a node begins, the budgets, breakers, canaries and the quorum of the group
+//! are kept. The law uses the operator's limits and the real states of the hosts.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The time between two [`Fact::Second`] facts.
+/// The time between two [`Fact::Second`] facts, in milliseconds.
 const SECOND: u64 = 1_000;
 
 #[derive(Default)]
 pub struct Budgets {
-    /// Hosts on which a cleanup began and no provisioning has succeeded since.
+    /// Hosts on which a cleanup has begun and no provisioning has succeeded since.
     broken: BTreeSet<usize>,
-    /// When each of the broken hosts was last complete, to the second.
+    /// The time at which each of the broken hosts was last complete, in whole seconds.
     whole: BTreeMap<usize, u64>,
 }
 
@@ -33,8 +33,8 @@ impl Law for Budgets {
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
-            // The job was cancelled halfway, but an examination afterwards found the host complete.
-            // Later events on the host do not matter here.
+            // The job was cancelled before its end, but a later examination found the host
+            // complete. Events on the host after the examination do not matter here.
             Fact::Applied {
                 entry: InventoryEntry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
@@ -67,13 +67,13 @@ impl Law for Budgets {
     }
 }
 
-/// All services of the host exist and run.
+/// Whether all services of the host exist and run.
 fn is_whole(world: &World, host: usize) -> bool {
     world.hosts[host].parts.values().all(|p| p.running && p.version.is_some())
 }
 
-/// Whether the host `other` of the same group is set up with the same generation, as the first of
-/// its group.
+/// Whether the host `other` is the canary for this job: a host of the same group that is set up
+/// first, with the same generation.
 fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> bool {
     let group = world.hosts[world.host_of(job.node)].group;
     let members: Vec<&Node> =
@@ -85,8 +85,8 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     world.hosts[other].group == group && !before.node(id).is_some_and(Node::is_away) && same && !proven
 }
 
-/// Whether the job sets up the whole node with a newer generation, and not because of a changed
-/// address or an unfinished earlier job.
+/// Whether the job sets up the whole node with a newer generation. A job because of a changed
+/// address or an unfinished earlier job does not count.
 fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
     let whole = job.spec.services.is_empty() && !job.spec.decommission && job.spec.undo.is_none();
     whole && before.is_outdated(node) && !before.only_addresses_changed(node) && !node.half_done()

@@ -1,5 +1,5 @@
-//! I8: a decommissioned node is never provisioned until an operator takes it back. A drained node
-//! is never provisioned until it is resumed.
+//! I8: a decommissioned node is not provisioned until an operator commissions it again. A drained
+//! node is not provisioned until it is resumed.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ impl Decommissioned {
             Command::RequestResetup { node, want } if want.commission => {
                 self.out.remove(node);
             }
-            // The request was dropped before anything happened.
+            // The request was dropped before any work began.
             Command::DropRequest { node, .. }
                 if before.node(*node).and_then(|n| n.pending_resetup.as_ref()).is_some_and(|w| w.spec.decommission) =>
             {
@@ -37,7 +37,7 @@ impl Decommissioned {
             }
             Command::ResumeNode { node } => {
                 self.drained.remove(node);
-                // A cleanup that was requested but has not begun leaves the node as it is.
+                // A requested cleanup that has not begun leaves the node unchanged.
                 let drained = |n: &Node| n.availability == Availability::Drain;
                 if before
                     .node(*node)

@@ -1,6 +1,5 @@
-//! I9: unknown is not drift. A verdict of drift rests on an examination that really found
-//! something, and remoor sets nothing up automatically while its last result about the node is
-//! unknown.
+//! I9: unknown is not drift. A verdict of drift requires an examination with a real result. No node
+//! is set up automatically while the last result about it is unknown.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! I13: nothing begins automatically outside the windows that the operator wrote. The repair of a
-//! half-done node and an order with `--now` may begin outside the windows.
+//! I13: outside the operator's maintenance windows, nothing begins automatically. Two kinds of work
+//! may begin outside them: the repair of a half-done node, and an order with `--now`.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl Law for InWindow {
     fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         let Fact::Applied { applied: Applied::Job(job, _), before, entry } = fact else { return Ok(()) };
         if before.job(*job).is_some_and(|j| j.open_attempt().is_some()) {
-            return Ok(()); // another leader continues a job that has begun already
+            return Ok(()); // another leader continues a job that has already begun
         }
         let job = world.state.job(*job).expect("was just opened");
         let host = &world.hosts[world.host_of(job.node)];

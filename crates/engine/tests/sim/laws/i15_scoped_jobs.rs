@@ -1,4 +1,4 @@
-//! I15: a job about some services changes the record of these services only. A node counts as set
+//! I15: a job about some services changes the record of only these services. A node counts as set
 //! up with a generation only if each of its services was provisioned from that generation or
 //! adopted with it.
 
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct JobServices {
-    /// For each service of a node: the desired state from which it was provisioned or with which it
-    /// was adopted.
+    /// For each service of a node: the desired state from which the service was provisioned, or
+    /// with which it was adopted.
     made: BTreeMap<(NodeId, &'static str), Sha256>,
 }
 

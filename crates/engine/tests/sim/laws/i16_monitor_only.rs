@@ -1,5 +1,5 @@
-//! I16: no job names a monitor-only service, and no job changes its record. Only an adoption
-//! records its drift.
+//! I16: no job is about a monitor-only service, and no job changes the record of such a service.
+//! Only an adoption records its drift.
 
 use super::super::host::services;
 use super::*;
