@@ -69,7 +69,8 @@ async fn peers(State(own): State<AgentState>, caller: Caller) -> Result<Json<Pee
     check_node(&caller).map(|()| Json(own.peers_reply()))
 }
 
-/// Allows any node of the cluster, as far as its certificate says. Only managers know more.
+/// Allows any node with a certificate of the cluster. A worker can't check more, because only
+/// managers know removed nodes.
 fn check_node(caller: &Caller) -> Result<(), ApiFailure> {
     match caller {
         Caller::Node { .. } => Ok(()),

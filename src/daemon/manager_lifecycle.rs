@@ -432,11 +432,11 @@ impl ManagerLifecycle {
             OrderedRaftId::Held => {}
             OrderedRaftId::New => {
                 self.retire(now, PermanentEnd::Retired).await;
-                // Nothing is moved while the stored identity still contains an id. A missing log
-                // would then look like a lost one and fail the next start.
+                // Nothing is moved while the stored identity still contains an id. Otherwise the
+                // moved log would look like a lost one, and the next start would fail.
                 self.store(now).await.map_err(|e| failed(&e))?;
-                // Also archives files that an earlier start could not archive, because an old CA
-                // would look like evidence of a lost log.
+                // This also archives files that an earlier start could not archive. An old CA would
+                // otherwise look like evidence of a lost log.
                 self.archive_raft_dir(now.identity.retired).await.map_err(|e| failed(&e))?;
                 now.identity.raft = Some(id);
                 if let Err(error) = self.store(now).await {
@@ -492,8 +492,8 @@ impl ManagerLifecycle {
         }
     }
 
-    /// The role of a node as far as this machine knows. Without a manager service it has only the
-    /// agent's list.
+    /// The role of a node as far as this machine knows. Without a manager service, only the agent's
+    /// list is known.
     fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let shared = self.manager_context();
         if shared.as_ref().is_some_and(|shared| shared.is_manager(node)) {
@@ -535,7 +535,8 @@ impl ManagerLifecycle {
     }
 }
 
-/// The routes at the API address while no manager service runs, except the order to start one.
+/// The routes at the API address while no manager service runs. The route of the order that starts
+/// the service is not one of them.
 fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
     let instance = agent::instance(ground.own.clone());

@@ -271,7 +271,8 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     let said = futures_util::future::join_all(asked).await;
     match said.iter().flatten().find_map(end_of) {
         Some(end @ PermanentEnd::Stale(_)) => Err(end.into()),
-        // A retired id is reported again later, and the whole service is then archived.
+        // A retired id does not stop the start. It is reported again later, and then the whole
+        // service is archived.
         _ => Ok(()),
     }
 }

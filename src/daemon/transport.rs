@@ -14,18 +14,18 @@ use tokio::sync::watch;
 /// A safety limit for one message; Raft has shorter timeouts of its own.
 const WITHIN: Duration = Duration::from_secs(15);
 
-/// Why a manager service stops permanently.
+/// The reason why a manager service stops permanently.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PermanentEnd {
     #[error("the Raft id of this node is retired")]
     Retired,
-    /// The data directory is a copy or an older one, according to another manager.
+    /// The data directory is a copy or an older state, according to another manager.
     #[error("the data directory is stale: {0}")]
     Stale(String),
 }
 
-/// Whether a manager service has heard of its end. Passes on newer epochs of the cluster that it
-/// hears of. All clones share one state.
+/// Records whether this manager service must end, and passes on newer epochs that are reported to
+/// it. All clones share one state.
 #[derive(Clone)]
 pub struct Retirement {
     end: Arc<watch::Sender<Option<PermanentEnd>>>,

@@ -498,7 +498,7 @@ impl Work {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.render_context(), |(known, _)| known.clone());
         let before = self.load_record(phase).await?;
-        // A job for some services gathers only some of the facts; the others come from the record.
+        // A job for some services gathers only some facts. The other facts come from the record.
         let part = before.as_ref().filter(|_| !job.spec.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
         facts.extend(self.facts.clone());
@@ -510,7 +510,7 @@ impl Work {
             .await
             .map_err(|e| ssh(phase, e))?;
         let (services, generation) = (job.spec.services.clone(), current.clone());
-        // This compiles expressions and hashes contents, which would block the async threads.
+        // This step compiles expressions and hashes contents, so it runs on a blocking thread.
         let compared = tokio::task::spawn_blocking(move || {
             let wanted = prepared.expected_content();
             let watches = |name: &ServiceName| generation.summary.is_monitor_only(name);

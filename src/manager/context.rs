@@ -172,7 +172,7 @@ pub fn known_of(inventory: &Inventory) -> ClusterContext {
 /// configuration. The job's own variables take precedence. A job for some services keeps the
 /// earlier variables, so that its services agree with the services outside of the job.
 pub fn known_in(phase: Phase, job: &Job, before: ClusterContext, inventory: &Inventory) -> ClusterContext {
-    // Some services of a node use the same addresses and variables as its other services.
+    // A job for some services uses the same addresses and variables as the node's other services.
     let as_before = phase == Phase::Cleanup || !job.spec.services.is_empty();
     let mut known = if as_before { before } else { known_of(inventory) };
     known.vars.extend(job.spec.vars.clone());

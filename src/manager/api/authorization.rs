@@ -1,6 +1,6 @@
-//! Who may call the API. The table of routes names the audience of each route; [`admit`] finds out
-//! once for each request who calls, before anything of the body is read, and hands that to the
-//! handler as an extension. Checks of what a message contains are functions at the end.
+//! The authorization of callers. The table of routes has the audience of each route. For each
+//! request, [`admit`] identifies the caller before the body is read, and adds the caller to the
+//! request as an extension for the handler. The functions at the end check the content of messages.
 
 use super::super::ManagerContext;
 use super::{leave, operators};
@@ -15,26 +15,27 @@ use remoor_cluster::rpc::wire::{self, ApiFailure, BodyLimit, Code};
 use remoor_model::{ClusterRole, Inventory, Node, NodeId, NodeMembership, RaftId};
 use std::sync::Arc;
 
-/// Maximum length of the name for which another manager asks, in characters.
+/// Maximum length of an operator's name in a forwarded request.
 const BEHALF_MAX: usize = 200;
 
-/// The callers that a route is for, and what its handler receives as an extension.
+/// The callers for which a route is intended, and the extension that its handler receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// Operators, root on this machine, and managers that forward a request: an `Actor`.
     Operators,
-    /// Operators on this machine, who can read its keys anyway: an `Actor`.
+    /// Operators on this machine, because they can read its keys anyway: an `Actor`.
     LocalOperators,
-    /// Nodes, each for itself: the [`Node`].
+    /// Nodes, each for its own data: the [`Node`].
     Nodes,
-    /// Managers, also those that are to leave and have not left Raft yet: the [`Node`].
+    /// Managers, also those that are being demoted and have not left Raft yet: the [`Node`].
     Managers,
-    /// Managers that stay, as the others do not need the cluster's keys any more: the [`Node`].
+    /// Managers that are not being demoted, because the others do not need the cluster's keys any
+    /// more: the [`Node`].
     StayingManagers,
-    /// Nodes that speak by a Raft id. The handler answers what became of that id, also to a removed
-    /// node: `check_raft_sender`.
+    /// Nodes that use a Raft id. The handler checks the id with `check_raft_sender`, and answers
+    /// its state also to a removed node.
     RaftMembers,
-    /// Anybody; the message contains the proof.
+    /// Any caller, because the message contains the proof.
     Anybody,
 }
 
@@ -60,7 +61,8 @@ impl std::ops::Deref for Actor {
     }
 }
 
-/// Passes on a request of the route's audience, with the route's body limit.
+/// Admits a request of the route's audience, with the route's body limit. Any other request is
+/// rejected.
 pub(super) async fn admit(
     State((shared, audience, body_max)): State<(Arc<ManagerContext>, Audience, usize)>,
     mut request: Request,
@@ -88,7 +90,7 @@ fn identify(
         Audience::StayingManagers => node = Some(staying_manager(shared, caller)?),
         Audience::RaftMembers => match caller {
             Caller::Node { id, .. } if shared.is_manager(*id) => {}
-            // It only asks what became of its Raft id, which takes a short message.
+            // Such a node may only ask for the state of its Raft id, which takes a short message.
             Caller::Node { .. } => body_max = wire::SMALL_BODY_MAX,
             _ => return Err(unauthenticated_failure("managers")),
         },
@@ -105,7 +107,7 @@ fn unauthenticated_failure(who: &str) -> ApiFailure {
     ApiFailure::new(Code::Unauthenticated, format!("only {who} of the cluster may ask this"))
 }
 
-/// Allows operators, root on a manager, and managers that forward a request.
+/// Allows operators, root on this machine, and managers that forward a request.
 fn operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap) -> Result<Actor, ApiFailure> {
     match caller {
         Caller::Operator { name, key, .. } => {
@@ -123,7 +125,7 @@ fn operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap) -> Re
             let name = header(wire::BEHALF).filter(|name| !name.is_empty() && name.len() <= BEHALF_MAX);
             let key = header(wire::BEHALF_KEY);
             if let Some(key) = &key {
-                // The manager that forwarded it may not know yet that the credentials were revoked.
+                // The forwarding manager may not know yet that the credentials were revoked.
                 operators::check_not_revoked(&shared.inventory(), name.as_deref().unwrap_or("an operator"), key)?;
             }
             let text = name.unwrap_or_else(|| format!("unknown user on {}", node.name()));
@@ -142,7 +144,8 @@ fn local_operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap)
     }
 }
 
-/// The calling manager. The applied state decides what a caller may do, not its certificate.
+/// Returns the calling manager. The applied state decides about the caller's rights, not its
+/// certificate.
 fn manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
     let node = member(shared, caller)?;
     if node.manages() {
@@ -166,9 +169,9 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     let Caller::Node { id, key, cert_not_after, .. } = caller else { return Err(unauthenticated_failure("nodes")) };
     let inventory = shared.inventory();
     check_not_removed(shared, &inventory, *id)?;
-    // A certificate proves that the node was admitted, and node ids are log indexes. Either this
-    // manager has not applied that index yet, or the cluster was restored from before it, or the
-    // removal was forgotten.
+    // The certificate proves that the node was admitted, and the node's id is the log index of the
+    // admission. So there are three possible reasons: this manager has not applied that index yet,
+    // the cluster was restored from an earlier state, or the record of the removal was deleted.
     let lag = || match id.0 <= inventory.applied {
         true => {
             let text = format!(
@@ -184,8 +187,8 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     Ok(node)
 }
 
-/// A certificate is valid only for the key that the node joined with. Somebody who got hold of a
-/// CA's key therefore can't pose as an existing node.
+/// Rejects a certificate for another key than the key that the node joined with. So a person with a
+/// stolen CA key can't impersonate an existing node.
 fn check_node_key(node: &Node, key: &str) -> Result<(), ApiFailure> {
     if node.spec.public_key == key {
         return Ok(());
@@ -193,7 +196,7 @@ fn check_node_key(node: &Node, key: &str) -> Result<(), ApiFailure> {
     Err(ApiFailure::new(Code::Forbidden, format!("this certificate is not for the key of {}", node.name())))
 }
 
-/// Refuses nodes that left or were removed, by name, and says how to join again.
+/// Rejects nodes that left or were removed. The error contains the name and the way to join again.
 pub(super) fn check_not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), ApiFailure> {
     match inventory.membership(id) {
         NodeMembership::Member(_) | NodeMembership::Unknown => Ok(()),
@@ -208,10 +211,11 @@ pub(super) fn check_not_removed(shared: &ManagerContext, inventory: &Inventory, 
 }
 
 impl ManagerContext {
-    /// Whether a node is a manager as far as this one knows: by the applied state, also while it
-    /// leaves, or by the lists of [`Sponsors`](super::super::Sponsors), which may be newer. This
-    /// decides how much room its messages get, and whether this node obeys its order to run the
-    /// manager service. The routes above ask the applied state alone.
+    /// Whether a node is a manager as far as this one knows. A node is a manager by the applied
+    /// state, also while it is being demoted, or by the lists of
+    /// [`Sponsors`](super::super::Sponsors), which may be newer. The result decides the body limit
+    /// of its messages, and whether this node obeys its order to run the manager service. The
+    /// routes above use only the applied state.
     pub fn is_manager(&self, id: NodeId) -> bool {
         let inventory = self.inventory();
         let node = inventory.node(id);
@@ -222,13 +226,13 @@ impl ManagerContext {
         NamedManager {
             by_agent: self.sponsors.is_known_manager(id),
             by_order: self.sponsors.is_initial_manager(id),
-            // Our own Raft id is the index of the log entry that made us a manager.
+            // This manager's Raft id is the index of the log entry that granted it.
             log_is_behind: inventory.applied < self.raft.status().borrow().id.0,
         }
     }
 }
 
-/// Allows a node that may use the Raft id of its message, see [`judge_sender`].
+/// Allows a node that may use the Raft id of its message. [`judge_sender`] decides this.
 pub(super) fn check_raft_sender(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), ApiFailure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else { return Err(unauthenticated_failure("managers")) };
     let inventory = shared.inventory();

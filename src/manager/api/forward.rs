@@ -29,13 +29,13 @@ const SILENCE_MS: u64 = 5_000;
 /// older heartbeat counts as lost.
 const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
 
-/// Which manager answers a request.
+/// The manager that answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnsweredBy {
-    /// The manager that was asked.
+    /// The manager that received the request.
     Asked,
     Leader,
-    /// The leader, from its own state. Every manager can answer it.
+    /// The leader, from its own state. Without an answer of the leader, any manager can answer.
     QuickLeader,
     /// The leader, with a stream of lines.
     LeaderStream,
@@ -48,7 +48,7 @@ pub(super) async fn to_leader(
     next: Next,
 ) -> Response {
     let status = shared.raft.status().borrow().clone();
-    // A forwarded request is answered here, so that it can't be forwarded in circles.
+    // A request that was already forwarded is answered here, so that it can't circulate.
     if by.via.is_some() || status.leads() {
         return next.run(request).await;
     }

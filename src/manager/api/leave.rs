@@ -61,8 +61,8 @@ pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Re
     find_node(inventory, name)
 }
 
-/// The error for a request from a node that left, which says how to join again. The node may have
-/// come back under the same id, so only the leader's refusal is final.
+/// The error for a request from a node that left; it contains the way to join again. The node may
+/// have joined again with the same id, so only the leader's rejection is final.
 pub(super) fn left_member_failure(left: &LeftNode, leads: bool) -> ApiFailure {
     if !leads {
         return ApiFailure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left)));

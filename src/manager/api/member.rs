@@ -102,7 +102,7 @@ async fn run_disk_io<T: Send + 'static>(
     done.map_err(|e| ApiFailure::new(Code::Internal, e.to_string()))
 }
 
-/// The keys of the CAs, for managers only.
+/// The keys of the CAs; only managers receive them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CaKeysReply {
     /// Key of the first CA, for managers of an older version.

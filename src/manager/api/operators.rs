@@ -73,7 +73,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
     inventory.operators.iter().map(view).collect()
 }
 
-/// Completes when the operator's credentials are revoked, so that its streams end.
+/// Waits until the operator's credentials are revoked. The operator's streams then end.
 pub async fn until_revoked(shared: &ManagerContext, by: &Actor) {
     let Some(key) = &by.key else { return std::future::pending().await };
     while shared.inventory().revocation(key).is_none() {

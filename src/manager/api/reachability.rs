@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 type Answer<T> = Result<axum::Json<T>, ApiFailure>;
 
-/// Whether this manager reaches the node. It checks now.
+/// Checks now whether this manager reaches the node.
 pub async fn ask(State(shared): State<Arc<ManagerContext>>, Path(id): Path<u64>) -> Answer<Reachability> {
     let node = known_node(&shared, id)?;
     Ok(axum::Json(reach::probe_node(&shared, node).await))

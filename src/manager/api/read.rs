@@ -193,7 +193,7 @@ fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
     }
 }
 
-/// Streams everything that happens from now on.
+/// Streams all events from now on.
 pub async fn watch(State(shared): State<Arc<ManagerContext>>, Extension(by): Extension<Actor>) -> Response {
     let stream = shared.published.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);

@@ -75,7 +75,7 @@ pub(super) fn removed_nodes(commands: &[Command]) -> Vec<NodeId> {
     removed.filter_map(Command::in_batch).collect()
 }
 
-/// Lists removed nodes, and until when they are remembered.
+/// Lists removed nodes, each with the time until which its record exists.
 pub async fn list_removed(State(shared): State<Arc<ManagerContext>>) -> TimedJson<RemovedView> {
     TimedJson(RemovedView { version: 1, as_of: as_of(&shared), removed: list(&shared.inventory()) })
 }

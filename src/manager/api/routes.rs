@@ -1,4 +1,5 @@
-//! All routes of a manager: who may call each, which manager answers, and how long a body may be.
+//! The table of all routes of a manager: the allowed callers, the manager that answers, and the
+//! maximum length of a body.
 
 use super::super::ManagerContext;
 use super::super::backup::Keeper;
@@ -26,10 +27,10 @@ use std::sync::Arc;
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;
-/// The limit of requests without a body.
+/// The body limit of requests without a body.
 const NO_BODY: usize = 0;
 
-/// What the handlers receive as their state.
+/// The state that the handlers receive.
 #[derive(Clone)]
 struct ApiState {
     shared: Arc<ManagerContext>,
@@ -55,13 +56,14 @@ impl FromRef<ApiState> for Arc<Keeper> {
     }
 }
 
-/// A row of the table.
+/// One row of the table.
 pub struct Route {
     pub method: Method,
     pub path: &'static str,
     pub audience: Audience,
     answered_by: AnsweredBy,
-    /// In bytes. [`RaftMembers`] that are not managers may send only short messages.
+    /// Maximum length of the body in bytes. [`RaftMembers`] that are not managers may send only
+    /// short messages.
     body_max: usize,
     handler: MethodRouter<ApiState>,
 }
@@ -136,7 +138,7 @@ pub fn routes() -> Vec<Route> {
     ]
 }
 
-/// The router of a manager; `desk` admits machines, `keeper` makes backups.
+/// The router of a manager. `desk` handles the joins of machines, `keeper` makes backups.
 pub fn router(desk: Arc<JoinService>, keeper: Keeper) -> Router {
     let shared = desk.context().clone();
     let mut router = Router::new();

@@ -1,5 +1,5 @@
-//! Asks every route as every kind of caller, and compares the answers with the table in `answers.txt`:
-//! the maximum of the body, and a status or the letter of a refusal.
+//! Sends a request to every route as every kind of caller, and compares the answers with the table
+//! in `answers.txt`. The table contains the body limit, and a status or the letter of a refusal.
 
 use super::super::{JoinConfig, JoinService, Route, router, routes};
 use super::*;
@@ -31,7 +31,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Every route with values for its parameters, and requests that no route accepts.
+/// Every route with values for its parameters, and some requests that match no route.
 fn requests() -> Vec<(String, String)> {
     let values = [
         ("{name}", "nobody"),
@@ -49,7 +49,7 @@ fn requests() -> Vec<(String, String)> {
     requests.chain(others.map(|(method, path)| (method.to_owned(), path.to_owned()))).collect()
 }
 
-/// A manager that reaches no other one.
+/// The transport of a manager that reaches no other one.
 struct Unconnected;
 
 impl Transport for Unconnected {
@@ -64,7 +64,7 @@ impl Transport for Unconnected {
     }
 }
 
-/// A body that is longer than any route accepts, so that a route which reads it answers `too-large`.
+/// A body that is longer than any route accepts. A route that reads the body answers `too-large`.
 struct EndlessBody;
 
 impl hyper::body::Body for EndlessBody {
@@ -80,8 +80,9 @@ impl hyper::body::Body for EndlessBody {
     }
 }
 
-/// The managers m1 (which leads and answers), m2 and m3, which is to be a worker, the workers w1, w2
-/// (left) and w3 (removed), and the operators ann and bob (revoked).
+/// A manager that answers requests. The cluster has the managers m1 (which leads and answers), m2
+/// and m3 (which is being demoted), the workers w1, w2 (left) and w3 (removed), and the operators
+/// ann and bob (revoked).
 struct AnsweringManager {
     shared: Arc<ManagerContext>,
     router: Router,
@@ -141,14 +142,14 @@ impl AnsweringManager {
         Self { shared, router, callers }
     }
 
-    /// The answer to one request, as its status or, for a refusal, with its text.
+    /// Sends one request. Returns the status, and the text if the request was refused.
     async fn ask(&self, request: (&str, &str), by: &(&str, Caller, HeaderMap), body: Body, n: u16) -> (u16, String) {
         let mut asked = Request::new(body);
         *asked.method_mut() = request.0.parse().expect("a method");
         *asked.uri_mut() = request.1.parse().expect("a path");
         *asked.headers_mut() = by.2.clone();
         asked.extensions_mut().insert(by.1.clone());
-        // Each request comes from another network, because joining has a rate limit.
+        // Each request comes from another network, because joins have a rate limit.
         let [a, b] = n.to_be_bytes();
         asked.extensions_mut().insert(PeerAddr(Some(SocketAddr::from((Ipv4Addr::new(10, a, b, 1), 1)))));
         let Ok(answer) = TowerToHyperService::new(self.router.clone()).call(asked).await;
@@ -167,7 +168,7 @@ impl AnsweringManager {
     fn small_body(&self, path: &str) -> Body {
         match path {
             "/raft/claim" => self.shared.raft.claim(RaftId(0)).expect("a message").into(),
-            // Otherwise the node leaves.
+            // With a valid body, the node would leave.
             "/agent/v1/leave" => "{\"x\": 1}".into(),
             _ => "{}".into(),
         }
@@ -256,7 +257,7 @@ fn callers(inventory: &Inventory) -> Vec<(&'static str, Caller, HeaderMap)> {
     ]
 }
 
-/// Codes of answers by which a caller is refused.
+/// Codes of answers that mean a refusal of the caller.
 const REFUSALS: [&str; 5] = ["unauthenticated", "forbidden", "node-removed", "retired", "retry"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -313,8 +314,8 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
     manager.shared.raft.shutdown().await;
 }
 
-/// Whether a text names the route: its method and path in backticks. The table of orders leaves out
-/// the method.
+/// Whether a text contains the route: its method and path in backticks. In the table of orders, the
+/// method is omitted.
 fn is_listed(text: &str, route: &Route) -> bool {
     text.match_indices(route.path).any(|(at, path)| {
         let (before, after) = (&text[..at], &text[at + path.len()..]);
