@@ -105,7 +105,7 @@ impl Threads {
     }
 
     /// Ends all tasks at their next await point. A task that does not reach one within
-    /// [`MANAGER_END_MAX`] is abandoned.
+    /// `MANAGER_END_MAX` is abandoned.
     pub async fn end(self) {
         let Self { mut work, raft: RaftThread { stop, ended, .. } } = self;
         drop(stop);
