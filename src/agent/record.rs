@@ -8,10 +8,10 @@ use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_dama
 use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
-/// Name of a file in the directory of the record. It contains how the last process ended:
-/// `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost` writes
-/// it only if it does not exist, because failed starts may follow. The next instance reads and
-/// removes it.
+/// Name of the file with the end of the last process, in the directory of the record. The content
+/// is `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost`
+/// writes the file only if it does not exist, because failed starts may follow. The next instance
+/// reads and removes the file.
 const ENDED: &str = "ended";
 /// Name of the file with the message of a process that panicked. The next instance reads and
 /// removes it too.

@@ -74,8 +74,8 @@ impl CopiedIdentityProbe {
             // A daemon of the previous version does not have this endpoint. Its handshake is a
             // sufficient proof.
             Err(error) if error.code() == Some(Code::NotFound.as_str()) => Ok(true),
-            // Without an answer nothing is proved: a machine between could forward the handshake to
-            // this daemon and drop the request.
+            // Without an answer nothing is proved, because the machine at the address could forward
+            // the handshake to this daemon and drop the request.
             Err(error) => Err(error),
         }
     }

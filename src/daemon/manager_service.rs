@@ -331,7 +331,7 @@ async fn claim(
                     && let Ok(tls) = keyring.client_ignoring_dates()
                 {
                     let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id));
-                    // The answer is an error, but its time is the result.
+                    // The answer is an error. Only the time in the answer is needed.
                     let _ = client.with_timeout(CLAIM_WITHIN).comparing_clocks(&clocks).get_bytes("/").await;
                 }
                 retired.evaluate_error(&error, manager.name.as_str());

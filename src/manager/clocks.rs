@@ -17,7 +17,7 @@ pub const CLOCK: &str = "clock";
 /// milliseconds.
 const WARN_MS: u64 = 10_000;
 /// Maximum time that a starting manager waits for another manager's clock before it issues a
-/// certificate for itself. It asks one other manager each second, in turn.
+/// certificate for itself. Each second it asks another one of the managers for its time.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// Interval of the clock comparisons for notices. Two consecutive comparisons must find a
 /// difference. After a suspension of the machine, the first comparison may use an answer from
