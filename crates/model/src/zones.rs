@@ -41,10 +41,12 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
         return None;
     }
     let left = managers - count;
-    let over = spread_text(managers, 3);
+    // No spread of four managers over three zones survives the loss of every zone.
+    let (first, target) = if managers == 4 { ("promote a fifth manager and ", 5) } else { ("", managers) };
+    let over = spread_text(target, 3);
     Some(format!(
         "the loss of zone {zone} would break the quorum: {count} of {managers} managers are in it, {left} would remain of the {} \
-         that are needed; spread over three zones: {over}",
+         that are needed; {first}spread over three zones: {over}",
         majority(managers)
     ))
 }
@@ -84,5 +86,7 @@ mod tests {
             "nothing is known, or nothing to gain"
         );
         assert!(warned(&["a", "a", "a", "b", ""]).unwrap().contains("zone a"));
+        let four = warned(&["a", "a", "b", "c"]).unwrap();
+        assert!(four.ends_with("promote a fifth manager and spread over three zones: 2-2-1"), "{four}");
     }
 }
