@@ -1,5 +1,5 @@
-//! The manifest of a backup. It has one line for each kept path, which is on disk before the path
-//! is changed.
+//! The manifest of a backup. Each kept path has one line in it. This line is on disk before the
+//! path is changed.
 
 use crate::os::atomic_fs::{self, SafeError};
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,8 @@ pub struct BackupEntry {
     pub was: Was,
 }
 
-/// Paths in the manifest are stored as text. A path that is not UTF-8 cannot be JSON text and is
-/// stored as its bytes in hex.
+/// Serializes a path of the manifest: as text, or as its bytes in hex if it is not UTF-8, which
+/// JSON text cannot hold.
 mod any_name {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
     use std::ffi::OsString;
@@ -91,7 +91,8 @@ mod any_name {
 pub struct BackupManifest {
     path: PathBuf,
     file: File,
-    /// Length of the complete lines in bytes. Anything after them was never recorded.
+    /// Length of the complete lines in bytes. An incomplete line after them counts as never
+    /// recorded.
     length: u64,
     bytes_max: u64,
 }

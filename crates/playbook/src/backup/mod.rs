@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of entries in one directory that is about to be removed.
+/// Maximum number of entries in a directory tree that is about to be removed.
 const TREE_MAX: usize = 20_000;
 /// Maximum number of bytes that one run copies.
 const COPIED_MAX: u64 = 32 << 30;
@@ -40,7 +40,7 @@ pub struct Backup {
 /// Mode, owner and group of a file of which nothing else was kept.
 type Only = (u32, u32, u32);
 
-/// The record of a path, if it has one.
+/// The record that a path had before `park`, if it had one.
 #[derive(Debug, Default)]
 pub struct PriorRecord(Option<Option<Only>>);
 
@@ -78,9 +78,9 @@ impl Backup {
         Ok(backup)
     }
 
-    /// Keeps the current state of `path`; of a file, only the attributes. Must be called before
-    /// `path` is created or its attributes change. Does nothing if the state was kept before. The
-    /// record is on disk when this returns.
+    /// Keeps the current state of `path` in the backup. Of a file, keeps only mode, owner and
+    /// group. Must be called before `path` is created or its attributes change. Does nothing if the
+    /// state was kept before. The record is on disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
         let entry = self.entry(path, Fate::AttributesChange, 0)?;
         self.record(entry.into_iter().collect())
@@ -185,8 +185,8 @@ impl Backup {
         Ok(Some(BackupEntry { path: path.to_owned(), was }))
     }
 
-    /// Keeps the content of a file as `copy`: under a second hard link, which takes no space, or as
-    /// a copy, if the limit of one run and the free space of the disk permit it.
+    /// Keeps the content of a file at the path `copy`: as a second hard link, which takes no space,
+    /// or as a copy. The limit of one run and the free space of the disk must permit the copy.
     fn keep_content(
         &mut self,
         path: &Path,

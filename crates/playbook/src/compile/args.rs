@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 /// The options of one task.
 struct TaskOptions {
-    /// The place of the module's key. A fault of an option gets this place if the option's own
-    /// place is not known.
+    /// Line and column of the module's key. An error about an option is reported there if the place
+    /// of the option itself is not known.
     at: (u32, u32),
     values: Map<String, Value>,
-    /// The places of the options that are written as a map.
+    /// Line and column of each option that is written as a map entry, by option name.
     places: Vec<(String, (u32, u32))>,
 }
 
@@ -140,7 +140,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Checks the values that are known now: their types, and other options that they require.
+    /// Checks the option values that are known at compile time: their types, and the other options
+    /// that they require.
     fn check_option_values(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &TaskOptions) {
         let (at, values) = (options.at, &options.values);
         for (name, value) in values {
@@ -192,7 +193,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Patterns without markup must be valid regular expressions.
+    /// Checks that the options for patterns are valid regular expressions. Options with markup are
+    /// not known yet and are not checked.
     fn patterns(&mut self, file: &str, options: &TaskOptions) {
         for name in ["regexp", "regex", "insertafter", "insertbefore"] {
             let Some(text) = options.values.get(name).and_then(Value::as_str).filter(|t| !var_map::has_markup(t))
@@ -350,7 +352,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a value is only known when the task runs.
+/// Whether any text in a value contains markup. Such a value is only known when the task runs.
 fn has_markup_anywhere(value: &Value) -> bool {
     match value {
         Value::String(text) => var_map::has_markup(text),

@@ -10,16 +10,18 @@ use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// An error that applies unless a task sets the variable.
+/// An error about a variable that an argument spec describes. It is reported only if no task of the
+/// plan sets that variable.
 pub(super) struct Unmet {
     name: String,
     fault: Fault,
-    /// The error applies only if nothing else defines the variable either.
+    /// The error is that the variable has no value. It is dropped if the inventory, an extra
+    /// variable or a layer of the plan defines the variable.
     missing: bool,
 }
 
 impl Compiler<'_> {
-    /// Records the errors of a role's argument specs. `entry` is the name of its tasks file.
+    /// Records the errors of a role's argument specs. `entry` is the file name of the role's tasks.
     pub(super) fn argument_specs(
         &mut self,
         dir: &str,
@@ -47,7 +49,7 @@ impl Compiler<'_> {
                 "required options and choices are checked; use `assert` for other requirements",
             );
         }
-        // It is not known whether the role runs.
+        // Reports nothing here, because the role is perhaps never run.
         if own.dynamic || !own.keywords.when.is_empty() {
             return;
         }
@@ -145,7 +147,8 @@ mod tests {
         let wrong = "2: role `r`: `mode` is `c`, not one of a, b\n";
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: c}]\n", &[]), wrong);
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: '{{ m }}'}]\n", &[("m", json!("c"))]), "");
-        // A variable that may be set, or a role that may not run, is no fault before the run.
+        // Before the run, a missing variable is no error if a task sets it, or if the role has a
+        // condition.
         assert_eq!(faults("  pre_tasks: [{set_fact: {listen: 1}}]\n  roles: [r]\n", &[]), "");
         assert_eq!(faults("  roles: [{role: r, when: no_such_thing is defined}]\n", &[]), "");
         let unchecked = "  tasks: [{import_role: {name: r, rolespec_validate: false}}]\n";

@@ -13,7 +13,7 @@ const MATCHES_MAX: usize = 500;
 /// Maximum size in bytes of all files of one plan.
 const BLOBS_MAX: usize = 64 << 20;
 
-/// The directory of a path; empty at the top level.
+/// The directory of a path, or an empty text for a path at the top level.
 pub(super) fn parent(path: &str) -> String {
     path.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned())
 }
@@ -51,7 +51,7 @@ pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(Str
         .collect()
 }
 
-/// Replaces markup by `*`.
+/// Replaces each `{{ }}` and `{% %}` by `*`.
 fn stars(name: &str) -> String {
     let mut out = String::new();
     let mut rest = name;
@@ -117,7 +117,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The path in the fleet directory of a name in a playbook; the inverse of `playbook_path`.
+    /// Converts an absolute path in a playbook to a path in the fleet directory; the inverse of
+    /// `playbook_path`.
     pub(super) fn strip_root<'t>(&self, name: &'t str) -> &'t str {
         let root = self.options.root.trim_end_matches('/');
         let rest = name.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).filter(|_| !root.is_empty());
@@ -206,7 +207,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The files in the directory that `src` names, by the name from which they are copied.
+    /// Finds the files below the directory that `src` names. Returns the path of each file in the
+    /// fleet directory, by its path as `src` writes it.
     fn find_below(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
         let plain = src.trim_end_matches('/');
         let plain = plain.strip_prefix("./").unwrap_or(plain);

@@ -26,20 +26,22 @@ pub(super) struct Compiler<'a> {
     pub cache: FileCache,
     pub parts: PlanParts,
     pub current_play: PlayState,
-    /// Names that only the first host of a batch sets, with their places.
+    /// Variables of `run_once` tasks that the first host of the batch runs instead of this host,
+    /// with the places of these tasks.
     pub set_on_first_host: Vec<(String, SourcePlace)>,
-    /// Requirements of the argument specs of roles.
+    /// Errors about argument specs of roles, which are reported only if the finished plan does not
+    /// resolve them.
     pub unmet: Vec<argument_specs::Unmet>,
     /// Tags of all tasks that were read.
     pub tags: BTreeSet<String>,
 }
 
-/// Results about files that were read before.
+/// Cached results about files of the fleet directory, because one file may be named several times.
 #[derive(Default)]
 pub(super) struct FileCache {
     /// The parsed files by path. None: the file has an error, which is recorded.
     pub parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
-    /// Templates that were checked.
+    /// Paths of the templates that were checked.
     pub checked: BTreeSet<String>,
     /// By path: whether the file could be a file of tasks, and whether it could be one of
     /// variables.
@@ -52,16 +54,16 @@ pub(super) struct FileCache {
 #[derive(Default)]
 pub(super) struct PlanParts {
     pub layers: Vec<Map<String, Value>>,
-    /// Layers of variable files, by path.
+    /// Index of the layer of each variable file, by path.
     pub layer_of: BTreeMap<String, u32>,
-    /// Layers with the variables that list the other hosts of a play.
+    /// Indices of the layers whose variables list the other hosts of a play.
     pub other_host_layers: Vec<u32>,
     pub blobs: BTreeMap<String, Blob>,
     /// Files that lookups read from the fleet directory.
     pub lookup_files: Map<String, Value>,
     /// Number of tasks.
     pub tasks: u32,
-    /// Number of lists of handlers.
+    /// Number of handler lists so far: each play and each role of a play has one.
     pub handler_lists: u32,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct PlayState {
     /// host is the first of its batch.
     pub alone: bool,
     pub first: bool,
-    /// Layers that the roles of the play give to all of its tasks.
+    /// Layers that the roles of the play give to all tasks of the play.
     pub defaults: Vec<u32>,
     pub exports: Vec<u32>,
     pub files: Vec<VarsFile>,
@@ -131,8 +133,8 @@ impl<'a> Compiler<'a> {
         self.cache.opened < OPENED_MAX
     }
 
-    /// Parses a YAML file of the set; later calls return the same tree. None: the file has an
-    /// error, which is recorded.
+    /// Parses a YAML file of the fleet directory; later calls return the same tree. None: the file
+    /// has an error, which is recorded.
     pub fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
         if let Some(known) = self.cache.parsed.get(path) {
             return known.clone();

@@ -12,7 +12,7 @@ pub(super) struct Role {
     pub dir: String,
 }
 
-/// The context that a task inherits.
+/// The keywords, variables and role that a task gets from its play, role, block, import or include.
 #[derive(Clone, Default)]
 pub(super) struct Context {
     pub file: String,
@@ -29,7 +29,7 @@ pub(super) struct Context {
     pub dynamic: bool,
 }
 
-/// Indices of the layers of variables that a task sees, by their precedence.
+/// Indices of the layers of variables that a task sees. Each list holds layers of one precedence.
 #[derive(Clone, Default)]
 pub(super) struct LayerChain {
     /// Layers of the defaults of the task's role, of its dependencies, and of the roles that depend
@@ -59,7 +59,7 @@ pub(super) struct InheritedKeywords {
     pub ignore_errors: Option<Value>,
     pub no_log: bool,
     pub elevated: bool,
-    /// The user of commands, if not root.
+    /// The user who runs the command of a task, if not root.
     pub become_user: Option<String>,
     pub fatal: bool,
     pub check_mode: Option<Value>,

@@ -21,9 +21,9 @@ impl Diagnostics {
         self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
     }
 
-    /// Replaces all errors since `from` by one warning, if only Ansible supports the features that
-    /// these errors reject. The file may be one of several that a run selects from, so it is no
-    /// error yet. Returns the first error in short form.
+    /// Replaces all errors since index `from` by one warning, if only Ansible supports the features
+    /// that these errors reject. The errors are in a file that a run may not need to select.
+    /// Returns the first error in short form.
     pub fn soften_faults(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
         let new = self.faults.get(from..)?;
         let first = new.first()?;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::rc::Rc;
 
 impl Compiler<'_> {
-    /// Reads the inherited keywords of one level. The caller has already put the variables of the
-    /// level into the context, and handles `when` and `vars`.
+    /// Reads the keywords that a play, role, block or task hands down. The caller has already put
+    /// its variables into the context, and handles `when` and `vars`.
     pub(super) fn inherit(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         for (key, value) in node.map().unwrap_or_default() {
             self.keyword(file, key, value, context);
@@ -80,7 +80,8 @@ impl Compiler<'_> {
                     }
                 }
             }
-            // `user` of a task is a module; `user` of a play is read with the play.
+            // `user` is not read here, because in a task it is a module. `user` of a play is read
+            // with the play.
             "remote_user" | "port" => {
                 let names: &[&str] = if word == "port" {
                     &["ansible_port", "ansible_ssh_port"]

@@ -238,8 +238,8 @@ fn roles_that_need_each_other_and_files_that_multiply_are_bounded() {
 }
 
 proptest! {
-    /// Any value of any keyword is accepted or rejected, without a panic, and each error has a
-    /// place.
+    /// The compiler accepts or rejects any value of any keyword without a panic, and each error has
+    /// a line and a column.
     #[test]
     fn any_keyword_with_any_value_is_answered(
         picks in proptest::collection::vec((0usize..400, 0usize..24), 1..6),

@@ -98,8 +98,8 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Records the files that a lookup finds for each of its patterns or names. As in loops over
-    /// files, they are recorded by their paths in the fleet directory.
+    /// Records the files that a lookup finds for each of its patterns or names, by their paths in
+    /// the fleet directory.
     fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
         let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| var_map::has_markup(term)));
         let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
@@ -139,7 +139,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The files that match a pattern in the first directory that has any, in order.
+    /// The files that match a pattern, in order. Only the first directory that contains such files
+    /// is used.
     fn glob_files(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
         let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
         let fits = hosts::wildcard(name)?;

@@ -47,7 +47,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Hint for everything that only Ansible supports.
 const ELSEWHERE: &str = "use `provisioner: ansible`";
 
-/// The host as the inventory describes it.
+/// The host for which a playbook is compiled, as the inventory describes it.
 #[derive(Debug, Clone, Default)]
 pub struct HostContext {
     pub name: String,
@@ -72,7 +72,7 @@ pub struct CompileOptions<'a> {
     pub hosts: Option<&'a InventoryNames>,
     /// Variables that are the same on all hosts; they take precedence over those of the host.
     pub shared: BTreeMap<String, SharedVar>,
-    /// Modes of the files, if known.
+    /// Permission bits of the files by path. None: they are not known.
     pub modes: Option<&'a BTreeMap<String, u32>>,
     /// Absolute path of the directory of the files; empty: playbooks cannot use absolute paths.
     pub root: &'a str,
@@ -237,8 +237,8 @@ impl Compiler<'_> {
         out
     }
 
-    /// Reads texts that must be known before the run: numbers, words, or markup that results in
-    /// some.
+    /// Reads a text or a list of texts that must be known before the run. The value may be numbers,
+    /// words, or markup that results in them.
     fn known_texts(&mut self, file: &str, key: &str, node: &SpannedNode, context: &Context) -> Vec<String> {
         let at = (node.line, node.column);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -94,8 +94,8 @@ pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
     openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
     zypper_repository";
 
-/// Keywords of one level, in addition to the keywords that every level has. A task inherits the
-/// common keywords from its block, and a block from its play.
+/// Lists the keywords of a play, block or task: the given ones, and those that all three have. A
+/// task inherits the common keywords from its block, and a block from its play.
 macro_rules! keys {
     ($($own:literal)*) => {
         &[

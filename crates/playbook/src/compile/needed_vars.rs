@@ -9,8 +9,8 @@ use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reports names that this plan reads and that only a task of another host sets. The fault is at
-/// the place of that task.
+/// Reports variables that this plan reads and that only a task of another host sets. The fault is
+/// at the place of that task.
 pub fn missed_names(plan: &Plan, elsewhere: &[(String, SourcePlace)]) -> Vec<Fault> {
     if elsewhere.is_empty() {
         return Vec::new();

@@ -18,7 +18,8 @@ const DEPTH_MAX: usize = 20;
 /// Maximum number of plays in total.
 const PLAYS_MAX: usize = 2_000;
 
-/// A play in its file, with the variables, tags and conditions of its importers.
+/// One play of a playbook file, and the variables, tags and conditions that it gets from the
+/// `import_playbook` entries that lead to the file.
 #[derive(Clone, Default)]
 pub(super) struct PlaySource {
     pub file: String,

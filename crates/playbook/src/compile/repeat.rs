@@ -180,8 +180,8 @@ fn is_single_markup(name: &str) -> bool {
     name.trim().starts_with("{{") && name.trim().ends_with("}}") && name.matches("{{").count() == 1
 }
 
-/// Whether a path below the playbook's directory belongs to a role or to hosts. A name that begins
-/// with a variable does not select such paths.
+/// Whether a path contains a directory `roles`, `group_vars` or `host_vars`. A file name that
+/// begins with a variable does not select files there.
 fn is_of_others(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "roles" | "group_vars" | "host_vars"))
 }

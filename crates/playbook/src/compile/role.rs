@@ -35,11 +35,11 @@ struct RoleRequest {
     unchecked: bool,
     /// Whether the role may run more than once. None: its `meta/main.yml` decides.
     duplicates: Option<bool>,
-    /// Other values that distinguish two runs of the role.
+    /// The `when` and `tags` of the reference. Two runs of the role differ if these differ.
     beside: Value,
 }
 
-/// The result of a role for the roles that depend on it.
+/// A compiled role, for the play or for the roles that depend on it.
 #[derive(Default)]
 struct RoleResult {
     steps: Vec<PlanStep>,

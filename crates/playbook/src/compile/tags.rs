@@ -2,7 +2,7 @@
 
 use super::Compiler;
 
-/// Tags with a special meaning, which apply to tasks that do not carry them.
+/// Tags with a special meaning. `--tags` and `--skip-tags` accept them even if no task has them.
 pub const SPECIAL: [&str; 5] = ["all", "always", "never", "tagged", "untagged"];
 
 impl Compiler<'_> {

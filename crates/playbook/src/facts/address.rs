@@ -5,7 +5,7 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One address of one interface.
+/// One address of one network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceAddress {
     /// The interface index.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of reported mounts and disks.
 const REPORTED_MAX: usize = 500;
-/// Timeouts for the size of one file system and of all file systems. The server of a network file
-/// system may be unreachable.
+/// Timeouts for reading the size of one mounted file system, and of all together. The server of a
+/// network file system may be unreachable.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(1);
 const STATVFS_TOTAL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -152,7 +152,7 @@ fn processors(root: &FactsRoot, out: &mut Map<String, Value>) {
     out.insert("processor_nproc".into(), json!(usable));
 }
 
-/// The mounts from disks and other hosts, with the keys of Ansible.
+/// The mounted disks and network file systems, each as a map with Ansible's keys.
 fn mounts(root: &FactsRoot, cancel: &CancelToken) -> Vec<Value> {
     let (mut out, began) = (Vec::new(), Instant::now());
     for line in root.read("/proc/self/mounts").lines().take(REPORTED_MAX) {

@@ -143,7 +143,7 @@ fn cmdline(root: &FactsRoot, out: &mut Map<String, Value>) {
     out.insert("proc_cmdline".into(), Value::Object(all));
 }
 
-/// The virtualization of which this machine is a guest, and those for which it can be a host.
+/// The kind of virtual machine or container that this machine is, and the kinds that it can run.
 fn virtualization(root: &FactsRoot, out: &mut Map<String, Value>) {
     let (mut guest, mut host): (BTreeSet<String>, BTreeSet<String>) = Default::default();
     let mut found: Option<(String, &'static str)> = None;

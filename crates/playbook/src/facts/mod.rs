@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 /// Maximum number of bytes read from a file.
 const FILE_MAX: u64 = 4 << 20;
 
-/// The root directory of the files: `/`, or in tests a tree copied from a machine.
+/// The directory below which the files with facts are read: `/`, or in tests a tree copied from a
+/// machine.
 #[derive(Debug, Clone)]
 struct FactsRoot(PathBuf);
 

@@ -125,7 +125,7 @@ fn interface(root: &FactsRoot, name: &str, addresses: &[InterfaceAddress]) -> Va
     fact
 }
 
-/// The facts that are the same for default routes of IPv4 and IPv6.
+/// The facts that a default route of IPv4 and a default route of IPv6 have in common.
 fn route_facts(root: &FactsRoot, name: &str, gateway: IpAddr) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("interface".into(), json!(name));

@@ -288,7 +288,7 @@ fn sum(_: &mut State, v: Value, a: Args) -> FilterResult {
     Ok(part.map_or_else(|| Value::from(whole), |p| Value::from(p + whole as f64)))
 }
 
-/// A group: a pair that also has the attributes `grouper` and `list`.
+/// One group of the filter `groupby`: a pair that also has the attributes `grouper` and `list`.
 #[derive(Debug)]
 struct GroupPair {
     grouper: Value,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Names that refer to the local machine if the inventory does not define them.
 pub const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// The names of an inventory.
+/// The names of the hosts and groups of an inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InventoryNames {
     /// All hosts, in the order of the inventory.
@@ -20,7 +20,7 @@ pub struct InventoryNames {
     pub limit: Option<BTreeSet<String>>,
 }
 
-/// The hosts that patterns select.
+/// The hosts that a list of host patterns selects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selected {
     /// Each host once, in the order in which the patterns name them.
@@ -257,7 +257,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any pattern is either parsed or rejected, and selects only existing hosts, each once.
+        /// Any host pattern is either parsed or rejected. It selects only existing hosts, each
+        /// once.
         #[test]
         fn nothing_but_known_hosts_comes_out(pattern in "[wd1-3a~!&*?,:\\[\\]^(.-]{0,12}") {
             let inventory = inventory();

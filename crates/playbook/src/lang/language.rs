@@ -5,14 +5,14 @@
 use crate::compile::module_specs;
 use crate::{facts, filters};
 
-/// The kind of a word.
+/// The kind of a word of the playbook language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WordKind {
     PlayKeyword,
     BlockKeyword,
     TaskKeyword,
     Module,
-    /// An option of the module in `Word::module`.
+    /// An option of the module in `LanguageWord::of`.
     Option,
     Filter,
     Test,
@@ -22,7 +22,7 @@ pub enum WordKind {
     Fact,
 }
 
-/// How a word compares to Ansible.
+/// How the meaning of a word compares to its meaning in Ansible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Supported. `docs/reference/playbooks.md` states how a keyword, module or option differs.
@@ -33,12 +33,12 @@ pub enum State {
     Refused(&'static str),
 }
 
-/// One word of the language.
+/// One word of the playbook language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LanguageWord {
     pub kind: WordKind,
     pub name: &'static str,
-    /// The module of an option; empty for other kinds.
+    /// The module that has the option. For other kinds of words, the text is empty.
     pub of: &'static str,
     pub state: State,
 }
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    /// Reports words that the tables lack and rows for words that do not exist. If `exact`, the
-    /// description must be that of the code.
+    /// Reports each word that the tables lack, and each row whose word does not exist. If `exact`,
+    /// also reports descriptions that are not those of the code.
     fn compare(document: &str, heading: &str, kind: WordKind, exact: bool, faults: &mut Vec<String>) {
         let rows = rows(document, heading);
         let words: Vec<LanguageWord> = all_words().into_iter().filter(|w| w.kind == kind).collect();

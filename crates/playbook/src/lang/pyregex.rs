@@ -8,7 +8,7 @@ const TEXT_MAX: usize = 16 << 20;
 /// Maximum number of backtracking steps of one match.
 const BACKTRACK_MAX: usize = 1_000_000;
 
-/// The options `ignorecase` and `multiline`.
+/// The options `ignorecase` and `multiline` of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flags {
     pub ignorecase: bool,

@@ -8,14 +8,14 @@ use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// The format of a document. The fields are keyword arguments of PyYAML's `dump`.
+/// The format of a YAML document. The fields are keyword arguments of PyYAML's `dump`.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     pub indent: usize,
     pub width: usize,
     pub sort_keys: bool,
-    /// Some(true): braces everywhere; Some(false): nowhere; None: for collections that hold only
-    /// scalars.
+    /// Whether lists and maps are written in flow style, with brackets or braces. None: only those
+    /// that hold nothing but scalars.
     pub flow: Option<bool>,
     pub explicit_start: bool,
     pub allow_unicode: bool,
@@ -127,7 +127,8 @@ impl Writer {
         self.put(text);
     }
 
-    /// Enters the next level; returns the indent to restore.
+    /// Increases the indent for the items of a list or map. Returns the previous indent, which the
+    /// caller restores.
     fn deeper(&mut self, flow: bool, indentless: bool) -> Option<usize> {
         let before = self.indent;
         self.indent = match before {

@@ -1,7 +1,7 @@
 //! Splits a command line or `k=v` arguments into words before anything is rendered, so that a value
 //! cannot become two words. Markup is copied unchanged; quotes around it are removed.
 
-/// A word, and whether any part of it was quoted.
+/// A word of a command line, and whether any part of it was quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellWord {
     pub text: String,

@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// Maximum nesting depth. Real playbooks are far less deep, and the stack has room for this depth.
 const DEPTH_MAX: usize = 64;
 
-/// A value with its position; lines and columns count from 1.
+/// A YAML value with its position; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpannedNode {
     pub line: u32,

@@ -37,7 +37,8 @@ pub fn group(call: &mut ModuleCall) -> ModuleResult {
     finish(call, argv, name)
 }
 
-/// The `--key` arguments for those id limits in `options` that the task sets.
+/// The `--key` arguments that set values of `/etc/login.defs`, for those `options` that the task
+/// sets.
 fn bounds(call: &ModuleCall, options: &[&str]) -> Vec<String> {
     let given = options.iter().filter_map(|o| Some(format!("{}={}", o.to_uppercase(), call.text(&[o])?)));
     given.flat_map(|bound| ["--key".to_owned(), bound]).collect()
@@ -60,7 +61,7 @@ pub fn user(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// Applies the fields of the passwd entry and the group memberships.
+/// Sets the fields of the user's passwd entry and the user's group memberships.
 fn entry(call: &mut ModuleCall) -> ModuleResult {
     let name = name(call)?;
     let now = call.ground.node.user(&name).filter(|e| e[0] == name);

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Maximum number of packages that one wildcard may match.
 const MATCHES_MAX: usize = 5_000;
 
-/// Debian's name of this machine's architecture, of those that remoor is built for.
+/// Debian's name of this machine's architecture. None: remoor is not built for this architecture.
 const NATIVE: Option<&str> = match std::env::consts::ARCH.as_bytes() {
     b"x86_64" => Some("amd64"),
     b"aarch64" => Some("arm64"),

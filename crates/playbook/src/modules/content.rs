@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-/// The reason why the content cannot be built. Its text is the message of the failed task.
+/// The reason why the content of a file cannot be built. Its text is the message of the failed
+/// task.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
     #[error("{0}")]

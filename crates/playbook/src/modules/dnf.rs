@@ -1,5 +1,5 @@
-//! The `dnf` and `yum` modules. If the program of a module is not installed, it uses the program of
-//! the other one. They query rpm first and call the package manager only for differences.
+//! The `dnf` and `yum` modules. Each module uses the program of the other one if its own program is
+//! not installed. Both query rpm first, and call the package manager only for differences.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use crate::os::process::Finished;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Maximum length of a reported diff, in bytes.
 const DIFF_MAX: usize = 256 << 10;
 
-/// The commits of the remote refs that `version` may mean.
+/// The commits of the remote branches and tags that the option `version` may mean.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RemoteRefs {
     head: Option<String>,

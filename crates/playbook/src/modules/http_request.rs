@@ -19,7 +19,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bytes read between two checks for cancellation.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A rule for the redirects that are followed.
+/// Which redirects an HTTP request follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedirectPolicy {
     All,
@@ -43,7 +43,7 @@ impl RedirectPolicy {
     }
 }
 
-/// The credentials of a request.
+/// Whether a request carries credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestCredentials {
     /// Credentials from the task's options: login and headers.
@@ -51,7 +51,7 @@ pub enum RequestCredentials {
     Anonymous,
 }
 
-/// A request, to which the options of the task add more.
+/// An HTTP request. The options of the task may add headers, a login and a timeout to it.
 #[derive(Debug)]
 pub struct WebRequest<'a> {
     pub url: &'a str,
@@ -76,7 +76,7 @@ impl<'a> WebRequest<'a> {
     }
 }
 
-/// The final response, whose body is not read yet.
+/// The HTTP response after all redirects. Its body is not read yet.
 #[derive(Debug)]
 pub struct WebResponse {
     pub status: u16,

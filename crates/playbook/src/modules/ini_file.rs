@@ -90,7 +90,8 @@ struct WantedOption {
     /// Whether lines of the option that are commented out are changed too
     /// (`modify_inactive_option`).
     match_commented: bool,
-    /// Whether other spaces around the same value are no difference (`ignore_spaces`).
+    /// Whether two lines count as equal if they differ only in the spaces around the value
+    /// (`ignore_spaces`).
     ignore_spaces: bool,
     separator: &'static str,
 }

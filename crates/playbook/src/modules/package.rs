@@ -17,7 +17,8 @@ pub fn package(call: &mut ModuleCall) -> ModuleResult {
     }
 }
 
-/// Rejects options that only another package manager has, as Ansible does.
+/// Calls the module of the package manager. Rejects options that only another package manager has,
+/// as Ansible does.
 fn run_with_manager(manager: &str, module: fn(&mut ModuleCall) -> ModuleResult, call: &mut ModuleCall) -> ModuleResult {
     let known = module_specs::find(manager).map_or(&[][..], |spec| spec.options);
     match call.args.keys().find(|option| *option != "use" && !known.contains(&option.as_str())) {

@@ -161,8 +161,8 @@ impl<'a> RunContext<'a> {
         Ok("removed".into())
     }
 
-    /// Refuses to remove or replace a system path of any file type, because with merged `/usr`, for
-    /// example, `/lib64` is a symbolic link.
+    /// Refuses to remove or replace a system path. Its file type does not matter: `/lib64`, for
+    /// example, is a symbolic link if `/usr` is merged.
     fn refuse_system_path(&self, path: &Path) -> Result<(), SafeError> {
         let real = path.parent().and_then(|dir| Some(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)));
         let never = |path: &Path| SYSTEM_PATHS.iter().any(|n| Path::new(n) == path);

@@ -179,7 +179,7 @@ fn apply_state(call: &mut ModuleCall, unit: &mut UnitInProgress, state: Option<&
     Ok(())
 }
 
-/// An operation that systemd performs.
+/// An operation that systemd performs on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServiceOperation {
     Reload,

@@ -68,7 +68,7 @@ fn basic_keys(call: &ModuleCall, asked: &Path, stat: &Stat) -> Map<String, Value
     let time = |seconds: f64, nanos: f64| json!(seconds + nanos / 1e9);
     let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
     // For a file on disk, the kernel checks the permission. For a file that is only predicted, the
-    // mode decides, as it does for root.
+    // result is what root would be permitted.
     let may = |access: Access, root: bool| match rustix::fs::lstat(asked) {
         Ok(_) => rustix::fs::accessat(CWD, asked, access, AtFlags::EACCESS).is_ok(),
         Err(_) => root,

@@ -97,7 +97,6 @@ pub fn create_ssh_key(call: &mut ModuleCall, out: &mut TaskOutcome) -> Result<()
     Ok(())
 }
 
-/// Appends to a message.
 fn append_message(said: &str, more: &str) -> String {
     format!("{said}, {more}").trim_start_matches(", ").to_owned()
 }

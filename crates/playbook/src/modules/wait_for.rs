@@ -42,7 +42,7 @@ struct DrainCondition {
     states: Vec<&'static str>,
 }
 
-/// The match of `search_regex`: groups and named groups.
+/// The groups and named groups that `search_regex` matched.
 #[derive(Default)]
 struct PatternMatch {
     groups: Vec<Value>,

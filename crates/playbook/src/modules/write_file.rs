@@ -122,7 +122,8 @@ pub fn update_file_with_mode(
         full.uid = want.uid.or(Some(stat.st_uid));
         full.gid = want.gid.or(Some(stat.st_gid));
     }
-    // The old mode counts too, because the diff would show the old content.
+    // A file whose old or new mode is private gets no diff. The old mode counts because the diff
+    // would show the old content.
     let private = |mode: Option<u32>| mode.is_some_and(|m| m & 0o077 == 0);
     let secret = private(full.mode) || private(now.as_ref().map(atomic_fs::mode_of)) || call.ground.secrets.hide(dest);
     let replaced = now.as_ref().filter(|stat| old.is_some() || is_large(stat));

@@ -41,7 +41,7 @@ pub struct NodeAccess {
     cancel: CancelToken,
 }
 
-/// A file that is written with mode 0600, and its content.
+/// The path and content of a file that is written with mode 0600.
 #[derive(Debug)]
 pub struct WriteAheadFile {
     pub path: PathBuf,
@@ -295,7 +295,8 @@ impl NodeAccess {
         self.note_not_found(done)
     }
 
-    /// Notes a missing file, because in check mode a task that was not run may create it.
+    /// If a path does not exist, notes this with `note_missing`. In check mode, a task that was not
+    /// run may create the path.
     fn note_not_found<T>(&self, done: Result<T>) -> Result<T> {
         if let Err(SafeError::Io { source, .. }) = &done
             && source.kind() == std::io::ErrorKind::NotFound
@@ -364,7 +365,8 @@ impl NodeAccess {
         message
     }
 
-    /// Whether the last failure may not occur in a real run. Clears the note of `note_missing`.
+    /// Whether something was missing that a task with unknown effects may create in a real run.
+    /// Clears the note of `note_missing`.
     pub fn take_indeterminate(&self) -> bool {
         self.indeterminate.take()
     }

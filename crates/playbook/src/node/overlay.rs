@@ -74,7 +74,7 @@ pub struct Overlay {
     held_bytes: usize,
 }
 
-/// The links that path resolution follows.
+/// Which symbolic links the resolution of a path follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkTrust {
     /// Only links that no user but root can have created.

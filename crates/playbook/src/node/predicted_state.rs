@@ -15,12 +15,14 @@ const UNIT_DIRS: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Predicted state other than files. The value None: the entry would be removed.
+/// Predicted units, packages and accounts. The value None means that the package or account would
+/// be removed.
 #[derive(Debug, Default)]
 pub struct PredictedState {
     /// Predicted properties by unit, named as in `systemctl show`.
     units: BTreeMap<String, BTreeMap<String, String>>,
-    /// Predicted version by package; empty if unknown.
+    /// Predicted version of each package. None: the package would be removed. An empty text: it
+    /// would be installed, in an unknown version.
     packages: BTreeMap<String, Option<String>>,
     users: BTreeMap<String, Option<Vec<String>>>,
     groups: BTreeMap<String, Option<Vec<String>>>,

@@ -66,7 +66,8 @@ fn std_io_error(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> S
     move |source| SafeError::Io { path: path.to_owned(), what, source }
 }
 
-/// Attributes to set. None leaves the value unchanged, or takes the default for a new file.
+/// Mode, owner and group to set on a file. None leaves the value unchanged, or takes the default
+/// for a new file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub mode: Option<u32>,
@@ -204,7 +205,7 @@ pub fn copy(notes: &TempFileNotes, from: &File, path: &Path, attributes: Attribu
 }
 
 /// Makes a second hard link `name` to the file at `path` in one step; replaces a file or link at
-/// `name`. Both names refer to one file until [`write`] replaces `path` or it is removed.
+/// `name`. Both names refer to one file until `path` is removed or [`write`] replaces it.
 pub fn second_name(notes: &TempFileNotes, path: &Path, name: &Path) -> Result<()> {
     let what = "make a hard link to it";
     absolute(path)?;
@@ -216,8 +217,8 @@ pub fn second_name(notes: &TempFileNotes, path: &Path, name: &Path) -> Result<()
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
         io(name, what)(e)
     })?;
-    // If both were links to the same file, the rename did nothing and the temporary name still
-    // exists.
+    // If both names were already links to the same file, the rename did nothing. The temporary name
+    // then still exists.
     let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
     rustix::fs::fsync(&dir).map_err(io(name, "sync its directory"))
 }

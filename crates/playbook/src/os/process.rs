@@ -137,8 +137,8 @@ fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
     spawned
 }
 
-/// Kills the process group of the command if its watcher panics, because nothing else would end the
-/// group.
+/// Kills the process group of the command if the thread that waits for the command panics. Nothing
+/// else would end the group.
 struct Leash<'c> {
     child: &'c mut Child,
     ended: bool,

@@ -30,7 +30,7 @@ const PLACE: usize = HEAD + PATH_MAX + 1;
 /// Maximum number of live processes with the same process id, which happens in containers.
 const NAMES_MAX: u32 = 100;
 
-/// The notes of one process. By default nothing is noted.
+/// The notes of one process about its temporary files. The default value notes nothing.
 #[derive(Debug, Default)]
 pub struct TempFileNotes {
     dir: PathBuf,

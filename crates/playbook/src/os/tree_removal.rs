@@ -109,8 +109,8 @@ mod tests {
         assert!(!top.exists());
     }
 
-    /// Covers another file system in the tree, a bind mount, and a tree that is itself a mount
-    /// point.
+    /// Tests three mounts: another file system in the tree, a bind mount, and a tree that is itself
+    /// a mount point.
     #[test]
     fn what_is_mounted_is_not_emptied() {
         let dir = tempfile::tempdir().unwrap();

@@ -37,7 +37,8 @@ const IDLE: [&str; 15] = [
     "stat",
 ];
 
-/// One host's part of a playbook.
+/// The plan of one host: the plays and tasks of a playbook that run on this host, with all data
+/// that they need.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub version: u32,
@@ -129,11 +130,11 @@ pub struct Play {
     pub handlers: Vec<Handler>,
 }
 
-/// An item of `vars_files`. The first of its names for which a file exists is selected.
+/// An item of `vars_files`: the node selects the first name for which a file exists.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VarsFile {
     pub names: Vec<String>,
-    /// Layers by rendered name.
+    /// Index of the layer of each file that `names` may select, by rendered name.
     pub choices: BTreeMap<String, u32>,
 }
 
@@ -164,7 +165,7 @@ pub struct RoleRun {
     pub once: Option<String>,
 }
 
-/// Layers of a role that tasks outside of it see.
+/// Layers of variables that a role shows to tasks outside the role.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exports {
     pub defaults: Vec<u32>,
@@ -260,7 +261,7 @@ impl Play {
     }
 }
 
-/// A file and a line, for messages.
+/// The file and line of a task, for messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcePlace {
     pub file: String,
@@ -301,7 +302,8 @@ pub struct Task {
     pub files: TaskFiles,
 }
 
-/// The conditions that make a task changed or failed, and the consequences of a failure.
+/// The conditions that make a task changed or failed, and what a failure of the task means for the
+/// play.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutcomeRules {
     pub changed_when: Option<Vec<TaskCondition>>,
@@ -311,7 +313,7 @@ pub struct OutcomeRules {
     pub fatal: bool,
 }
 
-/// The repetitions of a task whose result is not accepted.
+/// The keywords that repeat a task until its result is accepted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RetryRules {
     pub until: Option<Vec<TaskCondition>>,
@@ -329,7 +331,7 @@ pub struct TaskPrivileges {
     pub become_user: Option<String>,
 }
 
-/// The layers of variables that a task adds.
+/// Indices of the layers of variables that a task adds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskLayers {
     /// Layers with less precedence than the inventory, in order.
@@ -491,13 +493,13 @@ pub enum RepeatKind {
 pub struct Asset {
     /// Path in the fleet directory.
     pub path: String,
-    /// Key of the plan's blobs.
+    /// SHA-256 of the content in hex, which is the key of the content in the plan's `blobs`.
     pub sha256: String,
     /// The mode of the file, if known. The mode of a file in a generation is not known.
     pub mode: Option<u32>,
 }
 
-/// Bytes: base64 in JSON, binary in MessagePack.
+/// The content of a file: base64 in JSON, binary in MessagePack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blob(pub Vec<u8>);
 
@@ -540,7 +542,8 @@ mod tests {
     use super::*;
     use remoor_model::Sha256;
 
-    /// The hash of a plan depends on this form, and managers of the previous version read it.
+    /// The hash of a plan depends on the serialized form of its tasks, and managers of the previous
+    /// version read this form.
     #[test]
     fn the_form_of_a_task() {
         let text = include_str!("../tests/task_form.json");

@@ -33,7 +33,7 @@ pub struct PlayKeys {
     pub order: HostOrder,
 }
 
-/// The size of a batch.
+/// The size of a batch of hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Portion {
     /// Number of hosts; 0: all.
@@ -85,7 +85,7 @@ impl Portion {
     }
 }
 
-/// The result of a play on one host.
+/// How a play ended on one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostEnd {
     Done,
@@ -96,7 +96,7 @@ pub enum HostEnd {
     Unreachable,
 }
 
-/// The consequence of a host's end.
+/// What follows when the play has ended on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchVerdict {
     /// Hosts of the batch are still running.
@@ -109,21 +109,21 @@ pub enum BatchVerdict {
     Stop(String),
 }
 
-/// The state of the batches of one play.
+/// The batches of hosts of one play, and how the play ended on each host so far.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     keys: PlayKeys,
     batches: Vec<Vec<String>>,
     ends: BTreeMap<String, HostEnd>,
-    /// Hosts that failed or were lost in earlier plays. They do not run, but count in the sizes of
-    /// batches.
+    /// Hosts that failed or were unreachable in earlier plays. They do not run, but count in the
+    /// sizes of batches.
     lost: BTreeSet<String>,
     stopped: bool,
 }
 
 impl Schedule {
-    /// `hosts` are the hosts that the play selects, in the order of the inventory. `lost` are those
-    /// that earlier plays lost.
+    /// `hosts` are the hosts that the play selects, in the order of the inventory. `lost` are the
+    /// hosts that failed or were unreachable in earlier plays.
     pub fn new(keys: &PlayKeys, mut hosts: Vec<String>, lost: &BTreeSet<String>) -> Self {
         match keys.order {
             HostOrder::Inventory => {}
@@ -150,14 +150,14 @@ impl Schedule {
         Ok(Self::new(keys, inventory.select(&keys.hosts)?.hosts, lost))
     }
 
-    /// All batches in order, without the hosts that were lost before.
+    /// All batches in order, without hosts that failed or were unreachable in earlier plays.
     pub fn batches(&self) -> Vec<Vec<&str>> {
         let here = |host: &&String| !self.lost.contains(*host);
         self.batches.iter().map(|batch| batch.iter().filter(here).map(String::as_str).collect()).collect()
     }
 
-    /// The host that runs `run_once` tasks for the batch of `host`: the first one of the batch that
-    /// was not lost.
+    /// The host that runs `run_once` tasks for the batch of `host`. It is the first host of the
+    /// batch that did not fail in an earlier play.
     pub fn run_once_host(&self, host: &str) -> Option<&str> {
         let batch = self.batches.iter().find(|batch| batch.iter().any(|h| h == host))?;
         batch.iter().find(|h| !self.lost.contains(*h)).map(String::as_str)
@@ -201,7 +201,8 @@ impl Schedule {
         self.stopped
     }
 
-    /// Hosts that do not run in later plays: failed, unreachable, or lost before.
+    /// Hosts that do not run in later plays, because they failed or were unreachable in this play
+    /// or an earlier one.
     pub fn lost_hosts(&self) -> BTreeSet<String> {
         let now = self.ends.iter().filter(|(_, end)| **end != HostEnd::Done).map(|(host, _)| host.clone());
         self.lost.iter().cloned().chain(now).collect()
@@ -273,7 +274,7 @@ mod tests {
         assert!(matches!(task.host_ended("h1", Failed { everyone: true }), BatchVerdict::Stop(_)));
         let mut calm = schedule(1, &[], |k| k.ignore_unreachable = true);
         assert_eq!(calm.host_ended("h1", Unreachable), BatchVerdict::Next);
-        // Hosts that were lost before are not waited for and do not run.
+        // Hosts that failed in an earlier play are not waited for and do not run.
         let lost = BTreeSet::from(["h1".to_owned()]);
         let mut later = Schedule::new(&PlayKeys::default(), hosts(2), &lost);
         assert_eq!((later.batches(), later.run_once_host("h2")), (vec![vec!["h2"]], Some("h2")));

@@ -23,7 +23,7 @@ const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
 /// Number of lines of a task that are searched for a name.
 const LINES_SEARCHED: usize = 100;
 
-/// A file that the plan makes.
+/// A file that a `template` or `copy` task of the plan writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedFile {
     pub sha256: Sha256,
@@ -69,7 +69,7 @@ pub fn review(
     (out.files, out.faults)
 }
 
-/// A task, or one item of its loop, as far as it is known without the node.
+/// A task, or one item of its loop, with the values that are known without the node.
 #[derive(Debug, Clone)]
 pub struct PredictedTask {
     pub place: SourcePlace,
@@ -455,7 +455,7 @@ impl<'p> Walk<'p> {
         self.faults.push(fault.with_hint(review.names, scope).fault(certain && !self.may_be_skipped_or_fail));
     }
 
-    /// A `file` task may set attributes that a template task did not set.
+    /// Adds to a predicted file the mode, owner and group that a `file` task sets for it.
     fn attributes(&mut self, path: &str, args: &Map<String, Value>) {
         let Some(file) = self.files.get_mut(path) else { return };
         for (name, slot) in [("mode", &mut file.mode), ("owner", &mut file.owner), ("group", &mut file.group)] {

@@ -1,6 +1,6 @@
 //! Finds undefined names that `review` does not find by rendering: names in conditions that are
-//! evaluated after a task, and facts that remoor never gathers. A read that may not happen in a run
-//! is a warning.
+//! evaluated after a task, and facts that remoor never gathers. It reports a warning, not an error,
+//! if some run may never read the name.
 
 use super::{LOOP_VAR, Walk, find, may_fail};
 use crate::facts;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Maximum nesting depth of includes.
 const INCLUDES_MAX: usize = 30;
 
-/// The result of selecting one item of an include.
+/// What an include selects for one item of its loop.
 enum Chosen<'a> {
     /// The steps to run, with the name that they have in `choices`.
     Steps(String, &'a [PlanStep]),

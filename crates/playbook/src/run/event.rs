@@ -83,7 +83,7 @@ pub enum ResetupPhase {
     Play,
 }
 
-/// Options of a run.
+/// Options of the run of a plan.
 #[derive(Debug, Clone, Default)]
 pub struct PlaybookRunOptions {
     pub run_id: String,
@@ -109,7 +109,7 @@ pub struct PlaybookRunOptions {
     pub check: bool,
     /// Sockets of systemd.
     pub systemd: remoor_host::systemd::SystemdSockets,
-    /// If the run is root by sudo, the user id of the login user; commands of tasks without
+    /// The user id of the login user, if sudo has made this process root. Commands of tasks without
     /// `become` run as this user.
     pub login: Option<u32>,
 }
@@ -165,7 +165,7 @@ pub struct TaskReport {
     pub module: String,
     pub item: Option<String>,
     pub status: Status,
-    /// Whether an ignored failure changed something nevertheless.
+    /// Whether the task changed something although it failed and the failure is ignored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
     pub msg: String,
@@ -234,18 +234,19 @@ impl std::fmt::Display for AttributeChange {
     }
 }
 
-/// The result of a run. Everything was done if `failure` is None and `cancelled` is false.
+/// The result of a run of a plan. The whole plan was run if `failure` is None and `cancelled` is
+/// false.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     pub ok: u32,
     pub changed: u32,
     pub skipped: u32,
     pub failed: u32,
-    /// Check mode: number of items whose effect is not known.
+    /// In check mode: number of items of tasks whose effect is not known.
     #[serde(default)]
     pub unknown: u32,
-    /// Check mode: number of commands and handlers that were not run. Each is also counted by its
-    /// expected status (changed, ok, unknown).
+    /// In check mode: number of commands and handlers that were not run. Each is also counted as
+    /// changed, ok or unknown, as its status in a real run is expected to be.
     #[serde(default)]
     pub would_run: u32,
     pub failure: Option<RunFailure>,

@@ -23,7 +23,8 @@ pub(crate) enum NotifyChange {
 }
 
 impl<'a> Run<'a, '_> {
-    /// Notifies the handlers of a task, or of one item of it. `scope` renders the names.
+    /// Notifies the handlers that a task names, for the task or for one item of its loop. `scope`
+    /// renders the names.
     pub(crate) fn announce(&mut self, task: &Task, scope: &ExprScope, change: NotifyChange) -> Flow {
         if change == NotifyChange::No {
             return Ok(());

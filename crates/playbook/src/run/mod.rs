@@ -138,7 +138,7 @@ pub(super) struct Run<'a, 's> {
     pub turn: u32,
 }
 
-/// The scope that a `meta` task ends early.
+/// Which part of the run a `meta` task ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Play,

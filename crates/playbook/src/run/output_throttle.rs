@@ -8,7 +8,7 @@ const LINES_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
 const PER_SECOND: usize = 2_000;
 
-/// Passes a limited number of lines and counts the rest.
+/// Lets a limited number of output lines of one task pass, and counts the rest.
 #[derive(Default)]
 pub struct OutputThrottle {
     lines: usize,

@@ -18,8 +18,8 @@ impl PlayBarrier {
         Self(Arc::new(pass))
     }
 
-    /// Waits until the play may start, and returns the hosts lost before it. None: the run ends
-    /// before this play.
+    /// Waits until the play may start. Returns the hosts that failed or were unreachable in earlier
+    /// plays. None: the run ends before this play.
     pub(crate) fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
         (self.0)(play)
     }

@@ -28,7 +28,7 @@ pub(crate) struct ItemResult {
 }
 
 impl ItemResult {
-    /// A failed item notifies no handler, as in Ansible.
+    /// Whether the item notifies its handlers. A failed item notifies no handler, as in Ansible.
     pub(crate) fn change(&self) -> NotifyChange {
         let changed = &self.result["changed"];
         if *changed == true && self.result["failed"] != true {

@@ -17,7 +17,8 @@ enum Token<'a> {
     Sign(char),
 }
 
-/// A part of a template. All parts in order are the whole template.
+/// A part of a template: a piece of markup, or the text between two pieces. All parts in order are
+/// the whole template.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part<'a> {
     pub whole: &'a str,

@@ -32,7 +32,7 @@ impl fmt::Display for TemplateFault {
     }
 }
 
-/// The template language of a text.
+/// The template language of a text: Jinja2 or Tera.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Jinja,

@@ -81,7 +81,7 @@ fn setting(text: &str) -> String {
 /// An open bracket.
 enum Open {
     /// A bracket that groups, or that holds arguments. The field is the position in the result at
-    /// which the value begins that ends with this bracket.
+    /// which the value with this bracket begins.
     Group(usize),
     /// `value[`: the positions in the result of the value and of the bracket.
     Index(usize, usize),

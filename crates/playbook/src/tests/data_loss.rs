@@ -119,7 +119,7 @@ fn a_protected_file_is_parked_only_when_the_new_one_is_good() {
     assert_eq!(std::fs::read_to_string(&parked[0]).unwrap(), "precious");
 }
 
-/// Regression test: a pipe that is opened for reading waits for a writer for ever.
+/// Regression test: a task opened a pipe for reading, and waited for a writer for ever.
 #[test]
 fn flags_are_not_asked_of_a_pipe() {
     let dir = TempDir::new().unwrap();

@@ -510,7 +510,8 @@ fn a_check_does_not_unpack_what_is_large() {
     }
 }
 
-/// A file is noted during its transfer, because a run that is killed then leaves the file behind.
+/// A file is noted on disk while it is downloaded. If the run is killed, the next run finds the
+/// note and removes the file.
 #[test]
 fn a_file_that_is_being_fetched_is_noted() {
     let dir = TempDir::new().unwrap();

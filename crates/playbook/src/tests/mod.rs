@@ -192,8 +192,8 @@ fn undo_restores_what_was() {
     assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
 }
 
-/// The managed directory `DIR/` contains a file with a Latin-1 name. Cleanup and provisioning share
-/// the backup.
+/// Cleanup removes a directory with a file whose name is Latin-1. Provisioning uses the same backup
+/// directory as the cleanup.
 #[test]
 fn names_that_are_no_text_are_cleaned_up_and_put_back() {
     use std::os::unix::ffi::OsStrExt;

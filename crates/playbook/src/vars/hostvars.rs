@@ -58,7 +58,7 @@ impl Object for HostVarsObject {
     }
 }
 
-/// The variables of one host.
+/// The variables of one host, as `hostvars` shows them.
 #[derive(Debug)]
 struct SingleHostVars {
     /// The host's own variables.

@@ -25,7 +25,7 @@ thread_local! {
 /// Maximum number of names kept in one trace.
 const MISSED_MAX: usize = 64;
 
-/// The reads of an evaluation that found no value. The names of minijinja's functions are among
+/// The variables that one evaluation read in vain. The names of minijinja's functions are among
 /// them, because minijinja looks for a variable of that name first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
@@ -174,7 +174,7 @@ impl ExprScope {
     }
 }
 
-/// A chain of variables, each of which refers to the next.
+/// The error for variables that refer to each other without end: the chain of their names.
 #[derive(Debug)]
 struct Endless(Vec<String>);
 

@@ -96,7 +96,7 @@ fn all_equal(parts: &[Option<bool>], value: bool) -> Option<bool> {
     parts.iter().all(|part| *part == Some(value)).then_some(value)
 }
 
-/// The top-level form of an expression.
+/// How a condition is composed: its outermost operator, with the operands.
 #[derive(Debug, PartialEq)]
 enum Form<'t> {
     Or(Vec<&'t str>),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One variable's value.
+/// The value of one variable.
 #[derive(Debug, Clone)]
 pub enum Var {
     /// Null, boolean, number, or a text without markup.

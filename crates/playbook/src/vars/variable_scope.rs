@@ -32,7 +32,8 @@ pub struct VariableScope<'p> {
     /// Variables of the open includes: loop items and parameters.
     pub params: Vec<Arc<VarMap>>,
     pub unknown: BTreeSet<String>,
-    /// Names that may have lost the value that they have in a layer.
+    /// Variables whose values in the layers are hidden, because only a real run knows their current
+    /// values.
     forgotten: BTreeSet<String>,
     plan: &'p Plan,
 }
