@@ -55,8 +55,8 @@ pub struct BackupEntry {
     pub was: Was,
 }
 
-/// Serializes a path of the manifest: as text, or as its bytes in hex if it is not UTF-8, which
-/// JSON text cannot hold.
+/// Serializes a path of the manifest. A path that is UTF-8 becomes text. Any other path becomes its
+/// bytes in hex, because JSON text is UTF-8.
 mod any_name {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
     use std::ffi::OsString;

@@ -325,7 +325,7 @@ fn put_back(dir: &Path, entry: &BackupEntry) -> Result<bool, SafeError> {
             if regular && same(*uid, *gid, *mode) && atomic_fs::same_content(path, &copy)? {
                 return Ok(false);
             }
-            // The copy is not renamed to `path`, because an undo may be repeated.
+            // The backup copy is not renamed to `path`, because an undo may be repeated.
             atomic_fs::copy(
                 &TempFileNotes::default(),
                 &atomic_fs::open(&copy)?.0,

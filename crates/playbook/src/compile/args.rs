@@ -179,8 +179,8 @@ impl Compiler<'_> {
         *mode = Value::String(text);
     }
 
-    /// Rejects an option that remoor does not support. If it is switched off, it is dropped
-    /// instead.
+    /// Rejects an option that remoor does not support. An unsupported option that is switched off
+    /// is dropped instead.
     fn reject_option(&mut self, file: &str, module: &str, name: &str, options: &mut TaskOptions) {
         let value = options.values.remove(name).unwrap_or_default();
         if var_map::boolean(&value) != Some(false) {

@@ -61,7 +61,7 @@ pub(super) struct PlanParts {
     pub blobs: BTreeMap<String, Blob>,
     /// Files that lookups read from the fleet directory.
     pub lookup_files: Map<String, Value>,
-    /// Number of tasks.
+    /// Number of tasks of the plan so far.
     pub tasks: u32,
     /// Number of handler lists so far: each play and each role of a play has one.
     pub handler_lists: u32,

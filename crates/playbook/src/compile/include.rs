@@ -205,8 +205,8 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Compiles every file that an include could select. Returns the compiled files, and the other
-    /// files with the reason for each.
+    /// Compiles every file that an include could select. Returns the compiled files, and the files
+    /// that cannot be compiled, each with the reason.
     fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, RejectedChoices) {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
         let (mut out, mut refused) = (Choices::new(), RejectedChoices::new());

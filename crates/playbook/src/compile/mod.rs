@@ -74,7 +74,8 @@ pub struct CompileOptions<'a> {
     pub shared: BTreeMap<String, SharedVar>,
     /// Permission bits of the files by path. None: they are not known.
     pub modes: Option<&'a BTreeMap<String, u32>>,
-    /// Absolute path of the directory of the files; empty: playbooks cannot use absolute paths.
+    /// Absolute path of the fleet directory. If the text is empty, playbooks cannot use absolute
+    /// paths.
     pub root: &'a str,
     /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
@@ -84,7 +85,8 @@ pub struct CompileOptions<'a> {
 pub struct Compiled {
     pub plan: Plan,
     pub warnings: Vec<Fault>,
-    /// Tags of all tasks in this host's plays, including tasks that `tags` leaves out.
+    /// Tags of all tasks in this host's plays, including tasks that `CompileOptions::tags` leaves
+    /// out.
     pub tags: BTreeSet<String>,
 }
 

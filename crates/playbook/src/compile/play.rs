@@ -147,8 +147,8 @@ impl Compiler<'_> {
         self.play_keys(index, source, &context)
     }
 
-    /// The initial context of a play's tasks: its variables, and the tags and conditions of its
-    /// importers.
+    /// The context in which a play's tasks are compiled: the variables of the play, and the tags
+    /// and conditions of the `import_playbook` entries that lead to it.
     fn play_context(&mut self, source: &PlaySource) -> Option<Context> {
         let node = source.node()?;
         let file = source.file.as_str();

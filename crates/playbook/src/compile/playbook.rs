@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// Maximum nesting depth of playbooks.
 const DEPTH_MAX: usize = 20;
-/// Maximum number of plays in total.
+/// Maximum number of plays of a playbook with all its imports.
 const PLAYS_MAX: usize = 2_000;
 
 /// One play of a playbook file, and the variables, tags and conditions that it gets from the
@@ -110,7 +110,8 @@ impl Compiler<'_> {
             match key.text.as_str() {
                 "vars" => {
                     let mut vars = self.vars(file, value);
-                    // Variables of the outer importer take precedence.
+                    // Variables of an outer `import_playbook` take precedence over those of an
+                    // inner one.
                     vars.extend(std::mem::take(&mut source.vars));
                     source.vars = vars;
                 }

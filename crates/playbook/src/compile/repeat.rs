@@ -35,7 +35,7 @@ pub(super) fn kind(key: &str) -> Option<RepeatKind> {
 }
 
 impl Compiler<'_> {
-    /// The loop of a task with its `loop_control`.
+    /// Reads the loop of a task with its `loop_control`.
     pub(super) fn repeat(&mut self, pairs: &[(SpannedKey, SpannedNode)], context: &Context, task: &mut Task) {
         let file = context.file.as_str();
         for (key, value) in pairs {

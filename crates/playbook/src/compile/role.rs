@@ -1,10 +1,10 @@
 //! Compiles roles: their directories, files, dependencies, and the variables that their tasks see.
 //!
-//! The tasks of a role see these variables, in ascending precedence: the defaults of its
-//! dependencies, of the roles that depend on it, and of the role itself; then `vars/` in the same
-//! order; then the `vars:` given with the role's name.
+//! The tasks of a role see these variables, in ascending precedence: first the defaults of its
+//! dependencies, of the roles that depend on it, and of the role itself. Then come the variables in
+//! `vars/` of these roles, in the same order. Then come the `vars:` given with the role's name.
 //!
-//! Parameters written next to the name take precedence over registered results.
+//! Parameters written next to the role's name take precedence over registered results.
 
 use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, module_specs};
@@ -25,7 +25,7 @@ const PARTS: [(&str, &str); 4] =
 struct RoleRequest {
     name: String,
     vars: Map<String, Value>,
-    /// Parameters written next to the name.
+    /// Parameters written next to the role's name.
     params: Map<String, Value>,
     /// The file name for each part of the role in `PARTS`.
     from: BTreeMap<String, String>,

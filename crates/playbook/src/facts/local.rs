@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const DIR: &str = "/etc/ansible/facts.d";
-/// Maximum number of files.
+/// Maximum number of fact files that are read.
 const FILES_MAX: usize = 100;
 /// Timeout of one program.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);

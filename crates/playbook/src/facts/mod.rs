@@ -32,7 +32,7 @@ impl FactsRoot {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file; empty if it cannot be read.
+    /// The text of a file, or an empty text if the file cannot be read.
     fn read(&self, path: &str) -> String {
         use std::io::Read as _;
         let mut bytes = Vec::new();

@@ -76,7 +76,7 @@ const fn filter_with_difference(
     Filter { name, takes, run, lenient: false, differs }
 }
 
-/// The arguments of one call.
+/// The arguments of one call of a filter or test.
 pub struct Args {
     name: &'static str,
     takes: &'static [&'static str],
@@ -284,7 +284,7 @@ type UnaryTest = fn(&Value) -> bool;
 type BinaryTest = fn(&Value, &Value) -> bool;
 
 /// Replaces minijinja's tests by strict ones. minijinja's own tests return false for an undefined
-/// value, which is an error here.
+/// value. Here, an undefined value is an error.
 fn strict_tests(env: &mut Environment<'static>) {
     let used = |value: &Value| match value.is_undefined() {
         true => Err(Error::from(ErrorKind::UndefinedError)),

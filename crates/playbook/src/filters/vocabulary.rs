@@ -81,7 +81,7 @@ pub fn check_names(template: &str) -> Result<(), Error> {
         };
         return Err(Error::new(what, format!("`{name}`{hint}")));
     }
-    // Macros of an import may have any name, and their calls look like methods.
+    // Macros of an imported template may have any name, and calls of them look like methods.
     if !template.contains("import") {
         for name in lint::methods(template) {
             if MUTATING.contains(&name.as_str()) {

@@ -3,7 +3,7 @@
 
 use fancy_regex::{Regex, RegexBuilder};
 
-/// Maximum length in bytes of a text after replacement.
+/// Maximum length in bytes of the text that a replacement returns.
 const TEXT_MAX: usize = 16 << 20;
 /// Maximum number of backtracking steps of one match.
 const BACKTRACK_MAX: usize = 1_000_000;

@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::fmt;
 
-/// Maximum size in bytes of a file that is read.
+/// Maximum size in bytes of a YAML file.
 const BYTES_MAX: usize = 4 << 20;
 /// Maximum nesting depth. Real playbooks are far less deep, and the stack has room for this depth.
 const DEPTH_MAX: usize = 64;

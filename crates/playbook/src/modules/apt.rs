@@ -102,7 +102,7 @@ pub fn apt(call: &mut ModuleCall) -> ModuleResult {
 }
 
 #[derive(Default)]
-/// The results of a cache update.
+/// What an update of the package lists did.
 struct CacheUpdate {
     updated: bool,
     time: u64,

@@ -114,7 +114,8 @@ fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
 fn expand_environment(text: &str, env: &[(String, String)]) -> String {
     let value = |name: &str| {
         let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
-        // The value of an environment variable must not be rendered as a template.
+        // A value with markup is left out, because the value of an environment variable must not be
+        // rendered as a template.
         own.or_else(|| std::env::var(name).ok()).filter(|v| !var_map::has_markup(v))
     };
     let mut out = String::new();

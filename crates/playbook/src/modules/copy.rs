@@ -227,7 +227,7 @@ fn verify_checksum(call: &ModuleCall, sum: &str) -> Result<(), String> {
     }
 }
 
-/// Adds the outcome of one file to that of the whole tree.
+/// Adds the outcome of one file to the outcome of the whole directory tree.
 fn merge_outcome(all: &mut TaskOutcome, one: TaskOutcome) {
     all.changed |= one.changed;
     if one.changed {
@@ -238,7 +238,7 @@ fn merge_outcome(all: &mut TaskOutcome, one: TaskOutcome) {
     }
 }
 
-/// Completes the outcome of a copied tree.
+/// Adds the message and the result keys to the outcome of a copied directory tree.
 fn finish_tree(call: &ModuleCall, mut all: TaskOutcome, dest: &Path) -> TaskOutcome {
     all.msg = if all.changed { "copied".into() } else { String::new() };
     if all.changed && all.diff.is_none() {

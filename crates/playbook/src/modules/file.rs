@@ -67,7 +67,7 @@ pub fn file(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// The outcome of a changed file type.
+/// The outcome of a task that changed the type of a path, for example from `absent` to `link`.
 fn state_change(before: &str, after: impl Into<String>, msg: impl Into<String>) -> TaskOutcome {
     let mut out = TaskOutcome::change(msg);
     out.attributes.push(AttributeChange::new("state", before, after));
@@ -313,7 +313,8 @@ fn link(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult 
     Ok(out)
 }
 
-/// Sets the attributes that are given with a link on the link's target, unless `follow: false`.
+/// Sets `mode`, `owner` and `group` of a link task on the target of the link. A target that does
+/// not exist is no error. `follow: false` is an error, because a link has no attributes of its own.
 fn set_target_attributes(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<(), String> {
     if !["mode", "owner", "group"].iter().any(|o| call.args.contains_key(*o)) {
         return Ok(());

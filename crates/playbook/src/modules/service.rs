@@ -24,7 +24,7 @@ struct UnitInProgress<'a> {
     active_state: String,
     masked: bool,
     enabled: bool,
-    /// The operations so far, in the words of the report.
+    /// The operations that the task has performed so far, in the words of its message.
     operations: Vec<String>,
 }
 

@@ -60,7 +60,7 @@ pub fn stat(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// The keys that come directly from the metadata.
+/// The result keys that come directly from the metadata of the path.
 fn basic_keys(call: &ModuleCall, asked: &Path, stat: &Stat) -> Map<String, Value> {
     let kind = atomic_fs::kind(stat);
     let mode = atomic_fs::mode_of(stat);

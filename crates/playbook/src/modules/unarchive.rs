@@ -314,7 +314,8 @@ impl TreeMove<'_> {
         }
     }
 
-    /// Applies the attributes of the archive's entry for its root directory to the destination.
+    /// Sets on the destination directory the attributes that the archive has for its root
+    /// directory.
     fn apply_root_entry(&mut self, call: &mut ModuleCall, packed: &Stat) -> Result<(), String> {
         let Some(now) = call.ground.node.stat(self.top)?.filter(|_| !super::is_vital(self.top)) else { return Ok(()) };
         let want = wanted_attributes(call, packed, true)?;

@@ -178,8 +178,8 @@ pub fn unzip(call: &ModuleCall, archive: &Path, root: &Path) -> Result<Vec<Strin
     Ok(list.stdout.lines().map(str::to_owned).collect())
 }
 
-/// The message contains the first error line, which gives the cause. The later lines only report
-/// that there was an error.
+/// Makes the message for a failed unpacking from the first error line, which gives the cause. The
+/// later lines only report that there was an error.
 fn unpack_failure(program: &str, done: &Finished) -> String {
     let how = if done.timed_out { "timed out" } else { "cannot unpack the archive" };
     let first = done

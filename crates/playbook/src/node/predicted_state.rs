@@ -50,7 +50,7 @@ impl PredictedState {
         self.skipped_paths.insert(path.to_owned());
     }
 
-    /// Whether the path is a recorded path or below one.
+    /// Whether `add_skipped_path` recorded the path or a directory above it.
     pub fn depends_on_skipped_command(&self, path: &Path) -> bool {
         path.ancestors().any(|at| self.skipped_paths.contains(at))
     }

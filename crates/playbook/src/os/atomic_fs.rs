@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum size in bytes of a file that is read.
 pub const READ_MAX: u64 = 64 << 20;
-/// Number of bytes that are compared at a time.
+/// Number of bytes of two files that are compared at a time.
 const PIECE: usize = 1 << 20;
 /// Flags to open a directory for reading, without following a link.
 pub(crate) const DIRECTORY: OFlags =
@@ -40,7 +40,7 @@ impl SafeError {
     pub fn new_refused(path: &Path, what: impl Into<String>) -> Self {
         Self::Refused { path: path.to_owned(), what: what.into() }
     }
-    /// Converts to a system error.
+    /// Converts the error to an error of the operating system.
     pub fn cause(self) -> std::io::Error {
         match self {
             Self::Io { source, .. } => source,
@@ -275,8 +275,8 @@ fn fill_up(file: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(have)
 }
 
-/// Creates a private file for a longer operation. Its note is kept until the next call of this
-/// function.
+/// Creates a private file for a longer operation. The note about the file is kept until the next
+/// call of this function.
 pub fn create(notes: &TempFileNotes, path: &Path) -> Result<File> {
     let what = "make the file";
     let (dir, name) = parent(path)?;

@@ -23,7 +23,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// command may keep the streams open for ever.
 const LINGER: Duration = Duration::from_millis(1000);
 const TICK: Duration = Duration::from_millis(50);
-/// Maximum number of chunks that wait in the channel from the readers.
+/// Maximum number of chunks of output that the reading threads have sent and that are not processed
+/// yet.
 const CHUNKS: usize = 64;
 
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The prefix of all names that are noted. Nothing else is ever removed.
+/// The prefix of the names of all temporary files. Files without this prefix are never removed.
 pub const PREFIX: &str = ".remoor-";
 /// A note is the length of the path as this many hexadecimal digits, then the path and a newline.
 const HEAD: usize = 8;
@@ -86,9 +86,9 @@ impl TempFileNotes {
         file.write_all_at(&line, (at * PLACE) as u64)
     }
 
-    /// Creates a private temporary directory below the notes. It is removed when the returned value
-    /// is dropped, or by the next run if this one is killed. Without notes, the directory is
-    /// created in the system's temporary directory.
+    /// Creates a private temporary directory in the directory of the notes. It is removed when the
+    /// returned value is dropped, or by the next run if this one is killed. Without notes, the
+    /// directory is created in the system's temporary directory.
     pub fn private_dir(&self) -> io::Result<TempDir> {
         let make = tempfile::Builder::new().prefix(PREFIX).clone();
         if self.dir.as_os_str().is_empty() {

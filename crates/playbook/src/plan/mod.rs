@@ -272,7 +272,7 @@ pub struct SourcePlace {
 pub struct Task {
     /// Number of the task, unique in the plan.
     pub id: u32,
-    /// The name, which may contain markup.
+    /// The name of the task, which may contain markup.
     pub name: String,
     pub place: SourcePlace,
     /// The module's short name.
@@ -286,7 +286,7 @@ pub struct Task {
     pub outcome: OutcomeRules,
     pub retry: RetryRules,
     pub notify: Vec<String>,
-    /// Maps that are merged in order.
+    /// Maps of environment variables, which are merged in order.
     pub environment: Vec<Value>,
     /// Whether this task runs in check mode: a boolean or a template. None: the task follows the
     /// run.
@@ -426,7 +426,7 @@ impl TaskCondition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
     pub kind: RepeatKind,
-    /// The expression of the items, not rendered.
+    /// The expression that gives the items of the loop, not rendered.
     pub items: Value,
     pub var: String,
     pub index_var: Option<String>,
@@ -477,7 +477,7 @@ pub enum RepeatKind {
     Nested,
     /// A sequence of numbers.
     Sequence,
-    /// Each element with each item of a list in it.
+    /// Each element with each item of a list inside the element.
     Subelements,
     /// Each item with its index.
     Indexed,
@@ -491,11 +491,11 @@ pub enum RepeatKind {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asset {
-    /// Path in the fleet directory.
+    /// Path of the file in the fleet directory.
     pub path: String,
     /// SHA-256 of the content in hex, which is the key of the content in the plan's `blobs`.
     pub sha256: String,
-    /// The mode of the file, if known. The mode of a file in a generation is not known.
+    /// Permission bits of the file. None: not known, as for every file of a generation.
     pub mode: Option<u32>,
 }
 

@@ -466,9 +466,9 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Decides what the error of a template (path and text) means. The second value is whether the
-/// error occurs in every run. That is certain if no value was read that only a run knows. If
-/// rendering stopped at such a value, the other names in the template are searched for an error.
+/// Returns the error to report for a template (path and text) that failed, and whether the error
+/// occurs in every run. That is certain if no value was read that only a run knows. If rendering
+/// stopped at such a value, the other names in the template are searched for an error.
 fn classify_fault(
     (path, text): (&str, &str),
     fault: TemplateFault,

@@ -13,7 +13,7 @@ use remoor_model::{Fault, FileSet, nearest_word};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A variable that a module sets implicitly.
+/// The variable that a module sets although no option names it, for example `services`.
 fn set_by(task: &Task) -> Option<String> {
     match task.module.as_str() {
         "service_facts" => Some("services".into()),
@@ -72,8 +72,8 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Finds facts that the playbook reads but remoor never gathers. An unconditional read is an error,
-/// any other a warning.
+/// Finds facts that the playbook reads but remoor never gathers. A read that happens in every run
+/// is an error, any other read a warning.
 pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     let mut set: BTreeSet<String> = BTreeSet::new();
     plan.each_task(&mut |task| {

@@ -147,8 +147,8 @@ impl<'a> Run<'a, '_> {
         Ok(outcome)
     }
 
-    /// Reports an include whose target is unknown in check mode; everything it could set becomes
-    /// unknown.
+    /// Reports an include whose target is unknown in check mode. All variables that the include
+    /// could set become unknown.
     fn include_unknown(&mut self, task: &Task, choices: &Choices, why: &str, handler: bool) {
         self.say_unknown(task, handler, why);
         let mut set = Vec::new();

@@ -216,7 +216,7 @@ impl TaskReport {
 /// A change of one attribute of a file, in the notation that users write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttributeChange {
-    /// `mode`, `owner`, `group`, `state`, `target`.
+    /// The attribute: `mode`, `owner`, `group`, `state` or `target`.
     pub name: String,
     pub before: String,
     pub after: String,
@@ -273,9 +273,9 @@ pub struct RunFailure {
     pub tail: Vec<String>,
 }
 
-/// Maximum length in bytes of a line that is passed on.
+/// Maximum length in bytes of a line of output that is reported.
 const LINE_MAX: usize = 16 << 10;
-/// Number of lines kept for the tail.
+/// Number of last output lines that are kept for `RunFailure::tail`.
 const TAIL_LINES: usize = 20;
 
 /// Splits a stream of bytes into lines of limited length and keeps the last lines.

@@ -161,7 +161,8 @@ impl<'a> Run<'a, '_> {
             self.roles_done.clear();
             let flow = self.play(play);
             if self.early_end.take().is_some() {
-                // The play ended early without failure, so names notified for its end are dropped.
+                // The play ended early without a failure, so the handlers that would run at its end
+                // are dropped.
                 self.notified.retain(|name| !play.means(name));
                 self.journal_or_stop()?;
                 self.report_play_end(play);
@@ -231,7 +232,8 @@ impl<'a> Run<'a, '_> {
 
     pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
         let scope = self.frame.scope(play, task);
-        // If check mode does not know whether to flush, it still examines the handlers.
+        // Check mode examines the handlers even if it cannot know whether this `flush_handlers`
+        // task runs.
         let flushes = task.args.get("action").and_then(Value::as_str) == Some("flush_handlers");
         match unknown::all_hold(&scope, &task.when) {
             Ok(Some(true)) => {}

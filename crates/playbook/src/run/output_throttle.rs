@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Limits of one task: lines, bytes, and lines per second.
+/// Limits of the output of one task: lines, bytes, and lines per second.
 const LINES_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
 const PER_SECOND: usize = 2_000;

@@ -260,7 +260,7 @@ fn closes(tokens: &[Token]) -> Option<usize> {
 /// One read of a variable in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariableUse {
-    /// Offset in bytes.
+    /// Offset of the read in the template, in bytes.
     pub offset: usize,
     /// Whether the undefined case is handled: by `default`, by `is defined`, or by an enclosing
     /// condition that names the variable.

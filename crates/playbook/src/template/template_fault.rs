@@ -13,7 +13,7 @@ pub const OF_AN_ATTEMPT: [&str; 4] = ["remoor_job", "remoor_attempt", "remoor_ph
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateFault {
-    /// Path in the fleet directory.
+    /// Path of the template or playbook in the fleet directory.
     pub path: String,
     /// Line, from 1; 0: not known.
     pub line: u32,
@@ -46,8 +46,8 @@ impl Language {
 }
 
 impl TemplateFault {
-    /// Converts an error of minijinja for `text` in the file `path`. `trace` holds the reads of the
-    /// evaluation that failed.
+    /// Converts an error of minijinja for `text` in the file `path`. `trace` holds the names that
+    /// the failed evaluation read.
     pub fn of_jinja(path: &str, text: &str, error: &minijinja::Error, trace: &Trace, scope: &ExprScope) -> Self {
         let line = error.line().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
         let undefined = error.kind() == minijinja::ErrorKind::UndefinedError;
@@ -74,7 +74,7 @@ impl TemplateFault {
                 (out.line, out.column) = lint::place(text, offset);
                 out.variable = Some(name);
             }
-            // Another variable reads the name; `text` itself does not.
+            // `text` itself does not read the undefined name. A variable that `text` reads does.
             None => out.variable = missed.cloned(),
         }
         out

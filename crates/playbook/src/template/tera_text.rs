@@ -12,7 +12,7 @@ pub fn check(text: &str) -> Result<(), (u32, u32, String)> {
     new_engine().add_raw_template("template", text).map_err(|e| describe(TemplateError::of_tera(&e).text()))
 }
 
-/// Line, column and message of an error's text.
+/// Splits the text of a Tera error into line, column and message.
 fn describe(message: &str) -> (u32, u32, String) {
     let place = message.lines().find_map(|line| {
         let at = line.split_once("-->")?.1.trim().trim_start_matches('[').trim_end_matches(']');

@@ -67,7 +67,7 @@ fn task_keywords() -> impl Strategy<Value = String> {
     (when, repeat, notify).prop_map(|(when, repeat, notify)| format!("{when}{repeat}{notify}"))
 }
 
-/// Tasks with keywords.
+/// Generates fewer than `most` tasks, each with random keywords.
 fn tasks_of(task: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Vec<String>> {
     let one = (task, task_keywords()).prop_map(|(task, beside)| match task.starts_with("meta") {
         true => task,
@@ -203,7 +203,7 @@ fn assert_check_predicts(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ra
     Ok(())
 }
 
-/// Asserts that a second run changes nothing. `between` may change the tree before it.
+/// Asserts that a second run changes nothing. `between` may change the tree between the two runs.
 fn assert_settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseError> {
     let dir = fresh();
     let own = |(i, task): (usize, &String)| task.replace("/t/", &format!("/t/own{i}/"));

@@ -164,7 +164,7 @@ impl ExprScope {
         let result = expr::native(self, text);
         OPEN.with_borrow_mut(Vec::pop);
         result.unwrap_or_else(|e| {
-            // The source error already contains the whole chain.
+            // The error of the inner variable already contains the whole chain of variables.
             if Endless::is_in(&e) {
                 return Value::from(e);
             }
@@ -222,7 +222,7 @@ fn unknown_in_check(name: &str) -> Value {
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
 }
 
-/// A scalar without templates.
+/// The value of a scalar that is not a template.
 pub fn plain_value(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::String(s) => Value::from(s.as_str()),

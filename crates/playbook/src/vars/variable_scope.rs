@@ -221,7 +221,7 @@ pub fn all_hold(scope: &ExprScope, conditions: &[TaskCondition]) -> Result<bool,
     Ok(true)
 }
 
-/// The label of an item in events.
+/// The label that events show for an item of a loop.
 pub fn label(scope: &ExprScope, repeat: &Repeat, item: &Value) -> String {
     let text = match &repeat.label {
         Some(label) => expr::render_text(scope, label).unwrap_or_else(|_| label.clone()),
