@@ -29,7 +29,8 @@ const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None
 #[derive(Debug, Default)]
 pub struct Backup {
     to: Option<(PathBuf, BackupManifest)>,
-    /// Recorded paths. The value is set for a path of which only mode, owner and group were kept.
+    /// Recorded paths. The value is `Some` for a path of which only mode, owner and group were
+    /// kept.
     seen: BTreeMap<PathBuf, Option<Only>>,
     /// Number of recorded entries; it also numbers the copies under `files/`.
     entries: usize,

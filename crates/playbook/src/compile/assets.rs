@@ -8,7 +8,7 @@ use remoor_model::{FileSet, Sha256};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of files that one name with markup may match.
+/// Maximum number of files that one file name with markup may match.
 const MATCHES_MAX: usize = 500;
 /// Maximum size in bytes of all files of one plan.
 const BLOBS_MAX: usize = 64 << 20;

@@ -298,7 +298,8 @@ pub(super) const INHERITED: [&str; 16] = [
     "throttle",
 ];
 
-/// Splits off one option: returns the options without `name`, and its value.
+/// Splits the option `name` off the options of a task. Returns the other options, and the value of
+/// `name`.
 pub(super) fn split_option(args: &mut SpannedNode, name: &str) -> (SpannedNode, Option<SpannedNode>) {
     let SpannedData::Map(pairs) = &args.data else { return (args.clone(), None) };
     let (found, rest): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(|(key, _)| key.text == name);

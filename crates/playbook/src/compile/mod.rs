@@ -59,8 +59,9 @@ pub struct HostContext {
 
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions<'a> {
-    /// Tags of the tasks to include; empty: all tasks except those tagged `never`. Tasks tagged
-    /// `always` are always included; `all`, `tagged` and `untagged` are supported.
+    /// Tags of the tasks to include. If the list is empty, all tasks are included except those
+    /// tagged `never`. Tasks tagged `always` are always included; `all`, `tagged` and `untagged`
+    /// are supported.
     pub tags: &'a [String],
     /// Tasks with one of these tags are left out, whatever `tags` contains.
     pub skip_tags: &'a [String],
@@ -204,7 +205,8 @@ impl Compiler<'_> {
 
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
-        // For features that remoor rejects, `check_names` has already given the reason.
+        // If remoor rejects a feature on purpose, the error already contains the reason. Then the
+        // message does not call the name unknown.
         let refused = error.detail().is_some_and(|detail| detail.contains("is not part of the language"));
         let unknown = if refused { "" } else { "unknown " };
         let message = match error.kind() {

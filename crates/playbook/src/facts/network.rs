@@ -138,7 +138,8 @@ fn route_facts(root: &FactsRoot, name: &str, gateway: IpAddr) -> Map<String, Val
     out
 }
 
-/// The default route with the lowest metric, with the first address of its interface.
+/// The facts of the IPv4 default route with the lowest metric. They include the first address of
+/// the route's interface.
 fn default_v4(root: &FactsRoot, addresses: &[InterfaceAddress]) -> Option<Map<String, Value>> {
     let table = root.read("/proc/net/route");
     let routes = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());

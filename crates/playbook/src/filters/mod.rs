@@ -45,7 +45,7 @@ pub struct Filter {
     pub run: fn(&mut State, Value, Args) -> FilterResult,
     /// The filter accepts undefined values.
     pub lenient: bool,
-    /// The difference from Ansible; empty: none.
+    /// The difference from Ansible. An empty text means that there is none.
     pub differs: &'static str,
 }
 

@@ -217,8 +217,8 @@ fn set_attributes(call: &mut ModuleCall, path: &Path, stat: &Stat, directory: bo
     Ok(out)
 }
 
-/// The value of a time option in seconds since 1970. `unless` is the value of an option that is not
-/// set. None: the time is left unchanged.
+/// The value of a time option in seconds since 1970. `unless` is the text that applies if the
+/// option is not set. None: the time is left unchanged.
 fn time_option(call: &ModuleCall, option: &str, unless: &str) -> Result<Option<i64>, String> {
     let text = call.text(&[option]).filter(|t| !t.is_empty()).unwrap_or_else(|| unless.to_owned());
     match text.as_str() {

@@ -188,7 +188,8 @@ impl WantedOption {
         Ok((out, said))
     }
 
-    /// The lines to add for the remaining values. `none`: the option should have no value.
+    /// The lines to add for the wanted values that no line has yet. `none`: the option should have
+    /// no value.
     fn lines_to_add(&self, option: &str, none: bool) -> Vec<String> {
         if none || !self.values.is_empty() { self.lines(option) } else { Vec::new() }
     }

@@ -20,7 +20,7 @@ struct UnitInProgress<'a> {
     manager: Option<SystemdManager<'a>>,
     /// The properties from the last query.
     properties: BTreeMap<String, String>,
-    /// The active state after the operations so far, if they succeeded as expected.
+    /// The active state that the unit has if all operations so far succeeded.
     active_state: String,
     masked: bool,
     enabled: bool,

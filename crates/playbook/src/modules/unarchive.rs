@@ -442,8 +442,8 @@ impl TreeMove<'_> {
     }
 }
 
-/// The attributes from the task's options, or else from the archive. The owner and group of the
-/// archive are set only by root.
+/// The attributes from the task's options, or else from the archive. The archive's owner and group
+/// are used only if this process is root.
 fn wanted_attributes(call: &ModuleCall, packed: &Stat, directory: bool) -> Result<Attributes, String> {
     let given = call.attributes(Some(packed), 0o644, directory)?;
     let root = rustix::process::geteuid().is_root();

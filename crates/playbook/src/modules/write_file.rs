@@ -62,7 +62,7 @@ pub fn resolve_target(call: &ModuleCall, dest: &Path) -> Result<Option<(PathBuf,
     Ok((now.is_none() || call.flag("force", true)).then_some((dest, now)))
 }
 
-/// Creates the missing parent directories of a file with mode 0755.
+/// Creates the missing parent directories of a file. They get mode 0755.
 pub fn make_parents(call: &mut ModuleCall, path: &Path) -> Result<(), String> {
     let mut missing = Vec::new();
     let mut at = path.parent().unwrap_or(path);

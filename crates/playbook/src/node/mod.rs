@@ -28,10 +28,11 @@ type Result<T> = std::result::Result<T, SafeError>;
 /// The node, or its predicted state in check mode.
 #[derive(Debug, Default)]
 pub struct NodeAccess {
-    /// The predicted files and the other predicted state. None: this is not check mode.
+    /// The predicted files, and the predicted units, packages and accounts. None: this is not check
+    /// mode.
     prediction: Option<Box<(Overlay, PredictedState)>>,
     notes: TempFileNotes,
-    /// A file that must be on disk before the first change.
+    /// A file that must be on disk before the next change of the node.
     write_ahead: Option<WriteAheadFile>,
     /// Something was missing in check mode, but a task that was not run may create it.
     indeterminate: Cell<bool>,

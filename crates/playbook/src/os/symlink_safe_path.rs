@@ -15,7 +15,8 @@ use std::path::{Component, Path, PathBuf};
 const LINKS_MAX: u32 = 40;
 /// Maximum number of components of one path, including those of its links.
 const NAMES_MAX: u32 = 4_096;
-/// Opens a component for walking, not for reading, because reading may not be permitted.
+/// Opens a component for walking, not for reading, because the process may lack the permission to
+/// read it.
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The reason why a path cannot be resolved.
@@ -143,8 +144,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{chown, symlink};
 
-    /// A test without root has only directories of its own user. Such a directory here counts as
-    /// one of an application.
+    /// In a test without root, all directories belong to the user of the test. Here, such a
+    /// directory stands for a directory of an application.
     fn app_dir(path: &Path) {
         std::fs::create_dir_all(path).unwrap();
         if rustix::process::geteuid().is_root() {

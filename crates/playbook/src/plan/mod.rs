@@ -111,7 +111,7 @@ impl Plan {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Play {
-    /// Index among all plays of the playbook, including those of other hosts.
+    /// Index of the play among all plays of the playbook, including those of other hosts.
     pub index: u32,
     pub name: String,
     pub place: SourcePlace,

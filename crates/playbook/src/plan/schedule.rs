@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The keywords of a play that concern all its hosts together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlayKeys {
-    /// Index among all plays of the playbook, including imported ones; the same as `Play::index` in
-    /// a host's plan.
+    /// Index of the play among all plays of the playbook, including imported ones; the same as
+    /// `Play::index` in a host's plan.
     pub index: u32,
     pub name: String,
     pub place: SourcePlace,
     /// Rendered host patterns.
     pub hosts: Vec<String>,
-    /// Sizes of the batches; empty: one batch of all hosts. The last size is used for all batches
-    /// that follow.
+    /// Sizes of the batches. If the list is empty, one batch has all hosts. The last size is used
+    /// for all further batches.
     pub serial: Vec<Portion>,
     /// The play ends when more than this percentage of a batch have failed.
     pub max_fail_percentage: Option<f64>,
@@ -157,7 +157,7 @@ impl Schedule {
     }
 
     /// The host that runs `run_once` tasks for the batch of `host`. It is the first host of the
-    /// batch that did not fail in an earlier play.
+    /// batch that neither failed nor was unreachable in an earlier play.
     pub fn run_once_host(&self, host: &str) -> Option<&str> {
         let batch = self.batches.iter().find(|batch| batch.iter().any(|h| h == host))?;
         batch.iter().find(|h| !self.lost.contains(*h)).map(String::as_str)

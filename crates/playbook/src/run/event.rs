@@ -93,7 +93,7 @@ pub struct PlaybookRunOptions {
     /// Handlers that an earlier run left pending.
     pub pending_handlers: Vec<String>,
     /// The journal: a file that holds the pending handlers during a run. It is read at the start,
-    /// and removed when no handler is pending. Empty: the run has no journal.
+    /// and removed when no handler is pending. If the path is empty, the run has no journal.
     pub journal: PathBuf,
     /// Directory to which every path is copied once before its first change, for `undo`.
     pub backup: Option<PathBuf>,

@@ -177,8 +177,8 @@ impl<'a> Run<'a, '_> {
             self.learn(task, name, value);
         }
         let scope = scope_with_result(&inner, task, &judged.result);
-        // Each item notifies by itself. So its handlers are pending whatever happens to the other
-        // items.
+        // Each item notifies handlers for itself. So these handlers are pending whatever happens to
+        // the other items.
         self.announce(task, &scope, judged.change())?;
         Ok((judged, scope))
     }

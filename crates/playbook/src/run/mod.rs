@@ -112,19 +112,20 @@ pub(super) struct Run<'a, 's> {
     pub sink: &'s mut dyn FnMut(RunEvent),
     pub ground: RunContext<'a>,
     pub end: RunEnd,
-    /// Names that were notified and whose handlers have not run yet.
+    /// Names by which handlers were notified that have not run yet.
     pub notified: Vec<String>,
-    /// Names that earlier runs left pending. The handlers of such a name wait for the first task
-    /// that may have notified it, or for the end of the play, because they may depend on changes
-    /// that this run has yet to make.
+    /// Names of handlers that earlier runs left pending. These handlers wait for the first task
+    /// that may have notified them, or for the end of the play. They may depend on changes that
+    /// this run has yet to make.
     pub pending_earlier: Vec<String>,
-    /// In check mode: names that may or may not be notified.
+    /// In check mode: names of handlers of which it is unknown whether they would be notified.
     pub possibly_notified: Vec<String>,
     /// Notified names whose handlers are running or are about to run in the current flush.
     pub flushing: Vec<String>,
     pub journaled: Vec<String>,
-    /// Names notified by a task that failed after it may have changed something. They are pending
-    /// unless the failure is rescued, as if the run had been killed there.
+    /// Names of handlers that a failed task notified, because it may have changed something before
+    /// it failed. They are pending unless the failure is rescued, as if the run had been killed
+    /// there.
     pub notified_by_failed: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,

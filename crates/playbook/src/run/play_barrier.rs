@@ -1,5 +1,5 @@
-//! A barrier before each play, at which a run waits for the other hosts that start the play with
-//! it.
+//! A barrier before each play. There, the run on one host waits for the runs on the other hosts
+//! that start the same play.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -83,7 +83,8 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Runs one item: condition, attempts, events, counts.
+    /// Runs a task for one item of its loop: evaluates the condition, makes the attempts, reports
+    /// events and counts the result.
     pub(crate) fn item(
         &mut self,
         task: &'a Task,

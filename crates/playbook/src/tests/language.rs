@@ -38,8 +38,8 @@ fn variables_have_ansibles_precedence() {
         "include_params",
         "extra",
     ];
-    // Each level sets one name for itself and one for each level above, so that each name is set by
-    // all levels up to its own.
+    // Each level of precedence sets one variable for itself and one for each higher level. So each
+    // variable is set at its own level and at all lower ones.
     let vars = |level: &str| {
         let at = levels.iter().position(|l| *l == level).unwrap();
         let pairs: Vec<String> = (at..levels.len()).map(|k| format!("l{k}: {level}")).collect();

@@ -234,7 +234,7 @@ fn assert_settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), Te
 
 /// Number of playbooks among which a planted defect must be found.
 const MANY: u32 = 300;
-/// Number of playbooks that are tested without a planted defect, so that none may fail. With
+/// Number of playbooks that are tested without a planted defect. None of them may fail. With
 /// `REMOOR_LONG`, the number is [`MANY`].
 const FEW: u32 = 48;
 
@@ -292,7 +292,7 @@ fn the_properties_find_what_is_planted() {
         finds_failure(|tasks| assert_check_predicts(tasks, |dir, plan| go(&edit(plan, &handlers), &check(dir)))),
         "handlers"
     );
-    // Predicts each task as if the previous ones made nothing.
+    // Predicts each task as if the previous tasks had changed nothing.
     let alone = |tasks: &[String]| {
         assert_check_predicts(tasks, |dir, plan| {
             let mut whole = go(plan, &check(dir));

@@ -109,8 +109,9 @@ fn attributes_of_what_cannot_be_opened_are_set() {
     assert!(through.unwrap_err().to_string().contains("symbolic link"));
 }
 
-/// As in Ansible 2.19, `ansible_play_hosts_all` lists all hosts. The other variables list only
-/// hosts that have not failed, and `play_hosts` only those of the batch.
+/// As in Ansible 2.19, `ansible_play_hosts_all` lists all hosts, and `ansible_play_hosts` those
+/// that have not failed. `ansible_play_batch` and `play_hosts` list only those of the batch that
+/// have not failed.
 #[test]
 fn hosts_of_a_play_are_those_that_have_not_failed() {
     let dir = TempDir::new().unwrap();

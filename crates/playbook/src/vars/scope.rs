@@ -60,8 +60,8 @@ pub struct ExprScope(Arc<Layers>);
 #[derive(Debug, Default)]
 struct Layers {
     layers: Vec<Arc<VarMap>>,
-    /// Names whose value is only known during a run. A read of such a name is an error of its own
-    /// kind.
+    /// Names of variables whose value is only known during a run. To read one of them is an error
+    /// with the text `UNKNOWN`.
     unknown: BTreeSet<String>,
     own: Option<Arc<HostLayers>>,
 }
@@ -83,7 +83,7 @@ impl ExprScope {
         Self(Arc::new(Layers { layers, unknown, own: None }))
     }
 
-    /// Returns this scope as the scope of a host, whose values in `hostvars` include `own`.
+    /// Returns this scope, but `hostvars` of the plan's own host then contains the values of `own`.
     pub fn with_host(&self, own: Arc<HostLayers>) -> Self {
         let (layers, unknown) = (self.0.layers.clone(), self.0.unknown.clone());
         Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
