@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::rc::Rc;
 
 impl Compiler<'_> {
-    /// Reads the keywords that a play, role, block or task hands down. The caller has already put
-    /// its variables into the context, and handles `when` and `vars`.
+    /// Reads the keywords that a play, role, block or task hands down. The caller handles `when`
+    /// and `vars`, and has already put the variables into the context.
     pub(super) fn inherit(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         for (key, value) in node.map().unwrap_or_default() {
             self.keyword(file, key, value, context);

@@ -123,9 +123,9 @@ pub(super) struct Run<'a, 's> {
     /// Notified names whose handlers are running or are about to run in the current flush.
     pub flushing: Vec<String>,
     pub journaled: Vec<String>,
-    /// Names of handlers that a failed task notified, because it may have changed something before
-    /// it failed. They are pending unless the failure is rescued, as if the run had been killed
-    /// there.
+    /// Names of handlers that a failed task has in `notify`, because it may have changed something
+    /// before it failed. They are pending unless the failure is rescued, as if the run had been
+    /// killed there.
     pub notified_by_failed: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,

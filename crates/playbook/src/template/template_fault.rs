@@ -47,7 +47,7 @@ impl Language {
 
 impl TemplateFault {
     /// Converts an error of minijinja for `text` in the file `path`. `trace` holds the names that
-    /// the failed evaluation read.
+    /// the failed evaluation read without finding a value.
     pub fn of_jinja(path: &str, text: &str, error: &minijinja::Error, trace: &Trace, scope: &ExprScope) -> Self {
         let line = error.line().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
         let undefined = error.kind() == minijinja::ErrorKind::UndefinedError;

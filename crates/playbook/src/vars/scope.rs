@@ -25,8 +25,8 @@ thread_local! {
 /// Maximum number of names kept in one trace.
 const MISSED_MAX: usize = 64;
 
-/// The variables that one evaluation read in vain. The names of minijinja's functions are among
-/// them, because minijinja looks for a variable of that name first.
+/// The variables that one evaluation read without finding a value. The names of minijinja's
+/// functions are among them, because minijinja looks for a variable of that name first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     /// Names that nothing defines, in the order in which they were read.
