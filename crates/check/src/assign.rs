@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 /// A maximum matching: for each matcher the index of its element, or None.
 ///
-/// `fits(matcher, element)` is called at most once per pair. If a matcher accepts as many elements
-/// as there are matchers, `fits` is not called for its other elements: the other matchers cannot
-/// take all of these elements. The work after these calls is at most proportional to
-/// `matchers`^2.5, regardless of the number of elements.
+/// `fits(matcher, element)` is called at most once per pair. For each matcher, `fits` is no longer
+/// called after it has accepted `matchers` elements: the other matchers cannot take all of them.
+/// The work after these calls is at most proportional to `matchers`^2.5, regardless of the number
+/// of elements.
 pub(super) fn assign(
     matchers: usize,
     elements: usize,

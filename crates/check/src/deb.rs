@@ -157,7 +157,7 @@ mod tests {
         Version::parse(text).unwrap_or_else(|| panic!("{text}"))
     }
 
-    /// The pairs come from the policy manual and from versions of packages in Debian.
+    /// The ordered versions come from the policy manual and from packages in Debian.
     #[test]
     fn the_rules_of_the_policy_manual() {
         let ascending: [&[&str]; 6] = [
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// If dpkg is installed, its answers must be the same.
+    /// If dpkg is installed, it must order each pair of these versions as `Version` does.
     #[test]
     fn dpkg_agrees() {
         let texts = [

@@ -5,7 +5,8 @@ use super::go_value::{Numeric, text};
 use super::matcher::{MatchBudget, Matcher, document, elements, lines, pair, value_at_path};
 use serde_json::{Map, Value, json};
 
-/// The explanation of one comparison. A field that goss leaves out (`null`) is empty.
+/// The explanation of one comparison. Where goss writes `null` for a field, the field here is
+/// empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
     /// The whole matcher as written if it holds, otherwise the part that does not hold.
@@ -275,8 +276,8 @@ fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Ma
     let step = json!({"gjson": {"Path": path}});
     let there = found(path);
     let mut inside = inner.explain_failure(there.as_ref().unwrap_or(&Value::Null), false, budget);
-    // goss reports the conversions of the outer matcher only, and none for a path that does not
-    // exist.
+    // goss reports the conversions of the matcher at the path, but not those of matchers within it.
+    // It reports none if the path does not exist.
     let further = inner.convert_value(&Value::Null).is_some() && there.is_ok();
     if there.is_err() {
         (inside.missing, inside.found, inside.extra, inside.actual) = Default::default();

@@ -10,7 +10,7 @@ use remoor_model::{Fault, OnFail, Severity, did_you_mean};
 use serde_json::{Number, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The keys of the block that contain checks.
+/// The keys of the `remoor:` block that contain checks.
 pub(super) const KEYS: [&str; 3] = ["cert", "any-of", "all-of"];
 
 /// A group as written, before its members are looked up.
@@ -21,8 +21,8 @@ struct Group {
 }
 
 impl Loader<'_> {
-    /// Loads the certificate checks of the block. Groups are loaded by [`Loader::groups`], other
-    /// keys by `header`.
+    /// Loads the certificate checks of the `remoor:` block. [`Loader::groups`] loads the groups,
+    /// and `header` the other keys.
     pub fn load_certificates(&mut self, block: &YamlNode) {
         for (_, resources) in block.pairs().iter().filter(|(key, _)| key.text == "cert") {
             if !matches!(resources.yaml, Yaml::Map(_)) {
@@ -35,9 +35,9 @@ impl Loader<'_> {
         }
     }
 
-    /// Loads the groups of the block. The caller must load all other checks first, because a group
-    /// may name any of them. Groups are appended after all other checks, and each group after its
-    /// members.
+    /// Loads the groups of the `remoor:` block. The caller must load all other checks first,
+    /// because a group may name any of them. Groups are appended after all other checks, and each
+    /// group after its members.
     pub fn groups(&mut self, block: &YamlNode) {
         let mut groups = Vec::new();
         for (key, node) in block.pairs() {
@@ -178,7 +178,8 @@ impl Loader<'_> {
     }
 }
 
-/// A member of a group is still reported, but only the group's own severity and reaction count.
+/// Clears the severity and the reaction of a group's member. The member is still reported, but its
+/// failure has no effect except through the group.
 fn clear_reaction(check: &mut Check) {
     check.meta.severity = Severity::Info;
     check.meta.on_fail = OnFail::None;

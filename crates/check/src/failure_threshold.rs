@@ -1,5 +1,5 @@
-//! `for` of periodic checks: the duration that a failure must last before it counts. Examinations
-//! ignore `for`, because they cannot wait.
+//! `for` of periodic checks: a check counts as failed only after it has failed for this duration.
+//! Examinations ignore `for`, because they cannot wait.
 
 use super::load::Check;
 use remoor_model::{CheckResult, CheckState, Now};
@@ -13,9 +13,9 @@ pub struct FailureThreshold {
 }
 
 impl FailureThreshold {
-    /// Turns failures that are younger than the `for` of their check into passes with a message.
-    /// `results` are those of `checks` at `now`. An unknown result neither starts nor ends a
-    /// failure.
+    /// Turns a failure that is younger than the `for` of its check into a pass with a message.
+    /// `results` are the results of `checks` at the time `now`. An unknown result neither starts
+    /// nor ends a failure.
     pub fn settle(&mut self, checks: &[Check], results: &mut [CheckResult], now: Now) {
         let patient: BTreeMap<(&str, String), Duration> = checks
             .iter()

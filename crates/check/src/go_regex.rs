@@ -23,8 +23,9 @@ impl GoRegex {
         self.regex.is_match(text)
     }
 
-    /// The cost of searching `text`, in comparisons. A small expression needs one pass. A large one
-    /// keeps many of its steps active at each byte, so the cost grows with the square of the steps.
+    /// The cost of searching `text`, in the unit of `MatchBudget`: one comparison. A small
+    /// expression costs one comparison per KiB of `text`. The cost of a large expression grows with
+    /// the square of its number of steps.
     pub fn cost(&self, text: &str) -> usize {
         let each = self.steps.saturating_mul(self.steps);
         (each.saturating_mul(text.len()) / COST_SHARE).max(text.len() / 1024)

@@ -37,7 +37,8 @@ pub(super) fn format_value(value: &Value) -> Cow<'_, str> {
     })
 }
 
-/// The shortest digits that identify this number, with an exponent from 1e6 on and below 0.0001.
+/// The shortest digits that identify this number. They have an exponent if the absolute value is at
+/// least 1e6, or below 0.0001 but not 0.
 pub(super) fn float(number: f64) -> String {
     let scientific = format!("{number:e}");
     match scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?))) {

@@ -18,9 +18,9 @@ enum MemberOutcome {
     Skipped,
 }
 
-/// Fills in the results of the groups among `checks`. `results` has the results of each check in
-/// the same order, and empty lists for groups. `parse` ensures that a group comes after its
-/// members. `waive` is applied last to each result.
+/// Fills in the results of the groups among `checks`. `results` has a list for each check, in the
+/// same order; the lists of groups are empty. `parse` ensures that a group comes after its members.
+/// `waive` is applied to each result that is filled in.
 pub(super) fn settle(
     checks: &[Check],
     results: Vec<&mut Vec<JudgedAssertion>>,

@@ -32,7 +32,7 @@ pub struct Header {
     pub vars: Map<String, Value>,
     pub depends_on: Vec<ServiceName>,
     pub digest: DigestOptions,
-    /// The block itself contains checks: certificates or groups.
+    /// The `remoor:` block itself contains checks: certificates or groups.
     pub has_checks: bool,
 }
 
@@ -107,8 +107,8 @@ fn line_number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
 
-/// The range of line indexes of the block: from the `remoor:` line up to the next block, which is
-/// not included. Comments may precede the block.
+/// The range of line indexes of the `remoor:` block: from the `remoor:` line up to the next block,
+/// which is not included. Comments may precede the `remoor:` block.
 fn block(text: &str) -> Option<(usize, usize)> {
     let skip = |line: &str| line.trim().is_empty() || line.starts_with('#') || line.trim_end() == "---";
     let mut lines = text.lines().enumerate().skip_while(|(_, line)| skip(line));
@@ -211,7 +211,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Absolute paths or globs, as in `files` of `remoor.yml`.
+    /// Reads absolute paths or globs, as in `files` of `remoor.yml`.
     fn paths(&mut self, key: &YamlKey, node: &YamlNode) -> Vec<String> {
         let paths = self.texts(key, node);
         for path in &paths {
@@ -224,7 +224,8 @@ impl Reader<'_> {
         paths
     }
 
-    /// Regular expressions for lines; each fault has the position of its pattern.
+    /// Reads regular expressions that are matched against lines. The fault of an invalid expression
+    /// has the position of this expression.
     fn patterns(&mut self, key: &YamlKey, node: &YamlNode) -> Vec<String> {
         let patterns = self.texts(key, node);
         let Yaml::List(items) = &node.yaml else { return patterns };

@@ -11,7 +11,7 @@ const KEYS: [&str; 4] = ["file", "skip", "title", "meta"];
 pub struct GossfileEntry {
     /// A path or glob, relative to the file that contains this entry.
     pub pattern: String,
-    /// Position in the rendered text.
+    /// Line and column of the entry in the rendered text.
     pub line: u32,
     pub column: u32,
 }

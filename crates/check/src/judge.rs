@@ -79,9 +79,9 @@ fn reader(kind: ResourceKind, property: &str) -> &'static str {
     }
 }
 
-/// Lists the unmet patterns or the extra elements of a list, because the result itself lists only
-/// all expected values. Returns an empty message for other matchers. The message quotes no content
-/// of a file, because only lists have extra elements.
+/// Lists the unmet patterns, or the found elements that a list does not expect, because the result
+/// itself has only all expected values. Empty for other matchers. The message never quotes the
+/// content of a file: only elements of lists are quoted, and a content is no list.
 fn explain_unmet(matcher: &Matcher, value: &Value) -> String {
     match matcher {
         Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}

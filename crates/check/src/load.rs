@@ -25,7 +25,7 @@ const MAX_TIMEOUT_MS: u64 = 600_000;
 #[derive(Debug, Clone)]
 pub struct Check {
     pub service: ServiceName,
-    /// Position in the rendered text.
+    /// The file of the check. `line` is the line of the check in the rendered text of this file.
     pub file: String,
     pub line: u32,
     pub kind: ResourceKind,
@@ -83,8 +83,8 @@ impl Check {
 pub struct ParsedCheckFile {
     pub checks: Vec<Check>,
     pub includes: Vec<GossfileEntry>,
-    /// Line and column of a `remoor` block that is still present after rendering, so that its
-    /// settings were not read.
+    /// Position (line and column) of a `remoor` block that is still in the rendered text. The
+    /// settings of such a block were not read.
     pub header: Option<(u32, u32)>,
 }
 
@@ -206,7 +206,7 @@ impl Loader<'_> {
         self.loaded.checks.push(check);
     }
 
-    /// A check without assertions.
+    /// Makes a check that has no assertions yet.
     pub fn check(&self, spec: &'static ResourceSpec, id: &YamlKey) -> Check {
         Check {
             service: self.service.clone(),
@@ -334,7 +334,8 @@ impl Loader<'_> {
     }
 }
 
-/// Whether `retry` of `meta.remoor` has this key. `meta` is read before the other attributes.
+/// Whether `retry` in `meta.remoor` of the check has this key. `meta` was read before the other
+/// attributes.
 fn has_retry_key(check: &Check, key: &str) -> bool {
     let own = check.annotations.get("remoor").and_then(|own| own.get("retry"));
     own.is_some_and(|retry| retry.get(key).is_some())

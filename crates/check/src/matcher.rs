@@ -19,8 +19,8 @@ use std::fmt;
 /// The condition that a found value must satisfy.
 #[derive(Debug, Clone)]
 pub(super) enum Matcher {
-    /// A string, number or boolean. The found value is converted to a string for a string, and to a
-    /// number for a number.
+    /// An expected string, number or boolean. The found value is first converted to a string if a
+    /// string is expected, and to a number if a number is expected.
     Is(Value),
     /// Equality without conversion, also of lists and maps: 5 is not 5.0.
     Equal(Value),
@@ -34,10 +34,10 @@ pub(super) enum Matcher {
     ContainElement(Box<Matcher>),
     /// A plain list in a check file. Like `ContainElements`, but a string is not split into lines.
     List(Vec<Matcher>),
-    /// Each matcher needs an element of its own; other elements may remain. A string is split into
-    /// lines.
+    /// Each matcher must match a different element. The list may have more elements than matchers.
+    /// A string is split into lines.
     ContainElements(Vec<Matcher>),
-    /// Like `List`, but no element may remain.
+    /// Like `List`, but the list must not have more elements than matchers.
     ConsistOf(Vec<Matcher>),
     Not(Box<Matcher>),
     And(Vec<Matcher>),
@@ -71,16 +71,17 @@ impl NumericComparison {
     }
 }
 
-/// Maximum cost of one `matches`. A comparison costs 1, and 1 more per KiB of text. Each value that
-/// a JSON path visits costs 1. Regular expressions have a cost of their own. 10,000 elements
-/// against 200 matchers cost 2 million.
+/// Maximum cost of one call of `matches`. A comparison costs 1, and 1 more per KiB of text. Each
+/// value that a JSON path visits costs 1. `GoRegex::cost` is the cost of a regular expression.
+/// 10,000 elements against 200 matchers cost 2 million.
 const MAX_COST: u64 = 6_000_000;
 
 /// The remaining budget for one value, and properties of that value.
 pub(super) struct MatchBudget {
     left: Cell<u64>,
-    /// The found value is a list from the machine. Its elements are strings, so their lines may be
-    /// read as a number. A list within JSON is never read as a number.
+    /// Whether the found value is a list from the machine. Such a list has strings as elements,
+    /// which a numeric matcher joins and reads as one number. A list within JSON is never read as a
+    /// number.
     list: bool,
     /// Errors must not quote the value.
     hide_value: bool,
@@ -116,11 +117,12 @@ impl Matcher {
         self.evaluate(actual, false)
     }
 
-    /// Like [`Matcher::matches`]. With `hide_value`, an error quotes nothing of the value.
+    /// Like [`Matcher::matches`]. With `hide_value`, an error quotes no part of the value.
     pub(super) fn evaluate(&self, actual: &Value, hide_value: bool) -> Result<bool, String> {
         let budget = MatchBudget { hide_value, ..MatchBudget::full(actual) };
         let answer = self.evaluate_within(actual, &budget)?;
-        // Elements beyond the budget were treated as not matching, so the answer is not reliable.
+        // Fails if the budget is used up: further elements were then treated as not matching, so
+        // the answer is not reliable.
         budget.spend(0)?;
         Ok(answer)
     }
@@ -225,8 +227,9 @@ impl Matcher {
     }
 }
 
-/// For each matcher the index of its element. A matcher that cannot handle an element does not
-/// match it. Err if there are too many pairs, before any comparison.
+/// Assigns elements to matchers. Returns for each matcher the index of its element, or None. An
+/// element that a matcher cannot handle does not match. Err if there are too many pairs, before any
+/// comparison.
 pub(super) fn pair(
     matchers: &[Matcher],
     elements: &[Value],

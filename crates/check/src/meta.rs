@@ -11,7 +11,7 @@ use std::time::Duration;
 const MAX_RETRIES: u64 = 20;
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The extensions of one check.
+/// The settings of one check in `meta.remoor`, which goss does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
     pub severity: Severity,
@@ -22,7 +22,7 @@ pub struct Meta {
     /// Number of retries, and the delay before each.
     pub retries: u32,
     pub retry_delay: Duration,
-    /// Results must not contain any content.
+    /// Results of this check must not contain the value that was found.
     pub secret: bool,
     pub waiver: Option<Waiver>,
 }

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 /// Timeout for resources without a timeout of their own.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Maximum number and length of output lines that become patterns of a check.
+/// Maximum number of output lines that become patterns of a check, and maximum length of such a
+/// line.
 const LINES_MAX: usize = 100;
 const LINE_MAX: usize = 500;
 
-/// Attributes that are written, by resource type. For other types, all asserted attributes are
-/// written. Attributes that change by themselves, such as the size of a file, are left out.
+/// Attributes that become part of the new check, by resource type. For a type that is not listed,
+/// these are all asserted attributes. Attributes that change by themselves, such as the size of a
+/// file, are left out.
 const ADDED_ATTRIBUTES: [(&str, &[&str]); 2] =
     [("file", &["exists", "mode", "owner", "group", "filetype", "linked-to"]), ("http", &["status"])];
 

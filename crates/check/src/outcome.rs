@@ -25,7 +25,7 @@ pub struct AssertionOutcome {
     pub title: Option<String>,
     /// `meta` as written.
     pub annotations: Map<String, Value>,
-    /// Position of the check in the rendered text.
+    /// The file of the check. `line` is the line of the check in the rendered text of this file.
     pub file: String,
     pub line: u32,
     /// None if there was no value. Never contains the content of a secret.

@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn a_timeout_kills_processes_outside_the_group() {
         let mark = format!("86397.{}", std::process::id());
-        // The processes run in sessions of their own, one below its parent and one adopted by init.
-        // All start before the deadline.
+        // Two processes run in sessions of their own: the first keeps its parent, and the second is
+        // adopted by init. All processes start before the deadline.
         let text = format!("setsid sh -c 'sleep {mark} & sleep {mark}' & (setsid sleep {mark} &); sleep {mark}");
         assert!(sh(&text, Duration::from_secs(1)).is_err());
         assert!(!exists(&mark));

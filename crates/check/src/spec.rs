@@ -58,9 +58,11 @@ pub(super) enum AttributeUse {
 pub(super) struct ResourceSpec {
     pub kind: ResourceKind,
     pub name: &'static str,
-    /// The attribute whose default is the id; empty if there is none.
+    /// The attribute that takes the id as its default. The text is empty if the type has no such
+    /// attribute.
     pub name_attribute: &'static str,
-    /// If the first assertion does not hold, or finds `false`, the others are skipped.
+    /// If the first assertion does not hold, or if its found value is `false`, the other assertions
+    /// of the check are skipped.
     pub gated: bool,
     pub attributes: &'static [(&'static str, AttributeUse)],
 }

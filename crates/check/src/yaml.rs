@@ -270,7 +270,8 @@ mod tests {
               hint: write `true`, or "On" for the string
         "#]]
         .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
-        // Other line endings change the position of the words (found by fuzzing).
+        // The fault must also be found if lines end in `\r` or `\r\n`, which change the reported
+        // position of a word (found by fuzzing).
         for text in ["# old\rmode: 0644\n", "# old\r\nmode: 0644\r\n", "# old\rx: 1\r\nmode: 0644"] {
             assert!(faults(text).contains("`0644` is octal"), "{text:?}");
         }

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Path of the resolved inventory in the file set, so that a generation needs neither the disk nor
-/// an executable.
+/// Path of the resolved inventory in the file set. With this file, a fleet can be read from its
+/// generation alone: no directory is read and no inventory program is run.
 pub const INVENTORY_FILE: &str = ".remoor/inventory.json";
 
 /// A host's variables, and the origin of each.

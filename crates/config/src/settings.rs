@@ -70,7 +70,8 @@ pub enum Provisioner {
 /// One entry of `groups:`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupConfig {
-    /// Services, policy, quorum, scope and parallelism, in the form that the engine uses.
+    /// Services, policy, quorum, scope and parallelism of the group, as the crate `engine` uses
+    /// them.
     pub summary: GroupSummary,
     /// Playbooks, relative to the fleet directory. None: the group can be examined but not set up.
     pub provision: Option<String>,
@@ -94,7 +95,7 @@ impl Default for GroupConfig {
 /// One entry of `services:`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Dependencies and policy, in the form that the engine uses.
+    /// Dependencies and policy of the service, as the crate `engine` uses them.
     pub summary: ServiceSummary,
     /// Absolute paths or globs; a path that ends in `/` is a managed directory.
     pub files: Vec<String>,

@@ -347,7 +347,8 @@ fn a_group_inherits_the_windows_of_the_fleet_and_adds_its_own() {
     assert!(faults.iter().any(|f| f.warning && f.message.contains("never open")), "{faults:#?}");
 }
 
-/// `docs/reference/config.md` must describe each field; otherwise users cannot find it.
+/// `docs/reference/config.md` must describe each field of `remoor.yml`; otherwise users cannot find
+/// it.
 #[test]
 fn the_manual_names_every_field_and_default() {
     use super::typed::{

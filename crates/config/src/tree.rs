@@ -13,7 +13,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Maximum size of a file in bytes.
 pub const FILE_MAX: usize = 4 << 20;
-/// Maximum nesting. A deeper file is generated and could exhaust the stack of later code.
+/// Maximum nesting. A file with a deeper nesting was probably generated, and could exhaust the
+/// stack of later code.
 const DEPTH_MAX: usize = 64;
 /// Maximum number of values in one file, counted after aliases are expanded.
 const NODES_MAX: usize = 200_000;

@@ -108,7 +108,8 @@ fn file_leftovers(declared: &str, keep: &GlobSet, found: &mut Vec<String>) {
 
 struct Walk<'a> {
     keep: &'a GlobSet,
-    /// If set, only paths that match count, including directories. None: every file counts.
+    /// The paths that count as leftovers: files and directories that match. None: every file
+    /// counts.
     wanted: Option<GlobSet>,
     left: usize,
     found: &'a mut Vec<String>,

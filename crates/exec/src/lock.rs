@@ -120,7 +120,7 @@ pub enum LockError {
     /// These processes received KILL and still run.
     #[error("an older run could not be killed, processes {0:?}")]
     Undying(Vec<i32>),
-    /// `pause` returned `GiveUp`.
+    /// The `pause` callback of the waiting caller returned `GiveUp`.
     #[error("the wait for the node was given up")]
     GivenUp,
     #[error("the lock file could not be used")]

@@ -169,8 +169,8 @@ fn an_attempt_waits_for_a_play_and_never_kills_it() {
     let mut asked = 0;
     let far = Instant::now() + Duration::from_secs(60);
     let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |who| {
-        // After the third call the play may end. Its record may then be missing, although the check
-        // before still found the lock held.
+        // After the third call of this callback the play may end. Then the record of the play may
+        // be missing, although the lock was still held just before.
         assert!(asked >= 3 || who.contains("remoor play"), "{who}");
         asked += 1;
         if asked == 3 {

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// Maximum delay until a stop reaches the running plan.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Resident memory that may remain before a task, in KiB. Most of it is the program itself, and
-/// each kind of task uses another part of it.
+/// Memory is not trimmed before a task if at most this much is resident, in KiB. Most of it is the
+/// program itself, of which each kind of task uses another part.
 const RESIDENT_KB: usize = 11 << 10;
 
 /// The implementation that works on the executor's own machine.

@@ -1,5 +1,6 @@
-//! Tests outlined digests in a session over real files: their size in frames, and peers that do not
-//! know outlined digests.
+//! Tests the reply `Outlined`, which has the roots of a digest in place of its entries. The
+//! sessions work on real files. Tests the size of the frames, and peers that do not know this
+//! reply.
 
 use super::wire::{ExecutorOrder, Reply, frame};
 use super::{NodeWork, Tuning, serve_with};

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of queued frames. Events are small, so a burst of a loop's items fits.
+/// Maximum number of queued frames. Events are small, so the events of a task with a long loop fit.
 const QUEUE: usize = 256;
 const FULL_POLL: Duration = Duration::from_millis(20);
 
@@ -46,7 +46,7 @@ impl ReplyQueue {
                             return writer_cancel.stop(Stop::ManagerLost);
                         }
                     }
-                    // Nothing may wait for the answer any longer; this is no fault.
+                    // The caller of `flush` may have given up waiting; this is no fault.
                     Item::Flush(done) => drop(done.send(())),
                 }
             }

@@ -22,7 +22,8 @@ pub struct RunPaths {
     /// The directory for backups. The phases of one attempt share it. The directories of the last
     /// five attempts are kept.
     pub backup: PathBuf,
-    /// Directory for parked state. It is created when a run parks state, and never removed here.
+    /// Directory to which a run moves protected paths instead of deleting them. It is created at
+    /// the first such move, and never removed here.
     pub park: PathBuf,
     /// Pending handlers of provisionings and, in `cleanup_journal`, of cleanups. Both files survive
     /// attempts. They are separate because a plan drops handlers that it does not define, and a

@@ -23,10 +23,11 @@ const LONGEST: usize = 4096;
 /// Maximum nesting of paths, including those after a `|`.
 const DEEPEST: usize = 50;
 
-/// The value at `path`, with numbers as floating point as in goss. None if there is nothing.
+/// The value at `path`, with all numbers as floating point, as in goss. None if nothing is at
+/// `path`.
 ///
-/// `spend` is called for each value that is visited or copied, with an extra cost of one per 64
-/// bytes of text. Its error ends the search.
+/// `spend` is called with 1 for each value that is visited or copied, and with 1 more per 64 bytes
+/// of its text. An error of `spend` ends the search.
 pub(super) fn get(document: &Value, path: &str, spend: &dyn Fn(usize) -> Result<(), String>) -> Found {
     Ok(Walk { spend }.get(Some(document), path, 0)?.map(floats))
 }
@@ -51,7 +52,7 @@ pub(super) fn refusal(path: &str) -> Option<String> {
     }
 }
 
-/// One evaluation of a path, with the callback for its cost.
+/// One evaluation of a path, with the callback that is charged for each step.
 struct Walk<'a> {
     spend: &'a dyn Fn(usize) -> Result<(), String>,
 }

@@ -41,7 +41,8 @@ impl Walk<'_> {
         }))
     }
 
-    /// The values at `path` of `value` and of everything within it.
+    /// Adds to `all` the value at `path` within `value`. Does the same for each list and map that
+    /// is nested in `value`.
     fn dig(&self, value: &Value, path: &str, all: &mut Vec<Value>, depth: usize) -> Result<(), String> {
         all.extend(self.get(Some(value), path, depth)?);
         match value {

@@ -157,7 +157,8 @@ fn unquote(text: &str) -> String {
     }
 }
 
-/// The truth of a value for `~true` and `~false`; None if neither applies.
+/// Whether the value counts as true for the operands `~true` and `~false`. None if it counts
+/// neither as true nor as false.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),

@@ -24,7 +24,8 @@ pub(super) struct ModifierCall<'a> {
     pub argument: &'a str,
 }
 
-/// One path of `[...]` or `{...}`, with the name before its colon.
+/// One entry of `[a,b]` or `{a,"name":b}`: its path, and the name before the path. The name is
+/// empty if there is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Selector<'a> {
     name: &'a str,
@@ -208,7 +209,8 @@ pub(super) fn matches_wildcard(text: &str, pattern: &str) -> bool {
             c => Part::Is(c),
         });
     }
-    // The position to retry from if the text after the last `*` does not match.
+    // `again` has the position in the text and the part of the pattern from which to retry after a
+    // mismatch. None before the first `*`.
     let (mut at, mut part, mut again) = (0, 0, None);
     while at < text.len() {
         match parts.get(part) {

@@ -1,5 +1,5 @@
-//! Limits of a template: work, length of the output, size and depth of values. Spent budget is
-//! never returned.
+//! The budget of a template. Limits its work, the length of its output, and the size and depth of
+//! its values. Nothing that was spent is returned.
 
 use crate::regex_steps::steps;
 use serde_json::Value;

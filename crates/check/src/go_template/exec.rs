@@ -41,7 +41,8 @@ struct Machine<'a> {
     depth: usize,
 }
 
-/// The next step after a node: the next node, or the end of one turn or of the whole `range`.
+/// What follows after a node of the template: its next node, the end of the whole `range`, or the
+/// next turn of the `range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -66,7 +67,7 @@ impl Machine<'_> {
         done
     }
 
-    /// Executes a block; its variables are removed afterwards.
+    /// Executes a block. The variables that the block declares are removed afterwards.
     fn in_scope<T>(
         &mut self,
         at: Place,

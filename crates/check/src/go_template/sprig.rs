@@ -308,7 +308,8 @@ fn json(value: &Value) -> Result<Value, String> {
     Ok(safe.into())
 }
 
-/// A number in Go's JSON, which has an exponent from 1e21 on and below 1e-6.
+/// A number as Go writes it in JSON. It has an exponent if its absolute value is at least 1e21, or
+/// below 1e-6 but not 0.
 fn json_number(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {

@@ -116,7 +116,8 @@ fn faults_have_their_place_and_a_hint() {
     .assert_eq(&all.map(told).map(|line| line + "\n").concat());
 }
 
-/// goss 0.4.9 reads all numbers of `--vars` in JSON as floating point, for any name of the file.
+/// goss 0.4.9 reads all numbers of a `--vars` file in JSON as floating point, whatever the suffix
+/// of the file is.
 #[test]
 fn numbers_of_json_are_printed_as_go_prints_them() {
     let json = r#"{"i": 5, "m": 1000000, "f": 1.5, "big": 123456789012345678, "l": [1, 2000000], "o": {"a": 3000000}}"#;

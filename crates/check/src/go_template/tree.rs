@@ -43,7 +43,7 @@ pub(super) enum TemplateNode {
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub at: Place,
-    /// Variables that receive the result; two in a `range`.
+    /// Variables that receive the result of the pipeline. Only a `range` may have two.
     pub variables: Vec<String>,
     /// The variables are declared by this pipeline (`:=`), not only assigned (`=`).
     pub declares: bool,

@@ -24,7 +24,7 @@ use x509_parser::prelude::FromDer;
 const DEFAULT_MS: u64 = 5000;
 const DAY_MS: i64 = 86_400_000;
 
-/// Err: the reason why the name or the server name is not valid.
+/// Err: the reason why the check's name (a path or `HOST:PORT`) or its `server-name` is not valid.
 pub(super) fn validate(name: &str, server_name: Option<&str>) -> Result<(), String> {
     if !name.starts_with('/') && !is_host_and_port(name) {
         return Err(format!("`{name}` does not name a certificate; write a path, or HOST:PORT"));
@@ -142,7 +142,7 @@ fn config() -> Result<(ClientConfig, PresentedCertificate), ProbeError> {
 
 type PresentedCertificate = Arc<Mutex<Option<CertificateDer<'static>>>>;
 
-/// Accepts any certificate, because such a check also examines certificates that are expired. No
+/// Accepts any certificate, because a `cert` check also examines certificates that have expired. No
 /// data is sent to the server.
 #[derive(Debug)]
 struct AcceptAnyCertificate {

@@ -58,7 +58,8 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
                 (Err(why), target.is_ok_and(|meta| meta.is_ok_and(|meta| is_owner_only(&meta))))
             }
         };
-        // Privacy follows the link's target, because the content comes from there.
+        // For a link, the target decides whether the content is private, because the content is
+        // that of the target.
         answers.insert(PRIVATE, Ok(private.into()));
         for (property, of) in CONTENT.into_iter().filter(|(property, _)| ask.wants(property)) {
             answers.insert(property, content.as_deref().map(of).map_err(Clone::clone));

@@ -33,8 +33,8 @@ use std::time::Duration;
 /// The reason why there is no value for a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeError {
-    /// The property certainly does not have the expected value: the contents of a directory, the
-    /// headers of a refused connection.
+    /// The property certainly does not have the expected value. For example, a directory has no
+    /// content, and a refused connection gives no headers.
     Failed(String),
     /// The property could not be read.
     Unknown(String),

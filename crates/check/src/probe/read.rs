@@ -74,8 +74,8 @@ fn stable(
     Err(unknown_error("the file changes while it is read"))
 }
 
-/// Metadata that a writer changes. The number of bytes read is not included, because files of the
-/// kernel have a size that differs from their content.
+/// The metadata that a write to the file changes. The length is not compared with the number of
+/// bytes read, because these differ for files of the kernel.
 fn state(meta: &Metadata) -> (u64, i64, i64) {
     (meta.len(), meta.mtime(), meta.mtime_nsec())
 }

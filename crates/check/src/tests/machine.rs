@@ -79,8 +79,8 @@ fn processes_of_a_user_with_arguments() {
     let name = format!("rt-{}", std::process::id());
     let program = dir.path().join(&name);
     fs::copy("/bin/sleep", &program).unwrap();
-    // A child process that another test has just started may hold the copy open for writing until
-    // it calls `exec`.
+    // The start fails with "text file busy" while a child process of another test still has the
+    // copied program open for writing. Such a child closes the file when it calls `exec`.
     let start = |seconds: &str| loop {
         match Command::new(&program).arg(seconds).stdout(Stdio::null()).spawn() {
             Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),

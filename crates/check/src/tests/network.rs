@@ -196,7 +196,8 @@ fn certificates_in_files() {
     let key = certificate(&["a.test", "b.test"]);
     let (path, private) = pem(dir.path(), "a", &key);
     let ask = |path: &str, rest: &str| answers(&format!("remoor: {{cert: {{'{path}': {{{rest}}}}}}}"));
-    // These runs use the beginning of 1970 as current time: 11323 days are left.
+    // These runs use the beginning of 1970 as current time, so the certificate expires in 11323
+    // days.
     assert_eq!(
         ask(&path, "not-after: {gt: 11322d}, subject: {contain-substring: CN=a.test}, dns-names: [b.test]"),
         ["not-after Pass", "subject Pass", "dns-names Pass"]

@@ -40,7 +40,8 @@ const DEPARTURES: &[(&str, CheckState, &str)] = &[
     ("process:long running", CheckState::Pass, "goss knows the first 15 characters only"),
 ];
 
-/// The state that the suite examines. The state exists as long as this value.
+/// The machine state that the checks in `tests/goss/types` examine. The state exists as long as
+/// this value.
 struct Machine {
     dir: tempfile::TempDir,
     tcp: TcpListener,
@@ -88,7 +89,7 @@ impl Machine {
         }
     }
 
-    /// The suite with the values of this machine.
+    /// The text of the checks in `tests/goss/types`, with the values of this machine filled in.
     fn suite(&self) -> String {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let names = remoor_host::files::Names::load();
@@ -146,7 +147,7 @@ impl Drop for Server {
     }
 }
 
-/// Answers one request; returns false for the last one.
+/// Answers one request. Returns false if the server must end after this request.
 fn answer(listener: &TcpListener) -> bool {
     let (stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(&stream);

@@ -1,9 +1,10 @@
 //! The inventory while its sources are read, and the final merge.
 //!
-//! Precedence, weakest first: groups of the inventory (`all`, then parents, then children);
-//! `group_vars/all`; the other `group_vars` in the same order; the host's variables in the
-//! inventory; `host_vars`. Files next to a playbook come directly after the files next to the
-//! inventory. A later value replaces an earlier one completely, also a mapping (Ansible's default).
+//! Precedence of variables, weakest first: groups of the inventory (`all`, then parents, then
+//! children); `group_vars/all`; the other `group_vars`, again parents before children; the host's
+//! variables in the inventory; `host_vars`. `group_vars` and `host_vars` next to a playbook
+//! override those next to the inventory. A later value replaces an earlier one completely, also a
+//! mapping (Ansible's default).
 
 use super::{AnsibleInventory, GROUPS_MAX, GroupEntry, HOSTS_MAX, HostEntry};
 use remoor_model::Fault;
@@ -70,7 +71,8 @@ pub struct DraftHost {
 }
 
 impl Draft {
-    /// The group; it is added if it is missing. One group too many is a fault at `at`.
+    /// Returns the group, which is added if it is missing. A group beyond the maximum number is a
+    /// fault at `at`.
     pub fn group(&mut self, name: &str, at: &SourcePosition) -> &mut DraftGroup {
         if self.groups.len() == GROUPS_MAX && !self.groups.contains_key(name) {
             self.faults.push(at.fault(format!("more than {GROUPS_MAX} groups")));
@@ -83,7 +85,7 @@ impl Draft {
         if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
             if self.hosts.len() == HOSTS_MAX {
                 self.faults.push(at.fault(format!("more than {HOSTS_MAX} hosts")));
-                // Insert one host more, so that this fault is reported only once.
+                // One host beyond the limit is inserted, so that the limit is reported only once.
                 self.hosts.insert(host.to_owned(), DraftHost::default());
             }
             return;
@@ -124,7 +126,8 @@ impl Draft {
         }
     }
 
-    /// Adds missing parents and groups and merges the variables. Err: all faults.
+    /// Puts groups and hosts without a parent under `all` or `ungrouped`, and merges the variables.
+    /// Err: all faults.
     pub fn resolve(mut self) -> Result<AnsibleInventory, Vec<Fault>> {
         self.group("all", &SourcePosition::default());
         self.group("ungrouped", &SourcePosition::default());
@@ -144,7 +147,8 @@ impl Draft {
             let member = self.memberships(name, &parents);
             let ranked: Vec<&DraftGroup> =
                 order.iter().filter(|g| member.contains(g.as_str())).map(|g| &self.groups[g]).collect();
-            // `all` is the first in the order, so its group_vars come first too.
+            // `all` is the first group in the order. Its `group_vars` are merged before those of
+            // the other groups.
             let (all, others) = ranked.split_at(1.min(ranked.len()));
             let layers = ranked
                 .iter()

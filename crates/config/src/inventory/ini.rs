@@ -44,8 +44,8 @@ struct IniReader<'a> {
     group: String,
     part: Part,
     declared: BTreeSet<String>,
-    /// Groups that are referenced and must be declared at the end of the file, with the message if
-    /// they are not.
+    /// Groups that the file mentions and must declare somewhere, each with its first position and
+    /// the message of the fault if the declaration is missing.
     wanted: BTreeMap<String, (SourcePosition, String)>,
 }
 

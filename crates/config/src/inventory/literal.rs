@@ -216,7 +216,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Decodes the character after a backslash. Returns the number of bytes that it takes.
+/// Decodes the escape sequence after a backslash. Returns the length of the sequence in bytes.
 fn escape(left: &str, escaped: char, out: &mut String) -> Option<usize> {
     let hex = |digits: usize| {
         let text = left.get(1..1 + digits).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()))?;

@@ -20,8 +20,8 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Splits off the port. A port follows the only colon outside brackets, or brackets around the
-/// whole host (IPv6). Other colons belong to the name.
+/// Splits off the port. A port follows the only colon outside of brackets, or the brackets around a
+/// whole IPv6 address. All other colons belong to the name.
 fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
     let port_of = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     if let Some((host, port)) = pattern.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:"))

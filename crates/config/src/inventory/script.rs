@@ -57,7 +57,8 @@ pub fn read(file: &str, program: &Path, bounds: ScriptLimits, draft: &mut Draft)
     }
 }
 
-/// Reads the groups of the list. True if it contains host variables.
+/// Reads the groups from the output of `--list`. Returns true if the output contains the variables
+/// of hosts.
 fn groups(list: &Value, at: &SourcePosition, draft: &mut Draft) -> Result<bool, String> {
     let mut has_meta = false;
     let list = list.as_object().ok_or("`--list` does not print a JSON object")?;
@@ -130,8 +131,8 @@ fn host_vars(
                 Ok(vars) => (vars, format!("{}: --host {host}", at.file)),
                 Err(fault) => {
                     draft.faults.push(fault);
-                    // The other hosts are not requested, because they would probably fail in the
-                    // same way.
+                    // The variables of the remaining hosts are not requested, because these
+                    // requests would probably fail in the same way.
                     return;
                 }
             }
@@ -148,7 +149,7 @@ fn host_vars(
     }
 }
 
-/// The hosts of the list, each once.
+/// All hosts in the output of `--list`, without duplicates.
 fn mentioned_hosts(list: &Value) -> BTreeSet<String> {
     let groups = list.as_object().into_iter().flatten().filter(|(name, _)| *name != "_meta");
     let mut out = BTreeSet::new();

@@ -152,7 +152,8 @@ fn every_format_gives_the_result_of_ansible() {
     }
 }
 
-/// Precedence and types, in one directory with two sources.
+/// An inventory with two sources, in which variables of several layers have the same names, and
+/// values have several types.
 const LAYERS: &[(&str, &str)] = &[
     (
         "inv/01_hosts",
@@ -376,7 +377,8 @@ fn recursive_and_huge_inputs_are_limited() {
     );
     let many = "w[0:5000]\nx[0:5000]\n";
     check_faults(&[("i.ini", many)], "i.ini", expect!["i.ini:2:1: more than 10000 hosts"]);
-    // A group with a new host and one with children pass the limit together.
+    // Each turn adds two groups: one with a host, and one with a child group. Both kinds count for
+    // the limit.
     let groups: String = (0..6_000).map(|at| format!("[a{at}]\nh\n[b{at}:children]\na{at}\n")).collect();
     check_faults(&[("i.ini", &groups)], "i.ini", expect!["i.ini:20001:1: more than 10000 groups"]);
     let mut bomb = "a: &a {hosts: {h: {x: [1,1,1,1,1,1,1,1,1]}}}\n".to_owned();

@@ -304,13 +304,13 @@ async fn read_replies(mut input: impl AsyncRead + Unpin, replies: mpsc::Sender<I
     }
 }
 
-/// The semaphore that limits the bytes of the frames of one session.
+/// Makes the semaphore that limits the bytes of all frames that were read and not yet handled.
 fn room() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(INCOMING_BYTES_MAX))
 }
 
-/// Reads one reply. None: the stream ended between two frames. The permit is for the bytes of the
-/// frame.
+/// Reads one reply. Ok(None): the stream ended between two frames. The permit reserves the frame's
+/// bytes in the queue.
 async fn read_reply(
     input: &mut (impl AsyncRead + Unpin),
     room: &Arc<Semaphore>,

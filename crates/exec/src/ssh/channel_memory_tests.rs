@@ -45,7 +45,7 @@ type Wrapped = fn(Vec<u8>) -> Vec<u8>;
 /// Makes a list item that contains a text.
 type ItemWithText = fn(&str) -> Vec<u8>;
 
-/// The entry of a file, as an array.
+/// The entry of a file in a digest, encoded as an array.
 fn entry(path: &str) -> Vec<u8> {
     let (path, owner, group) = (path.to_owned(), String::new(), String::new());
     let (kind, sha256, target) = (FileKind::File, None, None);

@@ -22,9 +22,9 @@ pub enum SshError {
     /// may succeed.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// The host has another key than the inventory, or none of that kind: it was reinstalled, or it
-    /// is another host. Nothing was sent to the host. All work for this node stops until an
-    /// operator trusts the new key.
+    /// The host offers another host key than the inventory has, or no host key of the same type.
+    /// The host was reinstalled, or another host has its address. Nothing was sent to the host. All
+    /// work for this node stops until an operator trusts the new key.
     #[error(
         "the host key changed: {} is expected, {} was offered",
         .expected.join(" or "), .offered.as_deref().unwrap_or("another")

@@ -23,7 +23,8 @@ impl TestSshd {
         }
     }
 
-    /// A remote whose build is `script`, with its state directory below `state`.
+    /// A `Remote` that starts `build` on the test server, with `state` as its state directory
+    /// there.
     fn remote(&self, build: Build) -> Remote {
         Remote::new(RemoteConfig {
             control_dir: self.path("c"),
@@ -99,7 +100,7 @@ async fn one_login_uploads_runs_and_closes() {
     fs::remove_file(&build.path).unwrap();
     remote.open(&target).await.unwrap().close().await;
 
-    // A damaged build is replaced. The session of the damaged build has ended.
+    // The damaged build exits at once, without a greeting, and is replaced.
     server.script();
     fs::write(&uploaded, b"#!/bin/sh\nexit 0\n").unwrap();
     remote.open(&target).await.unwrap().close().await;

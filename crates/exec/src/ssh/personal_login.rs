@@ -7,9 +7,9 @@ use super::target::LoginTarget;
 use remoor_model::Sha256;
 use std::sync::Arc;
 
-/// Sets `$d`, the directory of executors and state, and `$s`, the prefix that runs as root. `$1` is
-/// not empty if root is needed. `$2` is the directory of root, `$3` that of the login user; empty
-/// means the default.
+/// Sets `$d`, the directory of executors and state, and `$s`, the prefix that makes a command run
+/// as root. `$1` is not empty if root is needed. `$2` is the directory for root. `$3` is the
+/// directory for another login user; if it is empty, the default is used.
 const SELECT_DIR: &str = r#"set -u
 if [ "$(id -u)" = 0 ]; then d=$2 s=
 elif [ -n "$1" ]; then d=$2 s="sudo -n --"

@@ -90,7 +90,7 @@ pub struct RemoteConfig {
     pub launch: Launch,
     /// State directory on the node, unless the target names another; builds are in its `bin`.
     pub state_dir: String,
-    /// Arguments of the program.
+    /// Arguments with which the program is started on the node.
     pub arguments: Vec<String>,
 }
 

@@ -187,7 +187,7 @@ pub(super) struct StderrTail {
 }
 
 impl StderrTail {
-    /// Reads until the stream ends.
+    /// Starts to collect the text of `stream`, up to the end of the stream.
     pub fn collect(mut stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let end = Arc::clone(&kept);
@@ -203,7 +203,7 @@ impl StderrTail {
         Self { kept, reader: Some(reader) }
     }
 
-    /// Waits at most one second.
+    /// Waits until the stream has ended, for at most one second.
     pub async fn wait_for_end(&mut self) {
         if let Some(reader) = &mut self.reader
             && timeout(STDERR_END_MAX, &mut *reader).await.is_ok()

@@ -120,7 +120,8 @@ impl LoginTarget {
             let _infallible = write!(text, "Match all\n  Include {path}\n");
         }
         if !self.last_keys.is_empty() {
-            // ssh tries all files in the order in which it reads them.
+            // ssh tries all identity files, in the order in which it reads them. So these keys,
+            // which are written last, are tried last.
             let _infallible = writeln!(text, "Host {}", self.host);
             for key in &self.last_keys {
                 let _infallible = writeln!(text, "  IdentityFile {}", key.display());
@@ -141,8 +142,9 @@ const TRUST: &str = "  HostKeyAlias remoor-node
   CheckHostIP no
 ";
 
-/// Options that the user's configuration must not change. They ensure log texts that can be
-/// classified, and forbid forwarding, foreign commands and automatic changes of known host keys.
+/// Options that the user's configuration must not change. They keep the form of ssh's messages,
+/// which remoor classifies. They also forbid forwarding, foreign commands and automatic changes of
+/// known host keys.
 const FIXED: &str = "  VerifyHostKeyDNS no
   UpdateHostKeys no
   LogLevel INFO

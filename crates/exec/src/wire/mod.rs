@@ -84,17 +84,18 @@ pub struct PlayOrder {
 /// A message from manager to executor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecutorOrder {
-    /// Examine: digest and checks. Needs no fence, changes nothing. `known` has the roots of
-    /// services whose entries the manager already has; with `known` the reply is `Outlined`. An
-    /// older executor ignores `known` and replies `Exam` with every entry.
+    /// Examine the node: compute the digest and run the checks. Needs no fence, changes nothing.
+    /// `known` has the digest root of each service whose entries the manager already has. With
+    /// `known` the reply is `Outlined`. An older executor ignores `known` and replies `Exam` with
+    /// every entry.
     Examine {
         manifest: NodeManifest,
         digest_key: [u8; 32],
         #[serde(default, skip_serializing_if = "Option::is_none")]
         known: Option<BTreeMap<ServiceName, Sha256>>,
     },
-    /// Get the entries below branches of the digest that the last examination of this session
-    /// outlined.
+    /// Get the content (hashes or entries) below single branches of a digest. The digest is that of
+    /// the last examination in this session whose reply was `Outlined`.
     Branches { questions: Vec<BranchQuestion> },
     /// Take the node for one attempt: store the fence, kill an older attempt, take the lock. Waits
     /// for a `remoor play` that holds the lock, at most `timeout_ms`.
@@ -211,7 +212,8 @@ pub const FETCH_FILES_MAX: usize = 256;
 pub enum Reply {
     Hello(Hello),
     Exam(Exam),
-    /// An examination whose digest is empty; `services` has the outline of the digest.
+    /// An examination without the entries of its digest. `services` has the digest's root for each
+    /// service, and the content below a root that the manager does not know.
     Outlined {
         exam: Exam,
         services: BTreeMap<ServiceName, DigestSummary>,

@@ -35,7 +35,7 @@ pub fn limits_of(head: &[u8]) -> ReplyLimits {
         b"Fetched" => (17 << 20, VALUES_MIN),
         // A message and a diff have at most 256 KiB each, in JSON up to six times as many.
         b"Event" => (4 << 20, VALUES_MIN),
-        // The end of a run contains the facts of the run.
+        // The end of a run contains the facts about the host that the run has gathered.
         b"RunEnd" => (4 << 20, 200_000),
         b"Cleaned" | b"Undone" | b"Backups" => (4 << 20, 100_000),
         _ => (256 << 10, VALUES_MIN),

@@ -106,7 +106,7 @@ impl DataDir {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
         let opened = Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? };
-        // Other errors of the identity are left to the callers that need it.
+        // Any other error in reading the identity is left to the callers that need the identity.
         match opened.identity() {
             Err(newer @ DiskError::TooNew { .. }) => Err(newer),
             _ => Ok(opened),

@@ -43,7 +43,8 @@ impl Stamp {
 pub(super) struct HashMethod {
     /// Whether the content is secret and therefore hashed with the key (HMAC).
     pub secret: bool,
-    /// Id of the patterns whose lines are ignored; 0: all lines count.
+    /// Id of the set of patterns; lines that match one of the patterns are ignored. 0: no line is
+    /// ignored.
     pub normalize: u64,
 }
 
@@ -68,7 +69,8 @@ impl Cache {
         self.hashes.clear();
     }
 
-    /// Begins a pass. A new key invalidates the hashes of secret files.
+    /// Begins a pass over all files. A key other than that of the last pass invalidates the hashes
+    /// of secret files.
     pub(super) fn begin(&mut self, key: &[u8; 32]) {
         if self.key != *key {
             self.key = *key;
@@ -77,7 +79,7 @@ impl Cache {
         self.pass += 1;
     }
 
-    /// Ends a pass: drops hashes of files that this pass did not find.
+    /// Ends a pass over all files: drops hashes of files that this pass did not find.
     pub(super) fn end(&mut self) {
         self.hashes.retain(|_, (_, pass)| *pass == self.pass);
     }
@@ -96,7 +98,8 @@ impl Cache {
         }
     }
 
-    /// A cache that stores young hashes too, for tests that cannot wait.
+    /// A cache that also stores the hash of a file that has just changed, for tests that cannot
+    /// wait.
     #[cfg(test)]
     pub(super) fn without_settle_time() -> Self {
         Self { trust_at_once: true, ..Self::default() }

@@ -1,5 +1,5 @@
-//! Reads one file or link and hashes the part of the content that counts. The file may be replaced
-//! during the read.
+//! Reads one file or link, and hashes its content without the lines that are ignored. The file may
+//! be replaced during the read.
 
 use super::MAX_FILE;
 use super::cache::{HashMethod, Stamp};
@@ -38,7 +38,7 @@ pub(super) struct FreshContent {
 #[derive(Default)]
 pub(super) struct ContentReader {
     buffer: Vec<u8>,
-    /// The whole content; only used if some lines do not count.
+    /// The whole content. Only used if some lines are ignored.
     whole: Vec<u8>,
 }
 

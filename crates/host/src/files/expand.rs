@@ -45,7 +45,8 @@ pub(super) struct Expansion {
 /// The declaration and the metadata of a found path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundPath {
-    /// The path itself is declared, so its absence is an entry too.
+    /// Whether the path itself is declared. Then it has an entry in the digest even if it does not
+    /// exist.
     pub declared: bool,
     /// Metadata from the walk. None: the path does not exist or could not be read.
     pub seen: Option<PathMetadata>,

@@ -99,7 +99,7 @@ fn service_digest(
 pub struct TreeRequest {
     /// Absolute paths without globs, each with everything below it if it is a directory.
     pub paths: Vec<PathBuf>,
-    /// Globs, as in a service.
+    /// Globs of paths that are left out, with the syntax of `exclude` of a service.
     pub exclude: Vec<String>,
     /// Regular expressions of lines that do not count.
     pub normalize: Vec<String>,

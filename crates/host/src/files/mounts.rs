@@ -103,16 +103,17 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The network mounts that one pass over files depends on.
+/// The mounts of network filesystems, and the answers of their servers during one pass over files.
 #[derive(Debug, Default)]
 pub struct Servers {
-    /// Mounts of servers, and all mounts below them. Empty: nothing depends on a server.
+    /// The mounts of network filesystems, and all mounts below them. If the list is empty, no path
+    /// depends on a server.
     mounts: Vec<Mount>,
-    /// Answers by mount point.
+    /// The answer of the server of each mount, by mount point.
     answered: Mutex<BTreeMap<String, Arc<ServerAnswer>>>,
 }
 
-/// Empty until the server was queried.
+/// The answer of one server. The cell is empty until the server was queried.
 type ServerAnswer = OnceLock<Result<(), String>>;
 
 impl Servers {
@@ -129,9 +130,10 @@ impl Servers {
         Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
     }
 
-    /// Err: `path` itself cannot be read without waiting for a silent server. Blocks for at most
-    /// one second for each server that the path leads through. Does not block if the answers are
-    /// known. Waits for a query of another thread only if that query concerns the same server.
+    /// Ok: `path` itself can be read without waiting for a silent server. Err: a server on the way
+    /// to `path` is silent. Blocks for at most one second for each server that the path leads
+    /// through. Does not block if the answers are known. Waits for a query of another thread only
+    /// if that query concerns the same server.
     pub fn answer(&self, path: &Path) -> Result<(), String> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         match self.resolve(parent)? {
@@ -140,8 +142,8 @@ impl Servers {
         }
     }
 
-    /// Like `answer`, for the target of `path`. Returns the target with all links followed, as far
-    /// as the target exists. None: nothing depends on a server.
+    /// Like `answer`, for the target of `path`. Ok: the target with all links followed, as far as
+    /// it exists. Ok(None): no mount of this machine depends on a server.
     pub fn resolve(&self, path: &Path) -> Result<Option<PathBuf>, String> {
         if self.mounts.is_empty() {
             return Ok(None);

@@ -23,7 +23,7 @@ impl PathMetadata {
         Self { kind, mode, uid: meta.uid(), gid: meta.gid(), stamp: Stamp::from_metadata(meta) }
     }
 
-    /// An entry without hash and link target.
+    /// Makes the digest entry of `path`. Its hash and its link target are not set yet.
     pub(super) fn entry(&self, path: &str, secret: bool, names: &Names) -> FileEntry {
         FileEntry {
             path: path.to_owned(),

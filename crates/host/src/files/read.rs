@@ -22,7 +22,8 @@ const RETRIES: u32 = 3;
 /// depend on the number of processors, because most threads wait for the disk. With two threads,
 /// half as many small uncached files were read per second.
 const THREADS_MAX: usize = 4;
-/// Minimum paths or bytes for each thread. Less is read before another thread has started.
+/// Minimum paths or bytes for each thread. A smaller amount is read sooner than another thread
+/// could start.
 const PATHS_EACH: usize = 256;
 const BYTES_EACH: u64 = 1 << 20;
 /// Number of paths that a thread takes at once.
@@ -231,7 +232,8 @@ mod tests {
         let path = dir.path().join("f");
         fs::write(&path, "one").unwrap();
         let seen = metadata_of(&path);
-        // The walk saw a file, but the current state counts.
+        // `seen` says that the path is a regular file. The entry must have the kind that the path
+        // has now.
         let moved = || {
             read_path(&path, Some(seen), &default_options(), &Names::default(), &mut ContentReader::default())
                 .unwrap()

@@ -175,8 +175,8 @@ fn unreadable_paths_are_reported() {
     assert!(place.names().contains(&"/big".to_owned()));
 }
 
-/// Different names must have different texts. If two names had the same text, only one of them
-/// would be reported.
+/// Different file names must have different texts. If two file names had the same text, only one of
+/// them would be reported.
 #[test]
 fn each_name_that_is_not_utf8_is_reported_separately() {
     let place = TestFiles::new(&["d/"]);
@@ -197,7 +197,7 @@ fn each_name_that_is_not_utf8_is_reported_separately() {
         let line = format!("$'{dir}/{name}': the name is not UTF-8");
         assert!(reported.contains(&line), "{line} is not in {reported:?}");
     }
-    // The file with only ASCII letters is still compared.
+    // The file whose name has only ASCII characters is still compared.
     let before = place.digest();
     fs::remove_file(place.path("d/\\xff")).unwrap();
     assert_eq!(changes(&before, &place.digest()), ["missing"]);
@@ -217,7 +217,8 @@ fn a_file_that_vanishes_between_walk_and_read_is_omitted() {
     assert_eq!((kinds, unreadable.len()), (vec![FileKind::Dir, FileKind::Absent], 0), "what is declared is absent");
 }
 
-/// The manager hashes rendered files by the same rule.
+/// Lines that match `normalize` do not change the hash of a file. The manager uses the same rule
+/// when it hashes rendered files.
 #[test]
 fn normalized_lines_do_not_count() {
     let mut place = TestFiles::new(&["d/"]);

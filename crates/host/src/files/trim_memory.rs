@@ -35,26 +35,26 @@ struct Mapping {
 }
 
 /// Trims the memory of a process between its steps. Trimming takes some milliseconds, and the pages
-/// that the next step needs are mapped again. Therefore memory is trimmed only if enough may be
-/// unused: if the resident memory has grown by half since the end of the first step after the last
-/// pass, or if that pass was a second ago.
+/// that the next step needs are mapped again. Therefore memory is trimmed before a step only in two
+/// cases: the last trimming was at least a second ago, or the resident memory has grown by half.
+/// The growth is measured from the end of the first step after the last trimming.
 #[derive(Debug)]
 pub struct StepTrim {
-    /// Resident memory that may always remain, in KiB.
+    /// Memory is not trimmed while at most this much is resident, in KiB.
     floor_kb: usize,
     last: Option<TrimPass>,
 }
 
-/// The last pass.
+/// The last trimming.
 #[derive(Debug)]
 struct TrimPass {
     at: Instant,
-    /// The KiB that were resident at the end of the first step after the pass. That step has mapped
-    /// the pages that it needs. None: that step has not ended.
+    /// The resident KiB at the end of the first step after this trimming. That step has mapped the
+    /// pages that it needs. None: that step has not ended.
     base_kb: Option<usize>,
 }
 
-/// The time after which a pass is worthwhile even if little memory was added.
+/// The time after the last trimming from which memory is trimmed even if it has grown little.
 const TRIM_SPACING: Duration = Duration::from_secs(1);
 
 impl StepTrim {
@@ -70,7 +70,7 @@ impl StepTrim {
         }
     }
 
-    /// Whether memory must be trimmed before the next step. If true, the pass is recorded.
+    /// Whether memory must be trimmed before the next step. If true, the trimming is recorded.
     fn is_due(&mut self, resident_kb: usize, now: Instant) -> bool {
         let due = match &mut self.last {
             None => true,
@@ -328,7 +328,7 @@ Locked:                0 kB
     fn many_equal_steps_cause_few_passes() {
         let start = Instant::now();
         let mut trim = StepTrim::with_floor(1000);
-        // A pass leaves 1,200 KiB, and each step maps 2,000 KiB again.
+        // 2,000 KiB are resident before every step, because each step maps the trimmed pages again.
         let passes = (0..2_000).filter(|ms| trim.is_due(2_000, start + Duration::from_millis(*ms))).count();
         assert_eq!(passes, 2, "2,000 steps in two seconds");
     }
@@ -342,7 +342,7 @@ Locked:                0 kB
             StepTrim::with_floor(kb).before_step();
             around_table().resident_kb + 512 >= before.resident_kb
         };
-        // Other tests touch pages meanwhile.
+        // Other tests touch pages meanwhile, so it is enough if one of 20 tries succeeds.
         assert!((0..20).any(|_| kept(usize::MAX)), "no process is so large");
         assert!((0..20).any(|_| !kept(1)), "more than a KiB is resident");
     }

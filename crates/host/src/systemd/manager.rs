@@ -31,7 +31,7 @@ impl UnitJob {
     }
 }
 
-/// A change of a unit's file.
+/// A change of the links to a unit's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitFileChange {
     /// `force`: replace conflicting links.

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 const CHILDREN_MAX: usize = 4;
 /// An unused child is ended after this time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Maximum time for a request and its answer. The limit of processor time usually ends a child much
-/// earlier, but it does not end a child that is stopped.
+/// Maximum time for a request and its answer. A child that needs too much processor time is ended
+/// much earlier. This time is for a child that does not run, for instance after SIGSTOP.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Time for which a template that exceeded a limit is refused immediately. Without the refusal,
 /// each of 1,000 hosts would need the whole time again.

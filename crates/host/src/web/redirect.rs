@@ -140,7 +140,7 @@ pub fn resolve_location(base: &str, location: &str) -> Option<String> {
     let (path, more) = location.split_at(path_of(location));
     let (old, old_more) = rest.split_at(path_of(rest));
     let (path, more) = match path {
-        // Go rejects a colon in the first path segment that does not end a scheme.
+        // Go rejects a first path segment with a colon, unless the colon ends a scheme.
         _ if path.split('/').next().is_some_and(|first| first.contains(':')) => return None,
         "" if more.starts_with('?') => (old.to_owned(), more),
         "" => (old.to_owned(), old_more),
