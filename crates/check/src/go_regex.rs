@@ -151,8 +151,8 @@ impl Writer<'_> {
                 return Err(format!("`{name}` is not a valid group name"));
             }
             self.rest.nth(flags.len() + 2 + name.len());
-            // The crate rejects a name that begins with a digit or occurs twice. Such a group gets
-            // no name.
+            // The crate `regex` rejects a group name that begins with a digit or occurs twice. Such
+            // a group is translated to a group without a name.
             let written = format!("?P<{name}>");
             if !name.starts_with(|c: char| c.is_ascii_digit()) && !self.out.contains(&written) {
                 self.out.push_str(&written);

@@ -27,7 +27,7 @@ pub(super) fn settle(
     detail: Detail,
     waive: impl Fn(&Check, &mut CheckResult),
 ) {
-    // Labels are unique within a file, but not among the services of a node.
+    // The label of a check is unique within its file, but not among the services of a node.
     let mut outcomes: BTreeMap<(&str, &str, String), MemberOutcome> = BTreeMap::new();
     for (check, results) in checks.iter().zip(results) {
         let of = |label: String| (check.service.as_str(), check.file.as_str(), label);
@@ -111,8 +111,8 @@ mod tests {
     }
 
     proptest! {
-        /// The answer of a group must be certain: no result of the unanswered members may change
-        /// it. If their results could still change it, the group gives no answer.
+        /// If a group gives an answer, the answer must be the same for all possible results of the
+        /// unanswered members. Otherwise the group must give no answer.
         #[test]
         fn a_group_answers_when_and_only_when_nothing_can_change_it(
             outcomes in prop::collection::vec(arbitrary_outcome(), 1..6),

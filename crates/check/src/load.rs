@@ -88,7 +88,7 @@ pub struct ParsedCheckFile {
     pub header: Option<(u32, u32)>,
 }
 
-/// The checks of one file after rendering. A check file of a fleet may not include other files.
+/// The checks of one file after rendering. A check file of a fleet must not include other files.
 /// Lines and columns of faults refer to `rendered`.
 ///
 /// Only the checks and groups of a `remoor:` block are read here; `header` reads the rest.
@@ -176,9 +176,9 @@ impl Loader<'_> {
             self.faults.push(node.fault(self.file, format!("`{label}` is {}, not a map of attributes", node.kind())));
             return;
         };
-        // A check is identified by its label, so two checks may not have the same label. The YAML
-        // reader has already rejected duplicate ids; two URLs may still differ only in their
-        // password.
+        // A check is identified by its label, so two checks must not have the same label. The YAML
+        // reader has already rejected duplicate ids. But the ids of two URLs can still be equal
+        // after their passwords are removed.
         let is_same = |other: &Check| other.kind == check.kind && other.id == check.id;
         if check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
             let fault = id.fault(self.file, format!("`{label}` already exists with another password"));

@@ -2,7 +2,7 @@
 //! in the environment, which child processes inherit.
 //!
 //! A process is not found if it clears its environment. It is not found either if it runs as
-//! another user, so that remoor may not read its environment.
+//! another user and remoor cannot read its environment.
 
 use remoor_host::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

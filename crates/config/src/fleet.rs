@@ -66,7 +66,7 @@ impl Fleet {
         Err(errors(faults))
     }
 
-    /// The fleet of a generation, from the files that `load` made.
+    /// The fleet of a generation. `files` are the files of a fleet that `load` returned.
     pub fn from_files(files: &FileSet) -> Result<Fleet, Vec<Fault>> {
         let Some(text) = files.text(CONFIG_FILE) else { return Err(vec![no_config(files)]) };
         let (config, faults) = typed::read(text);

@@ -37,7 +37,8 @@ struct DirectoryReader<'a> {
     real: PathBuf,
     set: FileSet,
     bytes: usize,
-    /// Real paths of the directories on the current path, to detect link cycles.
+    /// Real paths of the directory that is being read and of the directories above it. A link to
+    /// one of them forms a cycle.
     open_dirs: Vec<PathBuf>,
     faults: Vec<Fault>,
     /// Warnings about links that lead out of the directory.

@@ -221,7 +221,7 @@ impl<'a> ConfigReader<'a> {
 /// Maximum duration: 30 days. A longer duration is probably a mistake in the unit.
 const DURATION_MAX_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Parses digits and one unit.
+/// Parses a duration: digits and one unit, such as `15m`. Returns milliseconds.
 pub fn milliseconds(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let (digits, unit) = text.split_at(split);

@@ -39,7 +39,7 @@ impl Scalar {
             Scalar::Str | Scalar::MergeKey => "str",
         }
     }
-    /// A description for messages.
+    /// The type of the scalar in words, for messages.
     pub fn kind_name(&self) -> &'static str {
         match self {
             Scalar::Null => "nothing",

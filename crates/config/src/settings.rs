@@ -47,7 +47,7 @@ pub struct SshConfig {
     pub connect_timeout_ms: u64,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
-    /// The login user is not root and becomes root by sudo.
+    /// Whether the login user is not root, so that remoor becomes root by sudo.
     pub sudo: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whole fleets: faults of `remoor.yml` as users see them, and lookups in a valid fleet.
+//! Tests whole fleets: the faults of `remoor.yml` as users see them, and lookups in a valid fleet.
 
 use super::{Fleet, INVENTORY_FILE, Notify, NotifyOn, NotifyTo, Provisioner};
 use expect_test::{Expect, expect, expect_file};

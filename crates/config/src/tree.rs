@@ -72,7 +72,7 @@ impl ConfigNode {
     pub fn is_null(&self) -> bool {
         matches!(&self.kind, ConfigNodeKind::Scalar { scalar: Scalar::Null, .. })
     }
-    /// A description for messages.
+    /// The type of the value in words, for messages.
     pub fn kind_name(&self) -> &'static str {
         match &self.kind {
             ConfigNodeKind::Scalar { scalar, .. } => scalar.kind_name(),

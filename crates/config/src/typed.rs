@@ -66,8 +66,8 @@ pub const SCOPES: &[(&str, bool)] = &[("service", false), ("group", true)];
 pub const NOTIFY_ON: &[(&str, NotifyOn)] =
     &[("verdict", NotifyOn::Verdict), ("held", NotifyOn::Held), ("alert", NotifyOn::Alert)];
 
-/// Names that a group may not have: the cluster roles, because checks select nodes by groups and by
-/// cluster roles, and Ansible's built-in groups.
+/// Names that a group must not have. Checks select nodes by groups and by cluster roles, so a group
+/// must not have the name of a role. The other names are Ansible's built-in groups.
 const RESERVED_GROUPS: &[&str] = &["manager", "worker", "all", "ungrouped"];
 /// Maximum number of retries; more attempts are hardly useful.
 const RETRIES_MAX: usize = 20;
@@ -393,7 +393,8 @@ fn notify(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Option<Notify>
         let text = r.text(node, &s.path("text"))?;
         if let Err(error) = tera::Tera::default().add_raw_template("text", &text) {
             let error = error.to_string();
-            // The other lines show the position as a drawing.
+            // Only the first line of the error is used. Its other lines show the position as a
+            // drawing.
             let first = error.lines().next().unwrap_or_default();
             let first = first.strip_prefix("error: ").unwrap_or(first);
             let message = format!("`{}` is not a valid Tera template: {first}", s.path("text"));
@@ -434,7 +435,7 @@ fn unique(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     texts
 }
 
-/// Regular expressions of lines.
+/// Reads a list of regular expressions that are matched against lines.
 fn patterns(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
@@ -445,7 +446,7 @@ fn patterns(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> 
     texts
 }
 
-/// Absolute paths or globs on the nodes.
+/// Reads a list of absolute paths or globs on the nodes.
 fn globs(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {

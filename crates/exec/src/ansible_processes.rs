@@ -71,9 +71,9 @@ pub(super) fn running_ansible(state_dir: &Path, node: &NodeName) -> Option<Strin
 struct MarkedProcess {
     id: ProcessId,
     mark: Fence,
-    /// The process runs as root or as the caller.
+    /// Whether the process runs as root or as the caller.
     trusted: bool,
-    /// The leader of its session is alive, so it did not daemonise.
+    /// Whether the leader of the process's session is alive. If so, the process is not a daemon.
     attached: bool,
 }
 
@@ -97,7 +97,8 @@ fn marked_processes(node: &NodeName) -> Vec<MarkedProcess> {
         .collect()
 }
 
-/// The mark of a process. None: it has no mark, has ended, or may not be read.
+/// The mark of a process. None if the process has no mark or has ended, or if the caller has no
+/// permission to read its environment.
 fn read_mark(pid: i32) -> Option<String> {
     let (name, variables) = (Fence::MARK.as_bytes(), environment(pid)?);
     let value = variables.iter().find_map(|var| var.strip_prefix(name)?.strip_prefix(b"="))?;

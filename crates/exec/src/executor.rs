@@ -149,8 +149,8 @@ impl<'a> Executor<'a> {
         known: Option<&BTreeMap<ServiceName, Sha256>>,
     ) -> Reply {
         let started = Instant::now();
-        // These values are read before the examination, so that a run that ends during the
-        // examination is still reported.
+        // The state of the machine is read before the examination, so that a run is reported even
+        // if it ends during the examination.
         let mut host = host::host_part(&self.state_dir);
         // A session that holds the node does not report its own attempt as busy.
         if host.busy.is_none() && self.held.is_none() {
@@ -342,8 +342,8 @@ impl<'a> Executor<'a> {
             Some(held) if held.fence == *fence => {}
             _ => return refusal_reply(None, "this session does not hold that attempt"),
         }
-        // If this record is not written, the next attempt also kills the daemons that the playbook
-        // started without systemd. The attempt kills them before its cleanup.
+        // If the end of the attempt is not recorded, the next attempt also kills the daemons that
+        // the playbook started without systemd. The next attempt kills them before its cleanup.
         let _best_effort = ansible_processes::close(&self.state_dir, fence, done);
         self.held = None;
         self.closed = true;

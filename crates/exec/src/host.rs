@@ -32,7 +32,7 @@ pub fn host_part(state_dir: &Path) -> Exam {
     }
 }
 
-/// The first message of the executor. Reads its own binary once to hash it.
+/// The first message of the executor. Reads the executor's own binary once to compute its hash.
 pub(super) fn hello() -> Hello {
     let uname = rustix::system::uname();
     Hello {

@@ -111,7 +111,7 @@ impl Holder {
 /// The reason why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// A holder that may not be killed did not end in time.
+    /// A holder that must not be killed, such as a play, did not end in time.
     #[error("{} holds the node", .0.describe())]
     Held(Box<Holder>),
     /// The lock is held by a process that has no record.
@@ -191,8 +191,9 @@ impl RunLock {
                 None if free => return Ok((Self::with_record(file, own)?, ended)),
                 None => {
                     let since = *unnamed_since.get_or_insert_with(Instant::now);
-                    // Another session within this same process may hold the lock. Its record names
-                    // no other process that could be killed, so it counts as missing.
+                    // Another session within this same process may hold the lock. The record of
+                    // such a session names no other process that could be killed, so the record
+                    // counts as missing.
                     if since.elapsed() > UNNAMED_MAX || Instant::now() > deadline {
                         return Err(LockError::Unnamed);
                     }

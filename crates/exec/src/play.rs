@@ -73,8 +73,8 @@ fn journal(state_dir: &Path, order: &PlayOrder) -> PathBuf {
     state_dir.join(format!("journal-play-{}.json", &name[..16]))
 }
 
-/// The reason why a person may not run a plan on this node without `--force`: managers provision
-/// the node. None if a person may run plans.
+/// The reason why this node refuses a person's plan unless `--force` is given: managers provision
+/// the node. None if no manager does.
 fn why_managed(state_dir: &Path) -> Option<String> {
     let text =
         "remoor managers provision this node and would report the changes as drift; --force runs the plan anyway";

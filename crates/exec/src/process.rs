@@ -23,8 +23,8 @@ impl ProcessId {
         Self::from_pid(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// The process that has `pid` now. None if there is none, or if it has ended and was not
-    /// reaped.
+    /// The process that has `pid` now. None if no process has it, or only a zombie (ended and not
+    /// reaped).
     pub fn from_pid(pid: i32) -> Option<Self> {
         let stat = Stat::read(pid)?;
         stat.running.then_some(Self { pid, start: stat.start })
@@ -79,8 +79,8 @@ pub(super) fn own_leadership() -> (bool, bool) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessFamily {
     pub leader: ProcessId,
-    /// The leader leads its own process group. If this and `leads_session` are false, only the
-    /// leader and the groups of `children` belong to the family.
+    /// Whether the leader leads its own process group. If this and `leads_session` are false, the
+    /// members are only the leader and the groups of `children`.
     pub leads_group: bool,
     pub leads_session: bool,
     /// Processes that the leader started, each leading its own group.
@@ -129,7 +129,7 @@ impl ProcessFamily {
 
 /// Terminates all processes that `members` returns: TERM, and after `grace` KILL. Ok(true) if KILL
 /// was needed. Err: the processes that still run after KILL and another wait. Such a process is in
-/// an uninterruptible call, or the caller may not kill it.
+/// an uninterruptible call, or the caller has no permission to kill it.
 pub(super) fn terminate_all(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Result<bool, Vec<ProcessId>> {
     if !signal_until_gone(members, Signal::TERM, grace).is_empty() {
         let left = signal_until_gone(members, Signal::KILL, grace.max(Duration::from_secs(2)));

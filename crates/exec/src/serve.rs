@@ -94,8 +94,8 @@ pub fn serve(
     ExitCode::from(serve_with(input, output, state_dir, work, &Tuning::default()))
 }
 
-/// Like [`serve`], with the timeouts of `tuning`. Returns the bare exit code. Threads that block on
-/// `input` or `output` remain until the process ends.
+/// Like [`serve`], with the timeouts of `tuning`. Returns the exit code as a number. Threads that
+/// block on `input` or `output` remain until the process ends.
 pub fn serve_with(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -260,7 +260,8 @@ impl SessionWatch {
     fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
-    /// Whether the stream has ended. Its last item is in the queue or about to be queued.
+    /// Whether the stream has ended. The item that reports the end is in the queue, or about to be
+    /// queued.
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }

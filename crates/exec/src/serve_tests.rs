@@ -200,7 +200,7 @@ fn nothing_runs_without_the_fence_of_this_session() {
     peer.ask(&fence(3));
     assert!(matches!(peer.ask(&run(4, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(3)));
     assert!(!dir.path().join("runs.log").exists());
-    // A newer attempt arrives while this one holds the node.
+    // A newer attempt stores its fence while the attempt of this session holds the node.
     crate::FenceStore::new(dir.path()).advance(&sample_fence(9)).unwrap();
     assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(9)));
     assert!(!dir.path().join("runs.log").exists());

@@ -119,7 +119,7 @@ impl Walk<'_> {
     }
 }
 
-/// The offset of the comparison operator, outside of brackets and quotes.
+/// The byte offset of the first comparison operator outside of brackets and quotes.
 fn comparison_at(inside: &str) -> Option<usize> {
     let mut at = 0;
     while let Some(c) = inside[at..].chars().next() {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GjsonStep<'a> {
     End,
-    /// Continues within the found value.
+    /// The rest of the path continues within the found value.
     Into(&'a str),
     /// The rest is applied to the found value, or to nothing if no value was found.
     Pipe(&'a str),
@@ -62,7 +62,7 @@ pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, GjsonStep<'_>) {
             '\\' => {
                 escaped = true;
                 plain.push_str(&path[start..at]);
-                // The next character is literal.
+                // The character after a backslash is literal.
                 start = chars.next().map_or(path.len(), |(at, _)| at);
             }
             _ => {}

@@ -4,7 +4,8 @@
 use crate::regex_steps::steps;
 use serde_json::Value;
 
-/// Maximum total work, roughly the bytes of all values that are created. Each step also counts.
+/// Maximum total work: roughly the bytes of all values that the template creates. Each evaluated
+/// operand also counts, even if it creates no value.
 const WORK_MAX: usize = 64 << 20;
 const OUTPUT_MAX: usize = 4 << 20;
 /// Maximum length of a string and of a list that a function may create.
@@ -61,7 +62,7 @@ impl TemplateBudget {
         Ok(())
     }
 
-    /// Appends to the output.
+    /// Appends `text` to the output `out`, and spends the length of `text`.
     pub fn write(&mut self, out: &mut String, text: &str) -> Result<(), String> {
         if out.len() + text.len() > OUTPUT_MAX {
             return Err(format!("the result is longer than {} MiB", OUTPUT_MAX >> 20));

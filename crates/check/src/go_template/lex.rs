@@ -29,7 +29,7 @@ pub(super) enum TemplateToken {
 pub(super) struct Lexeme {
     pub token: TemplateToken,
     pub at: Place,
-    /// White space precedes the token. The token then does not continue the previous one.
+    /// Whether white space precedes the token. If so, the token does not continue the previous one.
     pub apart: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Go templates, as far as goss files need them: a small interpreter without side effects whose
-//! faults have positions.
+//! Go templates, as far as goss files need them: a small interpreter. It has no side effects, and
+//! its faults have positions.
 //!
-//! Supports `if`, `else if`, `with`, `range`, `break`, `continue`, `define`, `template`, `block`,
-//! variables, pipelines, comments and trimming, the functions of Go and goss, and some functions of
-//! sprig. A missing key is a fault. Time, depth, memory and output are limited. The caller provides
-//! the environment and the files.
+//! Supports `if`, `else if`, `with`, `range`, `break`, `continue`, `define`, `template` and
+//! `block`. Supports variables, pipelines, comments, trimming, the functions of Go and goss, and
+//! some functions of sprig. A missing key is a fault. Time, depth, memory and output are limited.
+//! The caller provides the environment and the files.
 //!
 //! One rule is stricter than in Go: a `printf` whose format does not fit its arguments is a fault.
 //! Go prints a message as part of the text.

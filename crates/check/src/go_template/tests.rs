@@ -1,5 +1,5 @@
-//! Templates and their results: the recorded answers of goss, faults with positions, and templates
-//! that would never end.
+//! Tests the results of templates against the recorded answers of goss. Also tests faults with
+//! their positions, and templates that would never end.
 
 use super::*;
 use expect_test::expect;

@@ -45,7 +45,7 @@ pub(super) struct Pipeline {
     pub at: Place,
     /// Variables that receive the result of the pipeline. Only a `range` may have two.
     pub variables: Vec<String>,
-    /// The variables are declared by this pipeline (`:=`), not only assigned (`=`).
+    /// Whether the pipeline declares the variables (`:=`) instead of only assigning them (`=`).
     pub declares: bool,
     pub commands: Vec<Vec<Operand>>,
 }

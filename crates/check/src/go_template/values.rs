@@ -66,7 +66,7 @@ pub(super) fn quote_text(text: &str) -> String {
     out
 }
 
-/// Whether two values are equal. Err if Go does not compare such types.
+/// Whether two values are equal. Err if Go cannot compare values of their types.
 pub(super) fn equal(a: &Value, b: &Value) -> Result<bool, String> {
     match (a, b) {
         (Value::Null, _) | (_, Value::Null) => Ok(a == b),
@@ -77,7 +77,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> Result<bool, String> {
     }
 }
 
-/// The order of two values. Err if Go does not order such types.
+/// The order of two values. Err if Go cannot order values of their types.
 pub(super) fn order(a: &Value, b: &Value) -> Result<std::cmp::Ordering, String> {
     let found = match (a, b) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

@@ -201,8 +201,8 @@ fn send_tcp(query: &[u8], server: SocketAddr, until: Instant) -> io::Result<Vec<
     exactly(u16::from_be_bytes(length).into())
 }
 
-/// The record as goss prints it. Records of other types, such as the CNAME records before an
-/// address, are skipped.
+/// The record as goss prints it. Empty for a record of a type other than `kind`, such as a CNAME
+/// record before an address.
 fn texts(kind: TYPE, data: &RData) -> Vec<String> {
     match (kind, data) {
         (TYPE::A, RData::A(a)) => vec![Ipv4Addr::from(a.address).to_string()],

@@ -145,8 +145,8 @@ impl Manager {
         command
     }
 
-    /// Parses a line of the list. None if the package is not completely installed, or the line is
-    /// no package.
+    /// Parses one line of the package manager's list. None if the line is no package, or if the
+    /// package is not completely installed.
     fn package(self, line: &str) -> Option<Package> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let package = |name: &str, arch: &str, version: &str| Package {

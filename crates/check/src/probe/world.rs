@@ -20,7 +20,7 @@ use ureq::tls::Certificate;
 #[derive(Default)]
 pub struct World {
     asked_units: BTreeSet<String>,
-    /// Some check needs the user or command line of processes.
+    /// Whether some check needs the user or the command line of processes.
     process_details: bool,
     limit: Duration,
     units: OnceLock<Result<BTreeMap<String, Unit>, String>>,

@@ -1,4 +1,4 @@
-//! `dns`, with a name server in the test and with this machine's resolver.
+//! Tests the resource type `dns` with a name server in the test and with this machine's resolver.
 
 use super::*;
 use simple_dns::rdata::{A, CAA, CNAME, MX, NS, PTR, RData, SRV, TXT};

@@ -1,4 +1,5 @@
-//! Checks of the `remoor:` block: loading, faults, and groups with the results of their members.
+//! Tests the checks of the `remoor:` block: their loading, their faults, and groups with the
+//! results of their members.
 
 use super::load::faults;
 use super::*;

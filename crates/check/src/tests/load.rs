@@ -1,4 +1,4 @@
-//! Faults of check files: messages and positions.
+//! Tests the messages and the positions of faults in check files.
 
 use super::*;
 use crate::spec::{AttributeUse, SPECS};

@@ -1,4 +1,4 @@
-//! Resource types that use the network, with servers in the test.
+//! Tests resource types that use the network, with servers in the test.
 
 use super::*;
 use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd};

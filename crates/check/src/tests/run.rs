@@ -1,4 +1,4 @@
-//! Each resource type on this machine, with passing and failing assertions.
+//! Tests each resource type on this machine, with passing and failing assertions.
 
 use super::*;
 use remoor_model::{CheckState, Now, OnFail, Severity};

@@ -27,8 +27,8 @@ if [ -e "$file" ] && grep -v '^[[:space:]]*#' -- "$file" | grep -qF -- "$2"; the
 printf '%s\n' "$1" >>"$file"
 echo added"#;
 
-/// Adds the line for the user of the login. True: the line was added. False: its key was already
-/// allowed.
+/// Adds `line` to `authorized_keys` of the login user. True: the line was added. False: the key of
+/// the line was already allowed.
 pub async fn authorize(shell: &Shell, line: &str) -> Result<bool, SshError> {
     authorize_in(shell, line, "").await
 }

@@ -98,8 +98,8 @@ pub(super) struct Channel {
     incoming: mpsc::Receiver<Incoming>,
     heard: Arc<LastFrame>,
     silence: Duration,
-    /// An order was sent and its final reply was not received. The next reply could be taken for
-    /// the reply to another order, so no further order is sent.
+    /// Whether an order was sent whose final reply was not received. Then no further order is sent,
+    /// because the next reply could be taken for the reply to another order.
     unanswered: bool,
     tasks: [JoinHandle<()>; 2],
 }
@@ -290,7 +290,8 @@ async fn read_replies(mut input: impl AsyncRead + Unpin, replies: mpsc::Sender<I
         let is_last = reply.is_err();
         match reply {
             Ok(Reply::Alive { waiting_for: None }) => {}
-            // Between two orders nothing receives these replies, so a reply may be dropped.
+            // Between two orders nothing receives heartbeat replies, so such a reply may be
+            // dropped.
             Ok(alive @ Reply::Alive { .. }) => drop(replies.try_send((Ok(alive), share))),
             other => {
                 if replies.send((other, share)).await.is_err() {

@@ -75,7 +75,7 @@ async fn an_order_is_answered_after_its_events() {
 #[tokio::test]
 async fn heartbeats_go_out_while_idle_and_while_a_run_is_long() {
     let (mut channel, mut peer) = pair(HeartbeatTiming { heartbeat: Duration::from_millis(20), silence: LONG });
-    // The session is idle while an entry is committed.
+    // The session is idle until the log entry of the next order is committed.
     assert_eq!(peer.receive().await, Some(ExecutorOrder::Heartbeat));
     let server = tokio::spawn(async move {
         while peer.receive().await != Some(fence()) {}

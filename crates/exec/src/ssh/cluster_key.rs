@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 const END: &str = "-----END OPENSSH PRIVATE KEY-----";
-/// See OpenSSH's PROTOCOL.key.
+/// The first bytes of a decoded private key; the file PROTOCOL.key of OpenSSH describes the format.
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 const KIND: &[u8] = b"ssh-ed25519";
 /// Block size of the cipher `none`, to which the private part is padded.
@@ -165,8 +165,8 @@ impl fmt::Debug for ClusterKey {
 
 /// The keys that ssh offers to a node, in this order, after all keys of the operator's
 /// configuration. If a file is configured, ssh does not try the default keys of its user. The
-/// cluster key is such a file, so the default keys are listed before it. With an `identity` they
-/// are not listed, because ssh would not try them without the cluster key either.
+/// cluster key is such a file, so the default keys are listed before it. With an `identity` the
+/// default keys are not listed, because ssh would not try them without the cluster key either.
 pub fn last_offered_keys(cluster_key: PathBuf, identity_given: bool) -> Vec<PathBuf> {
     let mut keys = if identity_given { Vec::new() } else { default_keys(std::env::home_dir().as_deref()) };
     keys.push(cluster_key);

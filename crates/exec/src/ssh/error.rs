@@ -8,8 +8,8 @@ use std::io::ErrorKind;
 const TEXT_MAX: usize = 1000;
 
 /// An error of a session with a node. After `Lost`, `Ended` and `Timeout`, a run or a process of
-/// its task may continue on the node until the current task is done. Only the next fence can
-/// determine this. The other errors leave nothing running.
+/// its task may continue on the node until the current task is done. Only the `Fence` order of a
+/// later session can determine this. The other errors leave nothing running.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
     /// A value of the inventory is invalid and was not passed to ssh. A retry is useless.
@@ -49,12 +49,12 @@ pub enum SshError {
     /// signal, and its last output.
     #[error("the executor ended: {0}")]
     Ended(String),
-    /// A timeout.
+    /// A time limit was exceeded. The text names the action that took too long.
     #[error("timed out: {0}")]
     Timeout(&'static str),
 }
 
-/// The reason why ssh did not log in. `expected`: the key lines of the inventory.
+/// The error for a failed login of ssh. `expected` has the host keys of the inventory, as lines.
 pub(super) fn login_error(error: &openssh::Error, expected: &[String]) -> SshError {
     let openssh::Error::Connect(cause) = error else {
         return SshError::Local(chain(error));

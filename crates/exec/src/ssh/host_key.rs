@@ -130,7 +130,7 @@ pub(super) fn normalize_key(key_line: &str) -> Option<String> {
     Some(format!("{kind} {blob}"))
 }
 
-/// The first fingerprint in a text of ssh.
+/// The first fingerprint in a text that ssh printed.
 pub(super) fn fingerprint_in(text: &str) -> Option<String> {
     let from = text.find("SHA256:")?;
     let end = text[from + 7..].find(|c: char| !(c.is_ascii_alphanumeric() || c == '+' || c == '/'));

@@ -286,7 +286,8 @@ impl Remote {
                 stderr.wait_for_end().await;
                 Err(why_not_started(status.ok(), &login, &stderr, &why).await)
             }
-            // A damaged file may start and print any text.
+            // A damaged program may start and print any text. So a program without a valid greeting
+            // counts as missing.
             Ok(Err(SshError::Protocol(why))) => Err(StartFailure::Missing(why)),
             Ok(Err(e)) => Err(StartFailure::Failed(e)),
             Err(_) => Err(StartFailure::Failed(SshError::Timeout("waiting for the executor's greeting"))),
@@ -301,7 +302,7 @@ impl Remote {
             .map_err(|_| SshError::Timeout("asking for the node's system"))?
             .map_err(|e| SshError::Lost(error::chain(&e)))?;
         let text = String::from_utf8_lossy(&out.stdout);
-        // A login shell may have printed lines before.
+        // A login shell may have printed lines before the output of `uname`.
         let system = text.trim().lines().last().unwrap_or_default();
         let arch = system.strip_prefix("Linux ");
         let build = arch.and_then(|arch| self.config.builds.iter().find(|build| build.arch == arch));

@@ -48,7 +48,7 @@ impl LoginTarget {
             || self.options.iter().any(|(name, _)| ways.iter().any(|w| name.eq_ignore_ascii_case(w)))
     }
 
-    /// Checks that the names are valid and that a host key is recorded.
+    /// Checks that host, user and paths are valid, and that a host key is recorded.
     pub(super) fn check(&self) -> Result<(), SshError> {
         if self.host_keys.is_empty() {
             return Err(SshError::Name(format!("no host key of {} is recorded", self.node)));
@@ -56,8 +56,8 @@ impl LoginTarget {
         self.check_names()
     }
 
-    /// Checks the names for a person's login. The user may be empty, because ssh's configuration
-    /// may supply it.
+    /// Checks host, user and paths for a person's login. The user may be empty, because ssh's
+    /// configuration may supply the user.
     pub(super) fn check_personal(&self) -> Result<(), SshError> {
         let user = if self.user.is_empty() { "anybody".to_owned() } else { self.user.clone() };
         LoginTarget { user, ..self.clone() }.check_names()

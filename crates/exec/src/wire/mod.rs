@@ -46,7 +46,7 @@ pub struct RunOrder {
     /// A serialized plan; may hold secrets, so it is kept out of `Debug` and off the disk.
     #[serde(with = "blob")]
     pub plan: Vec<u8>,
-    /// Globs of paths that this run may not delete.
+    /// Globs of paths that this run must not delete.
     pub protect: Vec<String>,
     /// Globs of files whose content must not appear in an event.
     #[serde(default)]
@@ -236,7 +236,7 @@ pub enum Reply {
         #[serde(with = "blob")]
         event: Vec<u8>,
     },
-    /// The run is over. The value is the result of its runner.
+    /// The run is over. The value is the result that the runner of the plan returned.
     RunEnd(serde_json::Value),
     /// Leftovers of a cleanup, one line each; empty means clean.
     Cleaned {

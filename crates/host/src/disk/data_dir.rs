@@ -53,8 +53,9 @@ pub struct Identity {
     /// Random, made when the directory was first used. Another value with the same node id means
     /// another disk.
     pub incarnation: String,
-    /// The Raft log of this node was begun. If a directory with this mark has no log, it has lost
-    /// votes on which other managers rely. Older files lack this field; the next start sets it.
+    /// Whether the Raft log of this node was begun. If this is set but the directory has no log,
+    /// the node has lost votes on which other managers rely. Older files lack this field; the next
+    /// start sets it.
     #[serde(default)]
     pub log_begun: bool,
     /// The last Raft id of this epoch that was withdrawn from this node. Neither this id nor an

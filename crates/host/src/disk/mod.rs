@@ -42,7 +42,8 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// Whether a file of this program is damaged. Files of the kernel (`/proc`) do not count.
+    /// Whether this error means that a file of this program is damaged. Files of the kernel
+    /// (`/proc`) do not count.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { path, .. } if !path.starts_with("/proc"))
     }

@@ -69,8 +69,8 @@ impl Cache {
         self.hashes.clear();
     }
 
-    /// Begins a pass over all files. A key other than that of the last pass invalidates the hashes
-    /// of secret files.
+    /// Begins a digest of all files. A key other than that of the last digest invalidates the
+    /// hashes of secret files.
     pub(super) fn begin(&mut self, key: &[u8; 32]) {
         if self.key != *key {
             self.key = *key;
@@ -79,7 +79,7 @@ impl Cache {
         self.pass += 1;
     }
 
-    /// Ends a pass over all files: drops hashes of files that this pass did not find.
+    /// Ends a digest of all files: drops the hashes of files that this digest did not find.
     pub(super) fn end(&mut self) {
         self.hashes.retain(|_, (_, pass)| *pass == self.pass);
     }

@@ -12,7 +12,7 @@ static ANSWERED: Condvar = Condvar::new();
 const STACK: usize = 128 << 10;
 
 /// Runs `question` about `place` in its own thread. Only one thread per place runs at a time, so
-/// that threads do not accumulate from pass to pass. Err: no answer within `timeout`, or no thread
+/// that repeated calls do not accumulate threads. Err: no answer within `timeout`, or no thread
 /// could be started.
 pub fn run_with_deadline<T: Send + 'static>(
     timeout: Duration,

@@ -108,8 +108,8 @@ fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(true).build().map_err(|e| e.to_string())
 }
 
-/// Whether a glob can match paths with more components than the glob has. Alternatives in braces may
-/// contain `/`.
+/// Whether a glob can match paths with more components than the glob itself. Braces count as such a
+/// glob, because an alternative in braces may contain `/`.
 pub(super) fn has_unbounded_depth(glob: &str) -> bool {
     glob.contains("**") || glob.contains('{')
 }
@@ -210,7 +210,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds everything below `dir` that matches `glob`: files, or managed directories.
+    /// Adds everything below `dir` that matches `glob`. With `managed`, only directories match, and
+    /// each is a managed directory. Otherwise, only paths other than directories match.
     fn add_matching(&mut self, dir: &Path, device: u64, depth: usize, glob: &globset::GlobMatcher, managed: bool) {
         for (path, meta) in self.list(dir) {
             if glob.is_match(&path) && meta.is_dir() == managed {

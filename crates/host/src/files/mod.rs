@@ -8,8 +8,8 @@
 //! This module only reads. It never follows a symbolic link that is declared or found, never
 //! crosses a mount below a declared directory, and opens only regular files. It waits once, for one
 //! second, for a file server that does not answer, and then skips the files of that server. A
-//! server that stops answering during a read, or that is about to be mounted, can still block a
-//! pass (`mounts.rs`).
+//! server that stops answering during a read, or that is about to be mounted, can still block the
+//! digest (`mounts.rs`).
 //!
 //! The crate `model` defines the digest and its differences.
 
@@ -46,9 +46,9 @@ pub const MAX_FILE: u64 = 16 << 20;
 /// The digest of everything that `manifest` declares. `key` hashes the content of secret files
 /// (HMAC-SHA256).
 ///
-/// Blocks while it reads. Files that `cache` knows to be unchanged are not read; an empty cache
-/// makes a full pass. Paths that cannot be read are listed per service in `unreadable`, never
-/// omitted silently.
+/// Blocks while it reads. Files that `cache` knows to be unchanged are not read; with an empty
+/// cache, every file is read. Paths that cannot be read are listed per service in `unreadable`,
+/// never omitted silently.
 pub fn digest(manifest: &NodeManifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
     digest_with_servers(manifest, key, cache, &Servers::now())
 }

@@ -2,8 +2,8 @@
 //! server blocks forever together with its thread. Therefore each mount that a path leads through
 //! is queried once, with a deadline, before the path is read.
 //!
-//! A server that becomes silent after its answer blocks the current reader; the next pass skips it.
-//! A filesystem that is mounted on first use (autofs, `.automount`) is not in the table before
+//! A server that becomes silent after its answer blocks the current digest; the next digest skips
+//! it. A filesystem that is mounted on first use (autofs, `.automount`) is not in the table before
 //! that, so it is not queried either.
 
 use super::deadline::run_with_deadline;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Filesystems whose server may be unreachable.
 const NETWORK_FILESYSTEMS: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "glusterfs", "lustre"];
-/// Maximum wait for a server.
+/// Maximum time to wait for the answer of a server.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Maximum number of symbolic links to follow in one path; the kernel has the same limit.
 const LINKS_MAX: usize = 40;
@@ -103,7 +103,8 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The mounts of network filesystems, and the answers of their servers during one pass over files.
+/// The mounts of network filesystems, and the answers of their servers. One value is used for one
+/// digest or one run of checks.
 #[derive(Debug, Default)]
 pub struct Servers {
     /// The mounts of network filesystems, and all mounts below them. If the list is empty, no path

@@ -19,8 +19,8 @@ use std::thread;
 /// Maximum number of repetitions if a file changes during the read.
 const RETRIES: u32 = 3;
 /// Maximum number of reading threads. It is limited because the node has other work. It does not
-/// depend on the number of processors, because most threads wait for the disk. With two threads,
-/// half as many small uncached files were read per second.
+/// depend on the number of processors, because most threads wait for the disk. With two threads
+/// instead of four, only half as many small uncached files were read per second.
 const THREADS_MAX: usize = 4;
 /// Minimum paths or bytes for each thread. A smaller amount is read sooner than another thread
 /// could start.
@@ -58,7 +58,8 @@ impl ReadOptions {
     }
 }
 
-/// An entry, with its content if the content was read. Err: the reason.
+/// The entry of a path, with its content if the content was read. Err: the reason why the path
+/// could not be read.
 type ReadResult = Result<(FileEntry, Option<FreshContent>), String>;
 
 /// The entries of all paths of `expansion` in any order, and the paths that could not be read.

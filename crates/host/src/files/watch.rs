@@ -1,9 +1,9 @@
 //! Reports that something in the declared directories may have changed. A report names the path;
 //! the digest determines the change.
 //!
-//! The consumer waits for changes to settle and makes the periodic pass. inotify events can be
-//! lost, so they are only a hint. Only events about changes are requested, because services and the
-//! digest itself read these files all the time.
+//! inotify events can be lost, so they are only a hint. The consumer waits for changes to settle,
+//! and also takes a digest at regular intervals. Only events about changes are requested, because
+//! services and the digest itself read these files all the time.
 
 use super::expand::{glob_base, has_unbounded_depth, is_glob};
 use super::mounts::Servers;
@@ -22,7 +22,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of watched directories. The periodic pass covers the rest.
+/// Maximum number of watched directories. Changes in all others are noticed only by the digest that
+/// the consumer takes at regular intervals.
 const MAX_WATCHES: usize = 50_000;
 /// Events that change a digest or the set of directories. Opens and reads are not included.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
@@ -97,8 +98,8 @@ pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(FileEvent) + Send + 'static)
 
 impl Watcher {
     /// Watches exactly `dirs` from now on. Returns the directories that cannot be watched, with the
-    /// reasons. Call this function again after events and before the examination, because a
-    /// directory that was removed and made again needs a new watch.
+    /// reasons. Call this function again after events, before the files are read: a directory that
+    /// was removed and made again needs a new watch.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
         let mut watched = self.shared.lock_table();

@@ -30,7 +30,7 @@ pub(super) struct RenderRequest<'a> {
 /// Limits this process, then renders the requests on standard input until the input is closed.
 pub fn serve_rendering() -> io::Result<()> {
     for (resource, most) in [(Resource::Data, MEMORY_MAX), (Resource::Core, 0), (Resource::Fsize, 0)] {
-        // A process may not raise the hard limit that it inherited.
+        // A process cannot raise the hard limit that it inherited.
         let most = Some(getrlimit(resource).maximum.map_or(most, |hard| hard.min(most)));
         setrlimit(resource, Rlimit { current: most, maximum: most })?;
     }

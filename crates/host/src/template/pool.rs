@@ -53,7 +53,7 @@ struct PoolState {
     idle: Vec<(Instant, RenderChild)>,
     /// Number of children, including those at work.
     children: usize,
-    /// A thread that ends idle children is running.
+    /// Whether a thread that ends idle children is running.
     swept: bool,
     refused: BTreeMap<Sha256, (Instant, TemplateError)>,
 }
