@@ -118,8 +118,9 @@ mod tests {
         }
     }
 
-    /// Each matcher except the last accepts its own index and the next one. The last accepts only
-    /// index 0, so that all others must move.
+    /// Each matcher except the last accepts two elements: the one with its own index and the one
+    /// after it. The last matcher accepts only element 0, so that all other matchers must move to
+    /// their second element.
     #[test]
     fn a_long_chain_of_moves_is_found_with_few_comparisons() {
         const N: usize = 2000;

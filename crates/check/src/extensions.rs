@@ -130,9 +130,9 @@ impl Loader<'_> {
         }
     }
 
-    /// Appends the groups, each after its members (a topological sort). A group that remains is
-    /// reported as a fault: the group contains itself, directly or through other groups, or has
-    /// such a group as a member.
+    /// Appends the groups, each after its members (a topological sort). A group that cannot be
+    /// appended is reported as a fault. Such a group contains itself, directly or through other
+    /// groups, or has a member that does.
     fn append_in_order(&mut self, groups: Vec<Group>) {
         let asked = groups.iter().filter(|group| !group.check.skip);
         let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();

@@ -61,8 +61,8 @@ pub(super) struct ResourceSpec {
     /// The attribute that takes the id as its default. The text is empty if the type has no such
     /// attribute.
     pub name_attribute: &'static str,
-    /// If the first assertion does not hold, or if its found value is `false`, the other assertions
-    /// of the check are skipped.
+    /// Whether the first assertion decides about the other assertions of the check. They are
+    /// skipped if the first does not hold, or if its found value is `false`.
     pub gated: bool,
     pub attributes: &'static [(&'static str, AttributeUse)],
 }

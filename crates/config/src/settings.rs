@@ -101,7 +101,8 @@ pub struct ServiceConfig {
     pub files: Vec<String>,
     pub exclude: Vec<String>,
     pub secret: Vec<String>,
-    /// Regular expressions of lines that do not count in the content of the files.
+    /// Regular expressions; lines that match one of them are ignored when the content of the files
+    /// is hashed.
     pub normalize: Vec<String>,
     pub keep: Vec<String>,
     pub units: Vec<String>,

@@ -6,7 +6,8 @@ use super::target::split_origin;
 use remoor_model::{Fault, Policy, ServiceName, Trigger};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of faults about hosts that are listed; further ones are counted.
+/// Maximum number of faults about hosts that are listed. Of any further ones, only the number is
+/// reported.
 const HOST_FAULTS_MAX: usize = 20;
 
 impl Fleet {
@@ -178,8 +179,8 @@ impl Fleet {
                 );
                 let hint = format!("add `provision: playbooks/...yml` to the group {name}, or remove `cleanup`");
                 let fault = self.config.fault(&format!("{path}.cleanup"), message).hint(hint);
-                // If no policy repairs the hosts, they may only be decommissioned, and a cleanup is
-                // enough. The fault is then a warning.
+                // The fault is only a warning if no policy repairs the hosts: perhaps they are only
+                // ever decommissioned, which needs no `provision` playbook.
                 left_down = Some(Fault { warning: !repairs, ..fault });
             } else if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();

@@ -20,8 +20,8 @@ const WALK_MAX: usize = 200_000;
 const DEPTH_MAX: usize = 64;
 
 /// Returns one line for each unit that is not stopped and disabled. Also returns one line for each
-/// existing declared file that no glob of `keep` matches. In a managed directory (its path ends in
-/// `/`) only files count; empty directories may remain.
+/// existing declared file that no glob of `keep` matches. Empty directories within a managed
+/// directory (its path ends in `/`) are not reported.
 pub(super) fn leftovers(tuning: &Tuning, units: &[String], files: &[String], keep: &[String]) -> Vec<String> {
     let mut found = unit_leftovers(tuning, units);
     match globs(keep) {

@@ -105,7 +105,7 @@ fn damaged_files(state_dir: &Path) -> Vec<String> {
 
 /// Whether an agent runs. The daemon writes its pid to the file `lock` of the state directory when
 /// it starts. If that file does not exist, the process list is searched. This function does not try
-/// to take the flock, because that could keep a starting daemon from taking it.
+/// to take the lock on the file, because that could keep a starting daemon from taking it.
 fn agent_running(state_dir: &Path) -> bool {
     match fs::read_to_string(state_dir.join("lock")) {
         Ok(text) => text

@@ -73,7 +73,7 @@ impl TemplateBudget {
     }
 }
 
-/// The cost of a value. None if it is too deep.
+/// The cost of a value. None if the value is nested too deeply.
 fn weight(value: &Value, depth: usize) -> Option<usize> {
     if depth > VALUE_DEPTH_MAX {
         return None;

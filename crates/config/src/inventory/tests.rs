@@ -1,5 +1,5 @@
-//! Tests of whole inventories: every format with the same result, precedence of variables, all
-//! faults in one pass.
+//! Tests whole inventories: the same result for every format, the precedence of variables, and
+//! faults that are all reported at once.
 
 use super::{AnsibleInventory, load_inventory};
 use expect_test::{Expect, expect};

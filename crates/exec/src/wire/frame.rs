@@ -41,7 +41,7 @@ pub enum FrameError {
     Decode(#[source] rmp_serde::decode::Error),
 }
 
-/// Length and content of one frame, ready to be written.
+/// Encodes `value` as one frame: its length and its content, ready to be written.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, FrameError> {
     let mut bytes = vec![0; 4];
     let mut writer = rmp_serde::Serializer::new(&mut bytes).with_struct_map();
@@ -62,7 +62,7 @@ pub fn encode_reply(reply: &Reply) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
-/// The content of one frame, without its length.
+/// Decodes the content of one frame, which does not include its length.
 pub fn decode<T: DeserializeOwned>(content: &[u8]) -> Result<T, FrameError> {
     rmp_serde::from_slice(content).map_err(|error| {
         FrameError::Decode(match error {

@@ -181,7 +181,7 @@ pub struct Hello {
     pub hostname: String,
 }
 
-/// One file of `Fetch`.
+/// One file of the reply to `Fetch`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchedFile {
     pub path: String,

@@ -48,7 +48,8 @@ pub(super) struct FoundPath {
     /// Whether the path itself is declared. Then it has an entry in the digest even if it does not
     /// exist.
     pub declared: bool,
-    /// Metadata from the walk. None: the path does not exist or could not be read.
+    /// The metadata that was read when the path was found. None: the path does not exist or could
+    /// not be read.
     pub seen: Option<PathMetadata>,
 }
 

@@ -101,7 +101,7 @@ pub struct TreeRequest {
     pub paths: Vec<PathBuf>,
     /// Globs of paths that are left out, with the syntax of `exclude` of a service.
     pub exclude: Vec<String>,
-    /// Regular expressions of lines that do not count.
+    /// Regular expressions; lines that match one of them are ignored when the content is hashed.
     pub normalize: Vec<String>,
     /// Key for the content of files that only their owner may read. None: their content is not
     /// read, and they have no hash.

@@ -157,7 +157,7 @@ impl RenderPool {
         }
     }
 
-    /// Removes a child that has ended from the count.
+    /// Subtracts a child that has ended from the number of children.
     fn release(&self) {
         self.shared.lock().children -= 1;
         self.shared.freed.notify_one();
