@@ -31,7 +31,7 @@ pub struct AssertionOutcome {
     /// None if there was no value. Never contains the content of a secret.
     pub explained: Option<Explained>,
     /// Hash of the complete found value, if the assertion does not hold and the value is no secret.
-    /// The other fields may be cut.
+    /// The values in the other fields may be cut off.
     pub seen: Option<Sha256>,
     /// Time at which the check was started. All properties of a check are answered together, so
     /// `took` is set only for the first.

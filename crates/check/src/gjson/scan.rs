@@ -9,7 +9,7 @@ pub(super) enum GjsonStep<'a> {
     End,
     /// The rest of the path continues within the found value.
     Into(&'a str),
-    /// The rest is applied to the found value, or to nothing if no value was found.
+    /// The rest of the path is applied to the found value, or to nothing if no value was found.
     Pipe(&'a str),
 }
 

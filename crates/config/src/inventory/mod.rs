@@ -40,7 +40,7 @@ pub const GROUPS_MAX: usize = 10_000;
 pub struct AnsibleInventory {
     pub hosts: BTreeMap<String, HostEntry>,
     pub groups: BTreeMap<String, GroupEntry>,
-    /// Content that Ansible accepts but that is probably a mistake.
+    /// Warnings about content that Ansible accepts but that is probably a mistake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Fault>,
 }

@@ -143,7 +143,7 @@ impl Channel {
         Self { outgoing, incoming, heard, silence: pace.silence, unanswered: false, tasks: [reader, writer] }
     }
 
-    /// A handle that works while `order` waits.
+    /// A handle that can cancel a run while `order` waits for its reply.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.outgoing.clone())
     }

@@ -112,7 +112,7 @@ pub enum ExecutorOrder {
     Backups,
     /// Restore the files that `attempt` backed up. Refused unless this session holds a fence.
     Undo { attempt: AttemptId },
-    /// The attempt is over: release the lock and end the session.
+    /// The attempt is over: release the lock and end the session. `done`: the attempt succeeded.
     Close { fence: Fence, done: bool },
     /// Stop after the current task. `now`: kill that task too.
     Cancel { now: bool },

@@ -24,13 +24,14 @@ impl BlobStore {
     }
 
     /// Stores `bytes` and returns their hash. The bytes are on the disk when this function returns.
-    /// If the blob exists, only its age is renewed; a damaged copy is replaced.
+    /// If the blob exists already, only its modification time is set to now; a damaged copy is
+    /// replaced.
     pub fn put(&self, bytes: &[u8]) -> Result<Sha256, DiskError> {
         let hash = Sha256::digest(bytes);
         let path = self.path(&hash);
         if std::fs::read(&path).is_ok_and(|present| present == bytes) {
-            // Renews the age, so that `remove_unnamed` keeps the blob. If the renewal fails, the
-            // blob may have to be fetched again.
+            // Sets the modification time to now, so that `remove_unnamed` keeps the blob. If this
+            // fails, the blob may have to be fetched again.
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
             return Ok(hash);
         }

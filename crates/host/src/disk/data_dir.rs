@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 /// There is no earlier format yet; a change that raises the number must add the upgrade, which
 /// writes the identity last.
 pub const DATA_FORMAT: u32 = 1;
-/// The highest fence of this node; written when an attempt takes the node.
+/// The file with the highest fence of this node. It is written when an attempt takes the node.
 pub const FENCE: &str = "fence.json";
-/// Identity of this node; exists after the node has joined a cluster.
+/// The file with the identity of this node. It exists after the node has joined a cluster.
 pub const IDENTITY: &str = "identity.json";
-/// The last attempts that were closed. The crate `exec` writes and reads this file.
+/// The file with the last attempts that were closed. The crate `exec` writes and reads this file.
 pub const CLOSED: &str = "closed.json";
-/// Exists if the node left its cluster itself; a join removes it.
+/// This file exists if the node left its cluster itself. A join removes the file.
 pub const LEFT: &str = "left";
 /// Files that remoor's daemon or executor writes into a data directory and whose names no other
 /// program uses.

@@ -42,7 +42,7 @@ const STACK: usize = 256 << 10;
 pub enum FileEvent {
     /// Something changed at this path, or in this directory.
     Changed(PathBuf),
-    /// Events were lost; examine everything.
+    /// Events were lost, so any watched directory may have changed.
     Rescan,
 }
 
@@ -53,7 +53,7 @@ pub enum WatchError {
     Start(#[source] io::Error),
 }
 
-/// Watches until it is dropped.
+/// Watches the declared directories until this value is dropped.
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<WatchShared>,

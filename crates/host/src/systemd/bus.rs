@@ -48,7 +48,7 @@ pub struct BusDeadline<'a> {
     pub until: Option<Instant>,
     /// Maximum time for each answer.
     pub answer: Duration,
-    /// Whether to stop immediately.
+    /// Called at short intervals. Returns whether the work must stop immediately.
     pub stop: Box<dyn Fn() -> bool + 'a>,
 }
 

@@ -57,7 +57,7 @@ pub struct SystemdSockets {
 }
 
 impl Default for SystemdSockets {
-    /// The paths of the system.
+    /// The usual paths of the sockets.
     fn default() -> Self {
         Self { private: "/run/systemd/private".into(), bus: Some("/run/dbus/system_bus_socket".into()) }
     }
