@@ -108,8 +108,8 @@ fn file_leftovers(declared: &str, keep: &GlobSet, found: &mut Vec<String>) {
 
 struct Walk<'a> {
     keep: &'a GlobSet,
-    /// The paths that count as leftovers: files and directories that match. None: every file
-    /// counts.
+    /// Matches the paths that count as leftovers, both files and directories. None: all files
+    /// count, but no directories.
     wanted: Option<GlobSet>,
     left: usize,
     found: &'a mut Vec<String>,

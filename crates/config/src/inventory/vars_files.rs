@@ -1,6 +1,7 @@
 //! `group_vars/` and `host_vars/` next to the inventory. For each name of a group or host, the
 //! first existing one of these is read, as in Ansible: the directory, the file without suffix,
-//! `.yml`, `.yaml`, `.json`. Each other existing one is not read, and causes a warning.
+//! `.yml`, `.yaml`, `.json`. Any further file or directory for that name is not read, and causes a
+//! warning.
 
 use super::draft::{Draft, SourcePosition, VarsWithOrigins};
 use super::source::{entries, read_content, relative_name, vault_fault};
