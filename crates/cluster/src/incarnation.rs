@@ -43,8 +43,8 @@
 use remoor_model::{Epoch, Inventory, Node, NodeId, RaftId, Report, Wall};
 use serde::{Deserialize, Serialize};
 
-/// The time after the first message of an incarnation in which a message of the previous one was
-/// probably in flight.
+/// A message of the previous incarnation may arrive shortly after the first message of the next
+/// incarnation. Within this time it was probably sent before the change.
 const LATE_MS: u64 = 1_000;
 
 /// A durable position in a log: the term of the last vote, and a committed entry. Both are on disk.
@@ -91,11 +91,12 @@ pub struct IncarnationClaim {
 /// The reason why a member is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectedIncarnation {
-    /// The number or the predecessor of this incarnation is that of another known incarnation.
+    /// Another incarnation with the same number or the same predecessor is known.
     Cloned { number: u64 },
     /// A later incarnation is known.
     Older { number: u64, known: u64 },
-    /// The incarnation began with less log than the previous incarnation had reported.
+    /// At the start of the incarnation, its log was shorter than the log that the previous
+    /// incarnation had reported.
     RolledBack {
         number: u64,
         known: u64,
@@ -269,22 +270,22 @@ pub fn judge_own_record(own: &Report, other: &Report) -> OwnRecordVerdict {
     }
 }
 
-/// The sources, besides this node's log, that name the node of a sender as a manager.
+/// Facts, besides this node's log, which show that the node of a sender is a manager.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NamedManager {
-    /// Whether the agent of this node names it.
+    /// Whether this node's agent knows the sender's node as a manager.
     pub by_agent: bool,
-    /// Whether the order that started this manager service names it. The order is as old as the
-    /// service.
+    /// Whether the order that started this node's manager service names the sender's node as a
+    /// manager. The order is as old as the service.
     pub by_order: bool,
-    /// Whether this node's log is older than the order. A node that is a worker in the log may have
-    /// been promoted again since.
+    /// Whether this node's log is older than the order that started this manager service. The
+    /// sender's node may be a worker in the log, but may have been promoted again since.
     pub log_is_behind: bool,
 }
 
 impl NamedManager {
-    /// Whether a node with these sources may act as a manager before its Raft id is known here.
-    /// `applied` is the node in this node's log. A node that is no longer a manager must not act
+    /// Whether a node with these facts may act as a manager before its Raft id is known here.
+    /// `applied` is the node in the applied state. A node that is no longer a manager must not act
     /// because of an old order.
     pub fn speaks(self, applied: Option<&Node>) -> bool {
         self.by_agent || self.by_order && (self.log_is_behind || applied.is_none_or(Node::manages))
@@ -305,7 +306,7 @@ pub enum SenderVerdict<'a> {
     HeldByOther(&'a Node),
     /// The node left or was removed.
     Out,
-    /// This state does not contain the entry that grants the id yet.
+    /// The applied state does not contain the entry that grants the id yet.
     Unknown,
 }
 
@@ -328,15 +329,15 @@ pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: Na
 /// The verdict on the Raft id in an order to run a manager service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderedRaftId {
-    /// The node has this id.
+    /// The node already has the ordered id.
     Held,
-    /// The node takes this id. If the node has another id, the log of that id is archived.
+    /// The node takes the ordered id. If the node has another id, the log of that id is archived.
     New,
     /// No order may contain this id: 0 is no id, and 1 is the founder's id.
     Reserved,
     /// The node has archived its log of this id, or the id is older than such an id.
     Retired,
-    /// The node has a newer id.
+    /// The node has a Raft id that was granted later than the ordered one.
     Older,
 }
 
@@ -522,7 +523,8 @@ mod tests {
             (7, 3, 5, [false, true, true]),
             (7, 3, 7, [false, true, true]),
             (7, 3, 8, [true, true, true]),
-            // The certificate of the newer epoch came first.
+            // The node already has a certificate of a newer epoch, but no manager has reported that
+            // epoch yet.
             (3, 7, 5, [true, true, false]),
             (3, 7, 8, [true, true, true]),
             // An earlier program does not report its epoch.

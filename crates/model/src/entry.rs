@@ -198,8 +198,8 @@ pub enum Command {
         raft: RaftId,
     },
     /// Removes the node permanently and remembers it as removed. Without `force`, the command is
-    /// refused while the node is a manager, is up or has an open job. With `force`, only an open
-    /// job refuses it, and a manager is removed once it has left Raft.
+    /// refused while the node is a manager, is up or has an open job. With `force`, it is refused
+    /// only while the node has an open job. A manager is then removed once it has left Raft.
     Remove {
         node: NodeId,
         force: bool,
@@ -226,8 +226,9 @@ pub enum Command {
         over: Option<NodeId>,
     },
     /// The desired state, rendered again after the address change at entry `moved`. `hosts`
-    /// contains the hosts whose hash differs from the applied one. If `fault` is set, no hash
-    /// changes, and the waiting for the rendering ends too.
+    /// contains the hosts whose desired state has another hash than in the generation. If `fault`
+    /// is set, the rendering failed. Then no hash changes, and nothing waits for the rendering any
+    /// more.
     Rendered {
         generation: GenerationSeq,
         moved: u64,
@@ -241,8 +242,8 @@ pub enum Command {
     KeyChanged {
         node: NodeId,
         fingerprint: String,
-        /// Applied index when the examination began. A key that was trusted after that index is not
-        /// marked as changed. 0 if unknown (older managers).
+        /// Applied index when the examination began. An SSH host key that was trusted after that
+        /// index is not marked as changed. 0 if unknown (older managers).
         #[serde(default)]
         basis: u64,
     },
@@ -269,8 +270,8 @@ pub enum Command {
         node: NodeId,
         until: Option<Wall>,
     },
-    /// The identity of a node at its first examination, and at each later one that shows no missed
-    /// absence.
+    /// The boot id, agent instance and isolation count of a node. They are recorded at its first
+    /// examination, and at each later one that shows no missed absence.
     #[serde(rename = "Marks")]
     Fingerprint {
         node: NodeId,

@@ -58,8 +58,8 @@ pub struct Exam {
     pub digest: NodeDigest,
     pub checks: Vec<CheckResult>,
     pub took_ms: u64,
-    /// The run of an attempt that is still active on the node, although the attempt may be closed.
-    /// If it is set, the findings describe an unfinished state.
+    /// The attempt whose processes still run on the node. The managers may have closed the attempt
+    /// already. If it is set, the results of this examination describe an unfinished state.
     #[serde(default)]
     pub busy: Option<String>,
     /// Damaged files of the node's data directory. A damaged file that was moved away has the name

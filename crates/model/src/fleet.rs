@@ -18,7 +18,8 @@ pub enum AbsenceCause {
     Unknown,
 }
 
-/// Selects the policy. It is a cause of an absence, or a trigger without an absence.
+/// The event to which a policy applies: an absence with a certain cause, or an event without an
+/// absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {

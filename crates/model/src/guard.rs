@@ -1,6 +1,6 @@
-//! Decides whether a re-setup may begin now. The engine calls it before a proposal, and the state
-//! machine calls it again when it applies the entry. So two concurrent proposals cannot exceed a
-//! budget together (invariant I7).
+//! Decides whether a re-setup may begin now. The engine asks before a proposal, and the state
+//! machine asks again when it applies the entry. So two concurrent proposals cannot exceed a budget
+//! together (invariant I7).
 
 use super::{
     Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobSpec, JobState, Lifecycle, Node, Trigger, Wall,
@@ -220,8 +220,8 @@ fn moved_recently(q: &PreconditionInput) -> Option<Wait> {
     (only && q.at.ms_since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
-/// Checks the windows. They protect nodes in service and do not delay the repair of a half-done
-/// node.
+/// Checks the maintenance windows. They protect nodes in service and do not delay the repair of a
+/// half-done node.
 fn window(q: &PreconditionInput) -> Option<Wait> {
     let (_, group) = q.group.filter(|_| !q.spec.now && q.spec.undo.is_none() && !q.node.half_done())?;
     let takes_in_or_out = !q.automatic && (q.spec.decommission || !q.node.serves());
@@ -269,7 +269,8 @@ fn manager(q: &PreconditionInput) -> Option<Wait> {
     q.busy().find(|n| n.manages()).map(|other| Wait::Manager(other.name().to_string()))
 }
 
-/// Checks the quorum of the group. A node that is not in service cannot reduce it.
+/// Checks the quorum of the group. The re-setup of a node that is not in service cannot break the
+/// quorum.
 fn quorum(q: &PreconditionInput) -> Option<Wait> {
     let (name, _) = q.group.filter(|(_, group)| group.quorum && q.node.serves())?;
     let members: Vec<&Node> =

@@ -136,7 +136,7 @@ pub struct Fence {
 
 impl Fence {
     /// Environment variable that marks the processes of an attempt. It is set for processes that
-    /// the attempt starts on a node without the executor.
+    /// the attempt starts directly on a node instead of through the executor.
     pub const MARK: &str = "REMOOR_ATTEMPT";
 
     /// The value of [`MARK`](Self::MARK) for processes that this attempt starts for `node`.

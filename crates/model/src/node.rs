@@ -90,11 +90,12 @@ pub struct Absence {
     pub seen_by: Vec<NodeName>,
     #[serde(rename = "gone")]
     pub kind: AbsenceKind,
-    /// The node's identity at its last examination.
+    /// The boot id, agent instance and isolation count at the node's last examination.
     pub before: HostFingerprint,
     /// The time of the return. None while the absence lasts.
     pub returned: Option<Wall>,
-    /// The fingerprint that the agent reported after the return. It is a hint, not evidence.
+    /// The boot id, agent instance and isolation count that the agent reported after the return.
+    /// They are a hint, not evidence.
     pub after: Option<HostFingerprint>,
     pub planned: bool,
 }
@@ -122,7 +123,7 @@ impl Baseline {
     }
 }
 
-/// An announced maintenance window. No automatic re-setup begins in it.
+/// A maintenance that an operator announced. No automatic re-setup of the node begins in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Maintenance {
     pub from: Wall,
@@ -222,7 +223,8 @@ pub struct HostKeyState {
 /// The results of the examinations of a node, and whether it has to be examined again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeExamination {
-    /// The identity at the last examination. None if the node was never examined.
+    /// The boot id, agent instance and isolation count at the last examination. None if the node
+    /// was never examined.
     pub last_identity: Option<HostFingerprint>,
     /// The time of the last examination.
     pub seen: Wall,
@@ -247,7 +249,7 @@ pub struct AbsenceHistory {
     pub count: AbsenceNo,
     /// Start times of the last absences, at most 16. They serve to detect flapping.
     pub recent: Vec<Wall>,
-    /// Number of agent crashes that verdicts named.
+    /// Number of absences that had the cause `agent` according to their verdict.
     pub agent_faults: u32,
 }
 
@@ -365,7 +367,7 @@ impl Node {
         }
     }
     /// Records that the node matches its desired state. If the last finding has another verdict,
-    /// the finding is marked as overtaken.
+    /// this event makes the verdict obsolete.
     pub(super) fn mark_as_desired(&mut self, root: Option<Sha256>, at: Wall) {
         self.examination.drifted_since = None;
         if let Some(finding) = &mut self.examination.finding {
@@ -402,7 +404,7 @@ impl Node {
     pub fn agent_down(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.kind == AbsenceKind::AgentDown)
     }
-    /// Whether a maintenance window is open at this moment.
+    /// Whether the node is in an announced maintenance at this moment.
     pub fn in_maintenance(&self, at: Wall) -> bool {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)
     }

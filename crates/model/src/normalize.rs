@@ -73,7 +73,8 @@ impl Normalizer {
             Ok(regex) if drops_all(|line| regex.is_match(line)) => refuse("drops every line"),
             Ok(_) => Ok(()),
             Err(regex::Error::CompiledTooBig(_)) => refuse("is too large when compiled"),
-            // The message shows the pattern in several lines. The last line names the error.
+            // The error message of the regex crate shows the pattern in several lines. Its last
+            // line names the error.
             Err(error) => {
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();

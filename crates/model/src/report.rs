@@ -70,8 +70,9 @@ pub struct Report {
 
 /// Minimum interval at which an agent signs its report again although nothing changed.
 const RENEWAL_MIN_MS: u64 = 5 * 60_000;
-/// Minimum interval for each node of the cluster. With it, all nodes together renew about one
-/// report a second. The total is limited because each renewal is gossiped to all nodes.
+/// The interval is also at least this time multiplied by the number of nodes. So all nodes together
+/// renew about one report a second. The total is limited because each renewal is gossiped to all
+/// nodes.
 const RENEWAL_PER_NODE_MS: u64 = 1_000;
 /// A report that was not renewed for this number of intervals is stale.
 const RENEWALS_MISSED: u64 = 3;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The result of a comparison of three states: the desired one, the last applied one, and the one
-/// on the node.
+/// The result of a comparison of three states of a node: its desired state, its baseline, and the
+/// state that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "why")]
 pub enum Verdict {
@@ -184,8 +184,8 @@ impl Finding {
     }
 }
 
-/// Identifies one period without an absence. If any field changes, there was an absence, even if
-/// nobody noticed it.
+/// Identifies a period in which the node was not absent. If any field changes, the node was absent
+/// in between, even if no manager noticed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFingerprint {
     pub boot: BootId,

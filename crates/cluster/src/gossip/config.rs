@@ -32,7 +32,7 @@ pub struct Config {
     pub advertise: SocketAddr,
     /// The cluster's AES-256 key. A process without it can neither read packets nor join.
     pub key: [u8; 32],
-    /// The node's own identity.
+    /// The key with which this node signs its reports.
     pub signer: SigningKey,
     /// Looks up a node's key. The function runs while a record is judged and the view is locked. So
     /// it must return at once, must not wait for a lock that is held long, and must not call
@@ -67,11 +67,11 @@ pub struct GossipTiming {
     pub update_timeout: Duration,
     /// The maximum time that the leave message waits for its first transmission.
     pub leave_timeout: Duration,
-    /// Minimum time between two equal alarms about the same name.
+    /// Minimum time between two alarms of the same kind about the same name.
     pub alarm_interval: Duration,
-    /// A record signed by this node counts as a copied identity only after it was observed at
-    /// another address for this time. Before that, the record may be an echo from the time before
-    /// this node's address changed.
+    /// A record that this node's key signed may name another address. Only after it was observed at
+    /// that address for this time does it show that the data directory was copied. Before that, the
+    /// record may be an echo from the time before this node's address changed.
     pub copy_grace: Duration,
     /// Interval between dials of a missing node while there are live peers.
     pub rejoin_interval: Duration,
@@ -79,10 +79,12 @@ pub struct GossipTiming {
     pub isolated_min: Duration,
     /// The longest wait of a node without any live peer.
     pub isolated_max: Duration,
-    /// Minimum time between two dials of one node, even after a nudge.
+    /// Minimum time between two dials of one node, even after
+    /// [`RejoinLoop::nudge`](super::RejoinLoop::nudge).
     pub nudge_spacing: Duration,
-    /// Minimum time between two changes that make the rejoin loop consider all nodes. Changes of
-    /// the membership within this time are handled as one.
+    /// After a change of the members, the rejoin loop decides again for every node whether to dial
+    /// it. This is the minimum time between two such decisions. All changes within it share one
+    /// decision.
     pub change_spacing: Duration,
     /// Interval at which the addresses in use are written to the cache.
     pub cache_interval: Duration,

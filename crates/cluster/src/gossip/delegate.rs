@@ -1,6 +1,6 @@
-//! Callbacks from memberlist. No callback may await. memberlist aborts its task in the middle of
-//! `notify_leave`. It also calls with its member table locked, so a call back into memberlist would
-//! deadlock.
+//! Callbacks from memberlist. No callback may await, because memberlist aborts its task in the
+//! middle of `notify_leave`. memberlist also calls them while its member table is locked. So a call
+//! back into memberlist would deadlock.
 
 use super::config::GossipTiming;
 use super::event::{EpochClaim, MemberEvent};
@@ -45,8 +45,8 @@ pub enum RecordRejection {
 /// Maximum nodes whose signed claims of a newer epoch are kept. The number may be small, because
 /// one verified claim is enough. Beyond it, a manager's claim replaces a worker's.
 const CLAIMS_MAX: usize = 64;
-/// The same maximum for nodes that the inventory does not know. It is smaller, because anybody with
-/// the gossip key can invent such nodes.
+/// Maximum nodes unknown to the inventory whose claims of a newer epoch are kept. It is smaller
+/// than [`CLAIMS_MAX`], because anybody with the gossip key can invent such nodes.
 const STRANGE_CLAIMS_MAX: usize = 16;
 
 /// The state that the delegate and the handle share.
@@ -58,15 +58,15 @@ pub struct GossipState {
     /// The nodes that claim a newer epoch.
     claims: Arc<watch::Sender<BTreeMap<NodeName, EpochClaim>>>,
     view: Mutex<MembershipView>,
-    /// The signed report in force.
+    /// The encoded and signed form of `own_report`.
     meta: Mutex<Bytes>,
     /// The channel is unbounded, because sending to a full channel would have to await. The number
     /// of members and the alarm interval limit the events.
     events: mpsc::UnboundedSender<MemberEvent>,
     /// Incremented whenever a member came or went.
     changed: Arc<watch::Sender<u64>>,
-    /// Set when a successor took over after a change of the address. Later callbacks concern the
-    /// old address and are ignored.
+    /// Set when the address changed and another `GossipState` took over. Later callbacks concern
+    /// the old address and are ignored.
     closed: AtomicBool,
 }
 

@@ -54,14 +54,16 @@ pub enum MemberEvent {
     /// The signature is valid, but this program cannot read the report's version. The node is
     /// listed as a member with an empty report. Rate-limited.
     Unreadable { name: NodeName, addr: SocketAddr, version: u8 },
-    /// A record with this node's signature names another address, and was observed for the grace
-    /// period. Either the data directory was copied and a second daemon runs, or an old record is
-    /// replayed. A handshake with the API at `addr` distinguishes the two cases. `api` is the API's
-    /// port, or 0 if the record does not name it. Rate-limited.
+    /// A record with this node's signature names another address, and was observed for
+    /// [`GossipTiming::copy_grace`](super::GossipTiming::copy_grace). Either the data directory was
+    /// copied and a second daemon runs, or an old record is replayed. A handshake with the API at
+    /// `addr` distinguishes the two cases. `api` is the API's port, or 0 if the record does not
+    /// name it. Rate-limited.
     SignedElsewhere { addr: SocketAddr, api: u16 },
-    /// This node's identity is in use at another address, and the other daemon has to stop: it has
-    /// an older epoch, or it is no manager while this one is. This daemon continues. Rate-limited.
-    /// `lasting` says that the record was observed for the grace period, so it is not an echo of a
+    /// This node's identity is in use at another address, and the other daemon has to stop. Either
+    /// it has an older epoch, or it is no manager while this one is. This daemon continues.
+    /// Rate-limited. `lasting` says that the record was observed for
+    /// [`GossipTiming::copy_grace`](super::GossipTiming::copy_grace). Then it is not an echo of a
     /// daemon that ended.
     OutrankedElsewhere { addr: SocketAddr, lasting: bool },
 }

@@ -22,16 +22,17 @@ pub enum Judgement {
     /// Accepted. `key` is None for a node that the inventory does not know. `signed` is false if
     /// the report could not be read.
     Member { report: Report, signed: bool, key: Option<[u8; 32]> },
-    /// This node's own record at its own address with a valid signature, from this start or an
-    /// earlier one.
+    /// This node's own record at its own address with a valid signature. The running daemon signed
+    /// it, or an earlier start of the daemon did.
     Own { report: Report },
-    /// A record with this node's name and address without its signature: an earlier identity, or a
-    /// forgery.
+    /// A record with this node's name and address that this node's key did not sign. Either an
+    /// earlier key of the node signed it, or it is forged.
     OwnUnsigned,
-    /// A record with this node's name at another address without its signature.
+    /// A record with this node's name that names another address and that this node's key did not
+    /// sign.
     OwnForged,
-    /// A record with this node's name and signature at another address: an echo from before a
-    /// change of the address, or a copy.
+    /// A record with this node's name that names another address and that this node's key signed.
+    /// Either this node sent it before its address changed, or the data directory was copied.
     OwnElsewhere { report: Report },
     /// A record with a known node's name but without its signature.
     Forged,

@@ -125,7 +125,7 @@ struct Task<M> {
     started: Instant,
 }
 
-/// A change after which the loop considers all nodes.
+/// A change after which the loop decides again for every node whether to dial it.
 enum Change {
     Members,
     Known,
@@ -152,7 +152,8 @@ impl<M: DialledNetwork> Task<M> {
             }
         }
         let mut members = self.gossip.follow_changes();
-        // The interval ticks at once, and the first tick applies the loaded addresses.
+        // The interval ticks at once. The first tick applies the addresses that were loaded from
+        // the cache file.
         let mut refresh = tokio::time::interval(self.state.timing().cache_interval);
         refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut dials: JoinSet<NodeName> = JoinSet::new();
@@ -162,7 +163,7 @@ impl<M: DialledNetwork> Task<M> {
             self.state.set_address(self.gossip.own_address());
             self.dial(&mut dials);
             let wait = plan::next_ms(&self.state).map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
-            // A burst of changes is handled as one change, because each handling considers all
+            // A burst of changes is handled as one change, because the handling goes through all
             // nodes.
             let change = async {
                 tokio::time::sleep_until(rested).await;

@@ -23,7 +23,7 @@ impl Keys {
     fn set(&self, name: &str, lookup: KeyLookup) {
         self.0.lock().expect("keys").insert(name.into(), lookup);
     }
-    /// Keys that know key 1 of `a`, key 2 of `b` and key 3 of `c`.
+    /// The keys of a test that knows key 1 of `a`, key 2 of `b` and key 3 of `c`.
     fn abc() -> Self {
         let keys = Self::default();
         for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -197,8 +197,8 @@ async fn a_crash_is_seen_and_is_no_goodbye() {
     stop([a]).await;
 }
 
-/// A test for telemetry, which counts suspicions by this log line because memberlist reports them
-/// in no other way.
+/// Telemetry counts suspicions by a log line of memberlist, because memberlist reports them in no
+/// other way. The test checks that this line is still logged.
 #[tokio::test]
 async fn a_suspicion_is_told_by_a_known_log_line() {
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};

@@ -57,10 +57,10 @@ pub struct MembershipView {
     /// kept while the node is away, so that an old record cannot be replayed.
     newest: BTreeMap<NodeName, NewestReport>,
     copy_grace: Duration,
-    /// The maximum pause between two observations that belong together.
+    /// If a record was not observed for longer than this, its next observation starts the grace
+    /// period again.
     copy_gap: Duration,
-    /// Incremented by every change. By this number, a copy that was made outside of the lock is
-    /// recognised as outdated.
+    /// Incremented by every change of the view. A copy of the view with a lower number is outdated.
     pub version: u64,
     /// Incremented whenever a member came or went.
     pub population: u64,
@@ -117,8 +117,8 @@ impl MembershipView {
     }
 
     /// Whether a newer report was signed with the same key. Then `report` is a late echo or a
-    /// replay. A report without a number is accepted again once the newest one is stale, because
-    /// the node may run an older program again.
+    /// replay. A report without a sequence number is accepted again once the newest report is
+    /// stale. The node may run an older program again, which sends no number.
     pub fn has_newer(&self, name: &NodeName, key: &[u8; 32], report: &Report, now: Instant) -> bool {
         let Some(newest) = self.newest.get(name).filter(|newest| newest.key == *key) else { return false };
         let stale = Duration::from_millis(report_stale_ms(self.newest.len()));
@@ -231,8 +231,8 @@ impl MembershipView {
         allowed.then_some(MemberEvent::OutrankedElsewhere { addr, lasting })
     }
 
-    /// The time for which this node's own signed record has been observed at `addr` without a long
-    /// gap.
+    /// The time for which this node's own signed record has been observed at `addr`. An
+    /// interruption of more than `copy_gap` starts it again at 0.
     fn sighting_duration(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
         match &mut self.sighting {
             Some(seen)

@@ -89,8 +89,8 @@ impl<S: StateMachine> Raft<S> {
     }
 
     /// Like [`Raft::start`], but first calls `ask` with a message like that of [`Raft::claim`],
-    /// which `ask` sends to any other member. If `ask` returns an error, the member does not start.
-    /// Before that, it neither votes nor answers.
+    /// which `ask` sends to any other member. The member neither votes nor answers while `ask`
+    /// runs. If `ask` returns an error, the member does not start.
     pub async fn start_asking<E: From<RaftError>>(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
@@ -274,8 +274,9 @@ impl<S: StateMachine> Raft<S> {
         claim(&self.inner.local, to)
     }
 
-    /// The sender that a request of this cluster and epoch claims. The caller compares the sender
-    /// with the certificate, and then calls [`Raft::admit`].
+    /// Reads the sender that a request names. The result is an error if the request is not of this
+    /// cluster and epoch, or not for this member. The caller compares the sender with the
+    /// certificate, and then calls [`Raft::admit`].
     pub fn sender(&self, body: &[u8]) -> Result<MessageAddress, RaftError> {
         let address = wire::sender_of(body)?;
         let us = &self.inner.local;
@@ -292,9 +293,9 @@ impl<S: StateMachine> Raft<S> {
         self.inner.local.incarnations.check_claim(sender.from, sender.claim).await
     }
 
-    /// Members whose data directories are copies or outdated. They were found since this member
-    /// started, and still are. The values are the reason, and the time at which the accepted
-    /// incarnation was first met.
+    /// Members whose last claim was rejected, because their data directory is a copy or outdated.
+    /// Rejections from before the start of this member are not included. The values are the reason,
+    /// and the time at which the accepted incarnation was first met.
     pub fn refusals(&self) -> BTreeMap<RaftId, (String, Wall)> {
         let told = |refused: IncarnationRejection| (refused.reason.to_string(), refused.since);
         self.inner.local.incarnations.rejections().into_iter().map(|(id, refused)| (id, told(refused))).collect()

@@ -85,8 +85,8 @@ impl<S: StateMachine> Memory<S> {
         self.entries.last_key_value().map(|(_, held)| held.entry.log_id()).or(self.purged)
     }
 
-    /// Records the mark that is durable. Committed entries are never truncated, so those of them
-    /// that are synced are durable.
+    /// Records in `kept` the log mark that is durable. Committed entries are never truncated, so a
+    /// committed entry is durable once it is synced.
     fn record_durable(&self, kept: &DurableLogMark) {
         kept.record_index(self.committed.map_or(0, |id| id.index).min(self.synced));
     }

@@ -13,7 +13,7 @@ use remoor_model::RaftId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Maximum wait for one step. After this time the outcome is unknown.
+/// Maximum wait for one step of a change of members. After this time the outcome is unknown.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum time of each of three waits during a transfer of leadership: until no proposal is under

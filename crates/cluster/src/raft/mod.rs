@@ -55,8 +55,8 @@ pub trait StateMachine: Clone + Default + Serialize + DeserializeOwned + Send + 
 /// Intervals and timeouts of Raft. All members of a cluster should use the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaftTiming {
-    /// Interval of heartbeats. It is also the time within which a peer must answer one, so it must
-    /// exceed a round trip plus an fsync.
+    /// Interval of heartbeats. A peer must also answer a heartbeat within this time. So the
+    /// interval must exceed a round trip plus an fsync.
     pub heartbeat_ms: u64,
     /// Minimum and maximum of the random time after which a follower without heartbeats starts an
     /// election. The maximum is also the leader's lease.
@@ -69,8 +69,8 @@ pub struct RaftTiming {
     pub snapshot_timeout_ms: u64,
     /// Number of entries between two snapshots.
     pub snapshot_every: u64,
-    /// Number of entries that are kept behind a snapshot. With them, a member that was away for a
-    /// short time needs no snapshot.
+    /// Number of the last entries that are kept in the log although a snapshot includes them. With
+    /// them, a member that was away for a short time needs no snapshot.
     pub keep: u64,
 }
 

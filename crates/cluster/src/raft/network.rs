@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The rate by which the timeout of a large request grows, in bytes per millisecond: 10 MB/s.
+/// The timeout of a large request grows by one millisecond for this number of bytes (10 MB/s).
 const BYTES_PER_MS: u64 = 10_000;
 
 /// Minimum time that a peer gets to sync entries. After a shorter time, openraft would only send

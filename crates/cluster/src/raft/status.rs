@@ -11,8 +11,8 @@ use std::sync::Weak;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Pause after a report in which only log positions changed. Each entry causes several reports, and
-/// without the pause each report would wake all followers of the status.
+/// Pause after a report of openraft in which only log positions changed. Each entry causes several
+/// reports. Without the pause each report would wake all tasks that wait for the status.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A member's own view. Other members may know newer facts, so output must name the member.

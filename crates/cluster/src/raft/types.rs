@@ -66,8 +66,8 @@ impl<E> fmt::Display for ProposedEntry<E> {
     }
 }
 
-/// The leader to which openraft forwards. None if openraft names no leader or names this member,
-/// which cannot lead when it forwards.
+/// The leader to which openraft forwards. None if openraft names no leader. Also None if openraft
+/// names this member, because a member that forwards does not lead.
 pub fn leader<S: StateMachine>(
     forward: &openraft::errors::ForwardToLeader<Types<S>>,
     ours: RaftId,

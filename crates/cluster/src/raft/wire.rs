@@ -26,7 +26,7 @@ pub struct MessageAddress {
     pub epoch: Epoch,
     pub from: RaftId,
     pub to: RaftId,
-    /// None if the sender's program is older than this field.
+    /// The sender's claim. None from an older program, which sends no claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<IncarnationClaim>,
 }

@@ -20,7 +20,8 @@ pub(super) struct ClientTrust {
     pub former: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// The CAs that accept a certificate. Its dates are ignored.
+/// The CAs by which a certificate is accepted: the current ones, the replaced ones or none. The
+/// dates of the certificate are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IssuerStatus {
     Present,

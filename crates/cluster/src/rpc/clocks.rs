@@ -74,7 +74,8 @@ mod tests {
         assert_eq!(clocks.difference_ms(node, ours(24), at(24)), Some(86_000), "both clocks went on");
         clocks.record(node, Wall(20_000), at(0), at(4));
         assert_eq!(clocks.difference_ms(node, ours(4), at(4)), Some(-80_000));
-        // Our clock is set. The difference is correct before the next answer.
+        // The clock of this machine is set to another time. The difference is correct at once,
+        // without another answer of the node.
         assert_eq!(clocks.difference_ms(node, Wall(20_000), at(4)), Some(0));
         assert_eq!(clocks.difference_ms(node, ours(60), at(60)), None, "too old");
         clocks.record(node, Wall(u64::MAX), at(0), at(4));

@@ -172,7 +172,8 @@ async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Sender, ApiError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(target, &e))?;
-    // The task ends when the sender is dropped. The request reports the same error.
+    // The task ends when the sender is dropped. An error is ignored here, because the request on
+    // the connection fails with the same error.
     tokio::spawn(async move { connection.await.unwrap_or_default() });
     Ok(sender)
 }

@@ -1,7 +1,8 @@
 //! How a machine becomes a node: its join request, the reply, and the machine's side of the
 //! exchange.
 //!
-//! The managers decide whether the secret is valid, and which id the machine gets.
+//! The managers decide whether the secret of the join token is valid, and which id the machine
+//! gets.
 
 use super::ca;
 use super::client::{ApiError, Client};
@@ -67,7 +68,7 @@ pub struct JoinRequest {
     pub cluster: Option<ClusterId>,
 }
 
-/// Maximum difference of a joining machine's clock, in milliseconds.
+/// Maximum difference between the clocks of a joining machine and of the manager, in milliseconds.
 pub const SKEW_MAX_MS: u64 = 60_000;
 
 /// Whether a node may have this name. The error may be sent to an unauthenticated machine.

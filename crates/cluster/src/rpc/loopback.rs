@@ -158,7 +158,7 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     let (ours, theirs) = (Cluster::new("c1"), Cluster::new("c1"));
     let server = Server::start(&ours.node(1), router(), ServerLimits::default()).await;
 
-    // The client is the first to find that the server is not of its cluster.
+    // The client finds that the server is of another cluster before the server checks the client.
     let result = ask_identity(&Client::tls(&server.addr, &theirs.client(7), None)).await;
     assert_eq!(identity_reason(result), "its certificate belongs to another cluster");
 

@@ -99,7 +99,8 @@ async fn read_rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize
     tokio::time::timeout(REST_WITHIN, read).await.map_err(late)?
 }
 
-/// Maximum message size in bytes. `placed` says whether the connection has threads of its own.
+/// Maximum message size in bytes. `placed` says whether the connection runs on the threads that
+/// [`ThreadChooser`] chose.
 fn message_size_max(placed: bool) -> usize {
     if placed { LARGE_BODY_MAX } else { SMALL_BODY_MAX }
 }

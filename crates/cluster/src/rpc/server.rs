@@ -135,8 +135,8 @@ pub async fn serve_tls(
                 if stream.get_ref().1.alpn_protocol() != Some(raft_stream::PROTOCOL) {
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
-                // Nothing is read from other callers, because a message is read before the router
-                // checks the authorisation, and on Raft's thread.
+                // Only messages of nodes are read. A message is read before the router checks the
+                // authorisation, and possibly on Raft's thread.
                 let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
                 let Some(node) = node.filter(|_| !caller.may_only_renew(now())) else {
                     return tracing::debug!(%addr, "only nodes may send messages without HTTP");
@@ -156,7 +156,8 @@ pub async fn serve_tls(
                     },
                     &threads,
                 );
-                // An error means that the runtime of these threads has shut down.
+                // If the runtime of the chosen threads has shut down, the task ends without a
+                // result.
                 log_connection_end(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
             };
             tokio::select! {

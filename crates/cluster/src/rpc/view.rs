@@ -98,7 +98,7 @@ pub struct JobsView {
     pub queued: Vec<QueuedView>,
 }
 
-/// A request of an operator or a verdict that has not become a job yet.
+/// A request for a re-setup that has not become a job yet. An operator or a verdict caused it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedView {
     pub node: u64,
@@ -271,22 +271,22 @@ pub struct OrderRequest {
     pub force: bool,
     pub now: bool,
     pub no_queue: bool,
-    /// Whether `update` updates all nodes at once, without a canary in each group.
+    /// Whether the order `update` updates all nodes at once, without a canary in each group.
     pub no_canary: bool,
-    /// The duration of `maintenance`, in milliseconds. 0 ends the maintenance.
+    /// The duration that the order `maintenance` sets, in milliseconds. 0 ends the maintenance.
     pub for_ms: u64,
-    /// The name of the zone, which `zone` sets. Empty removes the nodes from their zone.
+    /// The zone that the order `zone` sets. An empty name removes the nodes from their zone.
     pub zone: String,
-    /// The fingerprint that the operator of `trust-key` verified.
+    /// The fingerprint of the SSH host key that the operator verified, for the order `trust-key`.
     pub fingerprint: String,
-    /// The paths to which `adopt` is limited.
+    /// The paths to which the order `adopt` is limited.
     pub paths: Vec<String>,
     /// Variables of the resulting jobs.
     pub vars: remoor_model::JobVars,
 }
 
-/// Answer of `GET /v1/nodes/{name}/checks`: all check files of one generation. The node is examined
-/// by that generation.
+/// Answer of `GET /v1/nodes/{name}/checks`: all check files of the generation by which the node is
+/// examined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksView {
     pub version: u32,
@@ -377,7 +377,8 @@ pub enum StreamItem {
     Missed {
         count: u64,
     },
-    /// A snapshot replaced the journal's entries up to `index`. Only the history contains them.
+    /// A snapshot replaced the journal's entries up to `index`. This stream does not contain them,
+    /// but `/v1/history` does.
     Resync {
         index: u64,
     },

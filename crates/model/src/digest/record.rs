@@ -1,5 +1,5 @@
-//! The record of a node. It is made after the node, or some of its services, was provisioned or
-//! adopted.
+//! The recorded state of a node. It is recorded after the node, or some of its services, was
+//! provisioned or adopted.
 
 use super::{NodeDigest, ServiceDigest};
 use crate::{ClusterContext, ServiceName, Sha256};

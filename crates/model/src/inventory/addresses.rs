@@ -187,7 +187,8 @@ mod tests {
         }
     }
 
-    /// Two nodes, both adopted with generation 1: w1 is node 1 at .1, and w2 is node 2 at .2.
+    /// Two nodes, both adopted with generation 1. The IP address of w1 (node 1) ends in .1, and
+    /// that of w2 (node 2) in .2.
     fn two_nodes() -> Log {
         let mut log = Log(Inventory::default());
         for (name, last) in [("w1", 1), ("w2", 2)] {

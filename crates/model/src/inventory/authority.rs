@@ -49,8 +49,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Begins the next step. It is refused unless `changed` is the current state, because the nodes
-    /// have confirmed exactly that state to the leader.
+    /// Begins the next step of the CA rotation. It is refused unless `changed` is the index of the
+    /// current CA state, because the nodes have confirmed exactly that state to the leader.
     pub(super) fn ca_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
         if self.authority.changed != changed {
             return Err(Refusal::new("outlived", "the CA rotation has moved on meanwhile"));

@@ -21,8 +21,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Begins the next step. It is refused unless `changed` is the current state, because the nodes
-    /// have confirmed exactly that state to the leader.
+    /// Begins the next step of the gossip key rotation. It is refused unless `changed` is the index
+    /// of the current key state. The nodes have confirmed exactly that state to the leader.
     pub(super) fn gossip_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
         if self.gossip.changed != changed {
             return Err(Refusal::new("outlived", "the gossip key rotation has moved on meanwhile"));

@@ -476,8 +476,8 @@ impl Node {
     }
 }
 
-/// The fingerprint that a failed login was offered. It is the last fingerprint in the message,
-/// because the expected ones come first.
+/// The fingerprint of the SSH host key that the node offered to a failed login. It is the last
+/// fingerprint in the message, because the expected ones come first.
 fn offered_fingerprint(message: &str) -> Option<&str> {
     let print = &message[message.rfind("SHA256:")?..];
     print.strip_suffix(" was offered").filter(|p| p.len() == 7 + 43)

@@ -192,7 +192,7 @@ fn a_node_that_left_is_removed_after_its_timeout_or_by_order() {
         (None, Some(forget.clone()))
     );
     assert_eq!(log.code(1 + 7 * DAY, forget.clone()), "too-early");
-    // The node returned, and left again while the leader proposed the entry.
+    // The node returned and left again between the proposal of `ForgetLeft` and its application.
     log.apply_ok(3, accept("w1", "w1", W));
     assert_eq!(log.code(3 + 7 * DAY, forget.clone()), "nothing-new");
     log.apply_ok(4, Command::Leave { node });

@@ -1,5 +1,5 @@
-//! Entries about a single node: host keys, availability, maintenance, fingerprint, adoption and
-//! resume.
+//! Entries about a single node: host keys, availability, maintenance, host fingerprint, adoption
+//! and resume.
 
 use super::*;
 
@@ -46,7 +46,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Begins a maintenance window, or ends it if `until` is None.
+    /// Begins an announced maintenance of the node, or ends it if `until` is None.
     pub(super) fn set_maintenance(&mut self, at: &ApplyContext, id: NodeId, until: Option<Wall>) -> Decision {
         let by = at.entry.by.clone();
         self.change(id)?.maintenance = until.map(|until| Maintenance { from: at.entry.at, until, by });

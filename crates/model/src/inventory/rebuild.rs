@@ -10,8 +10,9 @@ use super::*;
 /// surviving node knows.
 pub const EPOCH_GAP: u64 = 1_000_000;
 
-/// The factor between the second in which an epoch begins and its number. A smaller random part is
-/// added, so two epochs that begin in the same second from the same past have different numbers.
+/// The number of a new epoch is the second in which it begins, multiplied by this factor. A smaller
+/// random part is added. So two epochs that begin in the same second from the same past have
+/// different numbers.
 pub const EPOCHS_A_SECOND: u64 = 10_000;
 
 /// Number of log indices that are reserved for each epoch number. A second has [`EPOCHS_A_SECOND`]

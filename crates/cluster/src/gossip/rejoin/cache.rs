@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Maximum addresses kept for one node. The best address is the first.
+/// Maximum addresses kept for one node.
 pub const ADDRS_MAX: usize = 4;
 /// Maximum size of the cache file, in bytes. remoor never writes a larger file.
 const FILE_MAX: u64 = 16 << 20;
 const VERSION: u32 = 1;
 
-/// Known nodes with their addresses, best first.
+/// Known nodes with their addresses, in the order in which the addresses are tried.
 pub type Addresses = BTreeMap<NodeName, Vec<SocketAddr>>;
 
 #[derive(Serialize, Deserialize)]

@@ -60,13 +60,14 @@ async fn a_burst_of_changes_is_one_look_at_all_nodes() {
         made += 1;
         tokio::task::yield_now().await;
     }
-    // Three reads of the members have other reasons: the start, the cache's first tick, and the
-    // known nodes.
+    // Three further reads of the members follow no change of the members: at the start, at the
+    // first tick of the cache's interval, and after `set_known`.
     let most = begun.elapsed().as_millis() / timing.change_spacing.as_millis() + 1 + 3;
     let looks = u128::from(member.looks.load(Ordering::SeqCst));
     assert!(made > 1_000, "{made}");
     assert!((2..=most).contains(&looks), "{looks} looks for {made} changes, at most {most}");
-    // 200 nodes are missing. Each of them is dialled once in 60 s * 200 / 16.
+    // 200 nodes are members and 200 are missing. This node dials each missing one once in 60 s *
+    // 200 / 16, where 200 is the number of members.
     let dials = member.dials.load(Ordering::SeqCst);
     assert!(dials < 50, "{dials} dials");
     drop(rejoin);

@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 /// Maximum dials under way at once.
 pub const PARALLEL_MAX: usize = 4;
 
-/// The number of members that together dial one missing node at the full rate. In a larger cluster
-/// each member dials the node less often, so the total rate stays the same.
+/// Up to this number of members, each member dials a missing node at the full rate. In a larger
+/// cluster each member dials the node less often, so the total rate stays the same.
 const DIALLERS: usize = 16;
-/// The part of the wait between the first dials of two nodes that went missing together, in
+/// The first dials of two nodes that went missing together are this part of the wait apart, in
 /// permille. It is the golden ratio, because its multiples are spread evenly.
 const GOLDEN_PERMILLE: u16 = 618;
 
@@ -22,8 +22,8 @@ pub struct Tries {
     /// Start of the last dial. Before the first dial: the time at which the node went missing or
     /// the isolation began.
     pub last_ms: u64,
-    /// The number of dials since the last of these: the node went missing, the isolation began, a
-    /// nudge.
+    /// The number of dials since the latest of three events: the node went missing, the isolation
+    /// began, or [`DialState::nudge`] was called.
     pub count: u32,
     /// Whether the node was dialled at `last_ms`.
     pub dialled: bool,
@@ -43,14 +43,16 @@ type Due = (u64, Option<u64>, NodeName);
 
 /// The input of the decision. Times are monotonic milliseconds of this process.
 ///
-/// Four changes consider all nodes: a nudge and a change of the members, of the known nodes or of
-/// this node's own address. The loop applies them at most once in [`GossipTiming::change_spacing`].
-/// A dial, its end, [`plan`] and [`next_ms`] consider only the dialled nodes.
+/// A change of the members, of the known nodes or of this node's own address takes time that grows
+/// with the number of all nodes. So does [`DialState::nudge`]. The loop therefore applies such
+/// changes at most once in [`GossipTiming::change_spacing`]. A dial, its end, [`plan`] and
+/// [`next_ms`] only read the dialled nodes.
 #[derive(Debug, Clone)]
 pub struct DialState {
     me: NodeName,
     my_addr: SocketAddr,
-    /// The nodes of the cluster with their possible addresses, best address first.
+    /// The nodes of the cluster with their possible addresses, in the order in which they are
+    /// tried.
     known: BTreeMap<NodeName, Vec<SocketAddr>>,
     /// Live members, with or without this node.
     members: BTreeMap<NodeName, SocketAddr>,
@@ -61,7 +63,7 @@ pub struct DialState {
     tries: BTreeMap<NodeName, Tries>,
     /// The missing nodes that can be dialled and are not in `dialling`.
     queue: BTreeSet<Due>,
-    /// Time of the last nudge: an event that makes a dial worthwhile.
+    /// Time of the last call of [`DialState::nudge`].
     nudged_ms: Option<u64>,
     /// The time at which the last peer was lost. None while there are peers, and before the first
     /// peer.
@@ -153,9 +155,9 @@ impl DialState {
         came > 0 && came * 8 >= self.members.len()
     }
 
-    /// In a large cluster, gives each missing node without a dial a random time within the wait.
-    /// Otherwise all members would dial a failed node at the same moment, and each dial exchanges
-    /// the whole state.
+    /// In a large cluster, sets the first dial of each missing node to a random time within the
+    /// wait. Otherwise all members would dial a failed node at the same moment, and each dial
+    /// exchanges the whole state.
     fn spread_first_dials(&mut self, now_ms: u64) {
         if self.members.len() <= DIALLERS {
             return;
@@ -232,8 +234,8 @@ impl DialState {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
         let isolated = self.is_isolated();
-        // With peers, each member waits for its share of the dials. The first dial comes after a
-        // random part of that wait.
+        // While there are peers, the members share the dials. So the wait grows with the number of
+        // members. The first dial of a node comes after a random part of the wait.
         let shared = |wait: std::time::Duration| {
             let crowd = self.members.len().max(DIALLERS) as u64;
             let part = if tries.dialled { 1000 } else { u64::from(tries.jitter_permille) };

@@ -8,12 +8,13 @@ thread_local! {
     static CONSIDERED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts one node that the plan considered.
+/// Counts one node for which the plan computed the time of its next dial.
 pub fn count_consideration() {
     CONSIDERED.set(CONSIDERED.get() + 1);
 }
 
-/// The number of nodes that the plan considered while `work` ran in this thread.
+/// Runs `work`. Returns how often the plan computed the time of a node's next dial meanwhile in
+/// this thread.
 pub fn count_work(work: impl FnOnce()) -> u64 {
     let before = CONSIDERED.get();
     work();
@@ -35,7 +36,8 @@ fn addr(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 7946))
 }
 
-/// A state of a node at .100. The named nodes are known at .1, .2, ...
+/// The dial state of a node whose address ends in .100. The addresses of the known nodes end in .1,
+/// .2, ...
 fn state(known: &[&str]) -> DialState {
     let mut state = DialState::new("me".into(), addr(100), GossipTiming::default());
     state.set_jitter(1000);
@@ -231,7 +233,8 @@ fn all_members_together_dial_a_missing_node_as_often_as_a_few_would() {
 #[test]
 fn nodes_that_go_missing_together_are_not_dialled_at_once_in_a_large_cluster() {
     let mut state = create_state(400, 200);
-    // Each member dials 200 missing nodes in 60 s * 200 / 16.
+    // 200 nodes are members and 200 are missing. Each member dials each missing node once in 60 s *
+    // 200 / 16, where 200 is the number of members.
     let first = run(&mut state, 0, 30_000).len();
     assert!((5..=11).contains(&first), "{first} of 200 in a 25th of the wait");
     let all: BTreeSet<_> = run(&mut state, 30_100, 750_000).into_iter().map(|(_, name)| name).collect();
@@ -253,7 +256,8 @@ fn only_many_nodes_that_come_together_tell_of_a_network_that_healed() {
 }
 
 proptest! {
-    /// Invariant I5. The test also checks that every missing node is dialled eventually.
+    /// Invariant I5: a current member is never dialled. The test also checks that every missing
+    /// node is dialled eventually.
     #[test]
     fn never_dials_a_current_member(
         steps in proptest::collection::vec((0u64..70_000, 0u16..256, any::<bool>(), 0u16..1001), 1..40),

@@ -227,8 +227,8 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
     assert!(matches!(members[0].admit(&claim).await, Err(RaftError::StaleIncarnation { id: RaftId(3), .. })));
     members[0].propose("by two".to_owned()).await.unwrap();
     let matched = members[0].status().borrow().matched.get(&RaftId(3)).copied();
-    // The member that was put back is now the only other member. It does not count, so there is no
-    // majority.
+    // Only the member with the older directory is still connected to the leader. Its answers do not
+    // count, so there is no majority.
     mesh.cut_off(2);
     assert!(members[0].propose("by one".to_owned()).await.is_err());
     assert_eq!(members[0].status().borrow().matched.get(&RaftId(3)).copied(), matched);
@@ -304,7 +304,8 @@ async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_membe
     for n in 0..5 {
         index = members[0].propose(format!("w{n}")).await.unwrap().0;
     }
-    // Two of three members are lost. The survivor may not know that the last entry was committed.
+    // Two of three members are lost. The survivor possibly does not know that the last entry was
+    // committed.
     until_status(&members[1], "the last entry", |s| s.last_log >= Some(index)).await;
     for raft in &members {
         stop(raft, &mesh).await;

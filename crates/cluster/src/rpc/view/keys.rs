@@ -96,7 +96,7 @@ pub struct KeysView {
     pub serial: u64,
     /// The rotation of the gossip key that is in progress.
     pub gossip: Option<RotationView>,
-    /// None from an older manager.
+    /// The cluster's CA. None from an older manager.
     #[serde(default)]
     pub ca: Option<CaView>,
     /// Nodes whose certificate is no longer valid. They get a new one after `remoor accept`.
@@ -159,15 +159,15 @@ pub struct RotationView {
     pub step: String,
     pub since: String,
     pub by: String,
-    /// The present nodes that have not confirmed the step.
+    /// The nodes in gossip that have not confirmed the current step of the rotation.
     pub waits_for: Vec<String>,
     /// The absent nodes. They get a new gossip key when they return. A CA rotation waits for them.
     pub away: Vec<String>,
     /// The fingerprint of the new CA, in the form of join tokens. None for a gossip key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// The nodes of `waits_for` that have not confirmed the step although they had enough time.
-    /// They probably have a fault.
+    /// The nodes of `waits_for` that have not confirmed the current step of the rotation although
+    /// they had enough time. They probably have a fault.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overdue: Vec<String>,
     /// The absent workers for which a CA rotation does not wait.

@@ -103,8 +103,8 @@ pub struct ReachabilityView {
     /// The same managers, each with the time of its first failed attempt.
     #[serde(default)]
     pub unreachable_since: BTreeMap<String, String>,
-    /// The number of pings that the node did not answer since the answering manager's daemon
-    /// started. They may lead to a suspicion. After a short interruption they do not.
+    /// The number of gossip pings that the node did not answer since the answering manager's daemon
+    /// started. A short interruption does not make the node suspect.
     #[serde(default)]
     pub unanswered: u64,
 }

@@ -41,7 +41,7 @@ pub fn with_times(value: &mut Value) {
     }
 }
 
-/// A time. It may be alone or in a pair with an event.
+/// The time in `value`. `value` is the time itself, or a pair of a time and an event.
 fn moment(value: &Value) -> Option<Wall> {
     let ms = match value {
         Value::Array(pair) if pair.len() == 2 => pair.iter().find_map(Value::as_u64)?,
