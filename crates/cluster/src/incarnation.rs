@@ -6,8 +6,8 @@
 //!
 //! # Starts of a manager
 //!
-//! A copied or outdated data directory starts normally. But its member would vote twice in a term,
-//! or forget entries that it has acknowledged.
+//! A manager with a copied or outdated data directory starts normally. But as a member of Raft it
+//! would vote twice in a term, or forget entries that it has acknowledged.
 //!
 //! Each start of a member is an incarnation. An incarnation has a number and a nonce. The number is
 //! one more than that of the previous incarnation. Both are on disk before the first message. Every
@@ -32,9 +32,9 @@
 //! - No running member has met the later incarnation, because all managers, or all except absent
 //!   ones, were restored together. Everything that was decided since the copy is lost, and no node
 //!   can notice the loss.
-//! - An entry was acknowledged in the last moments and not yet reported as committed. The same
-//!   holds for the last records of the peers if they stop at once: marks are written every few
-//!   seconds, incarnations at once.
+//! - An older directory lacks only entries that were acknowledged in the last moments and not yet
+//!   reported as committed. The peers also forget the last reported marks if they all stop, because
+//!   they write marks only every few seconds. They write incarnations at once.
 //! - A machine whose memory is restored together with its disk continues in the same incarnation.
 //! - A copy of a member that has reported nothing new since the copy has as much log as the
 //!   original. The one that was started last continues, and the other one is rejected. Gossip stops
@@ -91,9 +91,10 @@ pub struct IncarnationClaim {
 /// The reason why a member is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectedIncarnation {
-    /// Another incarnation with the same number or the same predecessor is known.
+    /// Another incarnation of the same member, with the same number or the same predecessor, is
+    /// known.
     Cloned { number: u64 },
-    /// A later incarnation is known.
+    /// A later incarnation of the same member is known.
     Older { number: u64, known: u64 },
     /// At the start of the incarnation, its log was shorter than the log that the previous
     /// incarnation had reported.
@@ -246,7 +247,7 @@ impl OwnEpochs {
     }
 }
 
-/// The verdict on a record with this node's name and signature at another address.
+/// The verdict on a record that has this node's name and signature, but names another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnRecordVerdict {
     /// This daemon signed the record, at an earlier address.
@@ -310,8 +311,8 @@ pub enum SenderVerdict<'a> {
     Unknown,
 }
 
-/// Judges a node that uses `raft`, by the applied state and by the sources that name it as a
-/// manager.
+/// Judges a node that sends messages under the id `raft`, by the applied state and by the facts in
+/// `named`.
 pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: NamedManager) -> SenderVerdict<'_> {
     // The founder's id is not a log index. The first grant of a cluster grants it, and the founder
     // may use it before that.
@@ -335,7 +336,7 @@ pub enum OrderedRaftId {
     New,
     /// No order may contain this id: 0 is no id, and 1 is the founder's id.
     Reserved,
-    /// The node has archived its log of this id, or the id is older than such an id.
+    /// The node has archived its log under the ordered id, or under a later one.
     Retired,
     /// The node has a Raft id that was granted later than the ordered one.
     Older,

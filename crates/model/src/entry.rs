@@ -260,8 +260,8 @@ pub enum Command {
         node: NodeId,
         want: Box<ResetupRequest>,
     },
-    /// Sets the zone of this node, whose nodes may fail together. An empty name removes the node
-    /// from its zone.
+    /// Sets the zone of this node. Nodes of one zone may fail together. An empty name removes the
+    /// node from its zone.
     Zone {
         node: NodeId,
         zone: String,
@@ -304,12 +304,12 @@ pub enum Command {
         node: NodeId,
         no: AbsenceNo,
     },
-    /// The conclusion of an absence or of a live examination.
+    /// The conclusion about an absence, or of an examination of a node that was not away.
     Conclude {
         node: NodeId,
         finding: Box<Finding>,
     },
-    /// A live examination was inconclusive. The command only counts it.
+    /// An examination of a node that was not away was inconclusive. The command only counts it.
     #[serde(rename = "Unclear")]
     Inconclusive {
         node: NodeId,
@@ -327,7 +327,7 @@ pub enum Command {
     Entrust {
         node: NodeId,
     },
-    /// An operator's order, or a decommissioning. It waits while the node is away.
+    /// Requests a re-setup, a decommissioning or an undo. The request waits while the node is away.
     #[serde(rename = "Want")]
     RequestResetup {
         node: NodeId,

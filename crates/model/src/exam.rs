@@ -34,7 +34,7 @@ pub struct AgentRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     pub from: Wall,
-    /// None while the episode lasts.
+    /// The end of the episode. None while the episode lasts.
     pub to: Option<Wall>,
     pub peers_lost: u32,
 }

@@ -33,7 +33,7 @@ pub enum Trigger {
     Apply,
 }
 
-/// The action of remoor for a node after a trigger.
+/// The action of remoor on a node after the event of a [`Trigger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
@@ -55,8 +55,8 @@ pub struct ClusterContext {
     pub addresses: BTreeMap<String, String>,
     /// Names of the nodes whose desired cluster role is manager.
     pub managers: BTreeSet<String>,
-    /// Variables of the job that is rendered. They override the fleet's variables. Empty when the
-    /// desired state is rendered.
+    /// Variables of the job for which files are rendered. They override the fleet's variables.
+    /// Empty when the desired state is rendered, because it belongs to no job.
     #[serde(default)]
     pub vars: JobVars,
 }
@@ -113,7 +113,7 @@ impl GroupSummary {
         if self.is_spared(node, occasion) { Policy::Report } else { self.policy(occasion) }
     }
 
-    /// Whether the node is spared a re-setup of the default policy, because remoor only adopted it.
+    /// Whether the default policy does not set the node up again, because remoor only adopted it.
     pub fn is_spared(&self, node: &Node, occasion: Trigger) -> bool {
         node.setup.adopted_only && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }

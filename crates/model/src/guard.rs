@@ -20,7 +20,8 @@ pub enum Wait {
     KeyChanged(String),
     Paused,
     Maintenance,
-    /// The time at which the window opens. None if it never opens.
+    /// The re-setup waits for a maintenance window, which opens at this time. None if it never
+    /// opens.
     Window(Option<Wall>),
     Held(String),
     Moved,

@@ -45,7 +45,7 @@ pub struct Inventory {
     pub gossip: GossipKeys,
     /// The CA that will replace `ca_pem`, if a rotation is in progress, and the former CAs.
     pub authority: Arc<Authority>,
-    /// Operator credentials that an entry recorded, by their key.
+    /// Operator credentials that an entry recorded, by their key in hex.
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
     /// Nodes that presented an expired certificate.
     pub expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
@@ -79,7 +79,7 @@ pub struct Admission {
     pub invites: BTreeMap<Sha256, Arc<Invite>>,
     /// Machines that wait for an operator's permission to join, by their name.
     pub pending: BTreeMap<NodeName, Arc<PendingJoin>>,
-    /// Keys that operators denied.
+    /// Machines that operators denied, by their key in hex.
     pub denied: BTreeMap<String, Arc<DeniedKey>>,
 }
 

@@ -19,7 +19,7 @@ pub enum Phase {
     Provision,
     Verify,
     /// The phase of an undo. It replaces all phases after `Fence`, and puts back the files that the
-    /// attempt backed up.
+    /// undone attempt backed up.
     Undo,
 }
 

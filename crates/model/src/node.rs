@@ -104,11 +104,12 @@ pub struct Absence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
     pub generation: GenerationSeq,
-    /// Hash of the node's desired state in that generation, see `HostSummary::desired`.
+    /// Hash of the node's desired state in the generation of this baseline, see
+    /// `HostSummary::desired`.
     pub desired: Sha256,
     /// Root of the node digest.
     pub root: Sha256,
-    /// Hash of the blob with the node digest itself, which is the MessagePack of `NodeDigest`.
+    /// Hash of the blob with the complete digest, stored as MessagePack of `Record`.
     pub blob: Sha256,
     pub adopted: bool,
     pub at: Wall,
@@ -228,7 +229,8 @@ pub struct NodeExamination {
     pub last_identity: Option<HostFingerprint>,
     /// The time of the last examination.
     pub seen: Wall,
-    /// The last conclusion, from an absence or from a live examination.
+    /// The last finding. It concludes an absence, or an examination of the node while it was not
+    /// away.
     pub finding: Option<Finding>,
     /// Number of consecutive examinations that were inconclusive.
     pub consecutive_inconclusive: u32,
@@ -395,8 +397,8 @@ impl Node {
     pub fn in_service(&self) -> bool {
         !matches!(self.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned)
     }
-    /// Whether a re-setup ended between cleanup and verification. The node's services may then not
-    /// run.
+    /// Whether a re-setup ended between cleanup and verification. Then the node's services possibly
+    /// do not run.
     pub fn half_done(&self) -> bool {
         self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.as_str())
     }
@@ -423,11 +425,11 @@ pub struct Generation {
     pub at: Wall,
     pub by: String,
     pub summary: super::FleetSummary,
-    /// Hashes of hosts that differ from `summary`, because node addresses changed after the
-    /// generation was applied.
+    /// Hashes of the desired state of those hosts for which `summary` has another hash. They differ
+    /// because node addresses changed after the generation was applied.
     #[serde(default)]
     pub rendered: BTreeMap<NodeName, Sha256>,
-    /// Index of the last address change that is included in `rendered`.
+    /// Index of the last address change with which the hashes in `rendered` were computed.
     #[serde(default)]
     pub rendered_for: u64,
 }

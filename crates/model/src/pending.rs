@@ -70,7 +70,7 @@ pub struct TokenRecord {
     /// The time since which the secret is valid. 0 if the cluster is older than this record.
     pub since: Wall,
     pub by: String,
-    /// The previous secret.
+    /// The join secret that the current one replaced.
     #[serde(default)]
     pub old: Option<OldSecret>,
 }

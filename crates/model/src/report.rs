@@ -16,7 +16,7 @@ pub enum CheckSummary {
 }
 
 impl CheckSummary {
-    /// The worst result. Checks with `on-fail: none` do not count.
+    /// The worst of the results. Checks with `on-fail: none` do not count.
     pub fn from_results(results: &[CheckResult]) -> Self {
         let any = |state| results.iter().any(|r| r.state == state && r.on_fail != OnFail::None);
         match () {
@@ -70,9 +70,9 @@ pub struct Report {
 
 /// Minimum interval at which an agent signs its report again although nothing changed.
 const RENEWAL_MIN_MS: u64 = 5 * 60_000;
-/// The interval is also at least this time multiplied by the number of nodes. So all nodes together
-/// renew about one report a second. The total is limited because each renewal is gossiped to all
-/// nodes.
+/// An agent signs its unchanged report again after at least this time multiplied by the number of
+/// nodes. So all nodes together renew about one report a second. The total is limited because each
+/// renewal is gossiped to all nodes.
 const RENEWAL_PER_NODE_MS: u64 = 1_000;
 /// A report that was not renewed for this number of intervals is stale.
 const RENEWALS_MISSED: u64 = 3;
@@ -101,19 +101,20 @@ impl Report {
         self.signed_at = now;
     }
 
-    /// The number and the time that order the reports of one node.
+    /// The sequence number and the time of signing, which order the reports of one node.
     pub fn order(&self) -> ReportOrder {
         ReportOrder { sequence: self.sequence, signed_at: self.signed_at }
     }
 
-    /// Whether the report is equal to `before` except for its number and its time of signing.
+    /// Whether the report is equal to `before` except for its sequence number and its time of
+    /// signing.
     pub fn is_renewal_of(&self, before: &Report) -> bool {
         let ReportOrder { sequence, signed_at } = before.order();
         Report { sequence, signed_at, ..self.clone() } == *before
     }
 }
 
-/// The number and the time of a report.
+/// The sequence number and the time of signing of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportOrder {
     sequence: u64,
@@ -148,7 +149,7 @@ mod tests {
             (signed_report(6, 900), false),
             // The data directory of the node was rolled back.
             (signed_report(1, 2_000), false),
-            // An older program replaced the agent.
+            // A program of an earlier version replaced the agent's program.
             (signed_report(0, 0), true),
         ] {
             assert_eq!(report.order().is_older_than(known), older, "{report:?}");

@@ -7,8 +7,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 
-/// Checks the form of a text in which no field has its default value. `digest` is the hash of the
-/// MessagePack form. `optional` lists the fields that may be missing.
+/// Checks the stored form of `T`. `text` is the JSON text of a value in which no field has its
+/// default. `digest` is the hash of the MessagePack form. `optional` lists the fields that may be
+/// missing.
 fn assert_stored_form<T: Serialize + DeserializeOwned + PartialEq + Debug>(text: &str, digest: &str, optional: &str) {
     let value: T = serde_json::from_str(text).expect("the JSON form");
     let written = serde_json::to_string_pretty(&value).expect("JSON");

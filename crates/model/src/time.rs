@@ -18,8 +18,8 @@ impl Now {
     }
 }
 
-/// Wall clock in milliseconds since 1970 UTC, from the proposer of an entry. It is used for people,
-/// and for budgets over minutes.
+/// A wall-clock time in milliseconds since 1970 UTC. The time of an entry is that of its proposer's
+/// clock. Wall-clock times are for people, and for budgets over minutes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub u64);

@@ -324,8 +324,9 @@ impl ConflictDelegate for NodeEventDelegate {
 
     async fn notify_conflict(&self, existing: Node, other: Node) {
         let (name, addr, meta) = node_parts(&other);
-        // If the signature is that of the known process, the node has moved, and its old address is
-        // soon found dead. If both addresses stay alive, a running machine was copied.
+        // If the process that is known under this name signed the record, the node has moved. Its
+        // old address is then soon found dead. If both addresses stay alive, a running machine was
+        // copied.
         let moved = match self.0.judge.judge(&name, addr, &meta) {
             Judgement::Member { report, key: Some(_), .. } => report.instance,
             _ => Instance::default(),
@@ -388,7 +389,7 @@ impl MergeDelegate for NodeEventDelegate {
     type Error = RecordRejection;
 
     async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), RecordRejection> {
-        // memberlist passes each record of the exchange to `notify_alive` too.
+        // memberlist passes each record of a state exchange to `notify_alive` too.
         Ok(())
     }
 }

@@ -316,8 +316,8 @@ impl Gossip {
         }
     }
 
-    /// Replaces the keys. From now on the member encrypts with `first`, and accepts `first` and
-    /// `others` but no other key. A change of the address keeps the keys.
+    /// Replaces the gossip keys. From now on the member encrypts with `first`, and accepts `first`
+    /// and `others` but no other key. A change of the address keeps the keys.
     pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) {
         self.keyring.set(first, others);
     }

@@ -26,7 +26,7 @@ pub struct MemberEntry {
     pub key: Option<[u8; 32]>,
 }
 
-/// A record of a node at an address other than the known one.
+/// The observation of a node's record at another address than the known one.
 #[derive(Debug)]
 struct Sighting {
     addr: SocketAddr,

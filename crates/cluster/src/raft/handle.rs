@@ -62,8 +62,8 @@ pub(super) struct Inner<S: StateMachine> {
     pub status: watch::Receiver<RaftStatus>,
     /// Locked during a change of members.
     pub change: Mutex<()>,
-    /// Proposals hold it shared while they are passed to the core. While it is held exclusively, no
-    /// proposal enters the log.
+    /// Proposals hold the lock shared while they are passed to the core. While it is held
+    /// exclusively, no proposal enters the log.
     pub proposal_gate: RwLock<()>,
     pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,

@@ -56,7 +56,7 @@ impl std::fmt::Display for Owner {
 pub struct LogStore<S: StateMachine> {
     memory: Arc<Mutex<Memory<S>>>,
     writer: mpsc::Sender<Op>,
-    /// The commit position that waits for the writer.
+    /// The commit position that the writer thread has not written yet.
     pending_commit: Arc<PendingCommit>,
     durable_log: Arc<DurableLogMark>,
 }

@@ -41,7 +41,7 @@ pub struct Machine<S: StateMachine> {
     membership: StoredMembership<S>,
     publish: Published<S>,
     feed: mpsc::UnboundedSender<News<S>>,
-    /// False while the log is replayed at start.
+    /// Whether applied entries are sent to the feed. False while the log is replayed at start.
     announce: Arc<AtomicBool>,
 }
 
@@ -49,7 +49,7 @@ pub struct Machine<S: StateMachine> {
 /// because one notification for each entry of a burst would wake a dozen waiters each time.
 struct Published<S> {
     state: watch::Sender<Arc<S>>,
-    /// The time of the last notification, or of the scheduled one if there is one.
+    /// The time at which the waiters were last notified. If a notification is scheduled, its time.
     last_notified: Option<Instant>,
     /// Whether a task will notify the waiters soon.
     notify_scheduled: Arc<AtomicBool>,

@@ -54,8 +54,8 @@ impl<S: StateMachine> Raft<S> {
         self.change(Change::ReplaceAllVoters(ids.into_iter().map(|id| id.0).collect())).await
     }
 
-    /// Transfers leadership to the voter `to`. Returns once `to` leads. Each wait has a limit of at
-    /// most 5 s.
+    /// Transfers leadership to the voter `to`. Returns once `to` leads. Each wait on the way ends
+    /// after at most 5 s.
     pub async fn transfer_leader(&self, to: RaftId) -> Result<(), MemberError> {
         let _one_at_a_time = self.inner.change.try_lock().map_err(|_| MemberError::InFlight)?;
         let mut status = self.inner.status.clone();

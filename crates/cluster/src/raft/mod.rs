@@ -78,17 +78,18 @@ pub struct RaftTiming {
 /// (`election_max_ms`), then the wait of the first follower, then some 30 ms for votes and the
 /// first entry.
 ///
-/// A change of the leader restarts its open attempts from their cleanup. This costs a node more
-/// than a second or two, so noise must not cause a change. Three things prevent it:
+/// When the leader changes, the open attempts start again from their cleanup. That costs a node
+/// more time than a faster election would save. So a short stall must not change the leader. Three
+/// things prevent it:
 /// - No member starts an election before 1.6 s of silence, which is six heartbeats.
 /// - A candidate wins only after a majority has missed the leader for a lease (pre-vote). So one
 ///   follower's bad link changes nothing.
 /// - A leader whose lease expires for a moment continues its work as long as no other member leads
 ///   (`manager::Leadership`).
 ///
-/// Twice these times would tolerate stalls of 3 s, but a fleet whose leader died would be without
-/// decisions for as long. Heartbeats are not more frequent, because their interval is also the time
-/// that a disk has for a sync before a heartbeat counts as missed.
+/// Twice these times would tolerate stalls of 3 s. But if the leader died, the fleet would also be
+/// without decisions for more than 3 s. Heartbeats are not more frequent, because their interval is
+/// also the time that a disk has for a sync before a heartbeat counts as missed.
 impl Default for RaftTiming {
     fn default() -> Self {
         Self {

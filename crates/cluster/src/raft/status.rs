@@ -137,7 +137,7 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
 /// Follows openraft's reports until openraft ends. It also computes the status once per `tick`,
 /// because a lease expires without a report. A new leader has no lease before its first heartbeat
 /// is answered, and openraft would send that heartbeat only at its next tick. So `follow` requests
-/// one from `raft` at once.
+/// a heartbeat from `raft` at once.
 pub async fn follow<S: StateMachine>(
     mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
     raft: Weak<Inner<S>>,

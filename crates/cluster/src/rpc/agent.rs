@@ -96,8 +96,8 @@ pub const CA_PATH: &str = "/agent/v1/ca";
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CaRequest {
     /// Index of the entry whose CAs the node trusts and whose issuing CA signed its certificate. A
-    /// manager must also have the keys of these CAs. 0 if no entry is complete yet, or if it is
-    /// unknown.
+    /// manager must also have the keys of these CAs. 0 if this is true of no entry yet, or if the
+    /// index is unknown.
     pub holds: u64,
 }
 

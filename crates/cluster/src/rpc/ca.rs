@@ -189,8 +189,8 @@ impl ClusterCa {
     }
 
     /// Like [`Self::issue_node`]. `manager` marks a certificate that a manager issues for itself.
-    /// By the mark, nodes of an older epoch recognise the managers that they may ask
-    /// (`daemon/epochs.rs`).
+    /// By the mark, a node of an older epoch recognises a manager of the new epoch. The node may
+    /// request a new certificate from that manager (`daemon/epochs.rs`).
     pub fn issue_as(
         &self,
         manager: bool,

@@ -1,5 +1,5 @@
-//! The caller's identity, which the connection proves, and the names in certificates that contain
-//! it.
+//! The identity of a caller, which the connection proves, and the names by which a certificate
+//! states it.
 //!
 //! The layers above decide, from the applied inventory, whether the caller was removed, is a
 //! manager, or is authorised for its request.

@@ -36,7 +36,7 @@ const POOL_MAX: usize = 8;
 const LINE_MAX: usize = 1 << 20;
 /// If an event stream sends nothing for this time, it counts as broken.
 const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
-/// Maximum characters in an error message of a body that is not an API error.
+/// If a body with an error status is no API error, the message shows this number of its characters.
 const SHOWN_MAX: usize = 200;
 
 /// The reason why a request was not answered successfully.
@@ -113,13 +113,14 @@ struct ClientShared {
     no_raft_streams_since: Mutex<Option<Instant>>,
 }
 
-/// A connection and the generation of the certificate that opened it.
+/// A connection, and the value of [`Client::certificate_generation`] when it was opened.
 struct PooledConnection {
     sender: Sender,
     certificate_generation: u64,
 }
 
-/// A connection for messages without HTTP, and the generation of the certificate that opened it.
+/// A connection for messages without HTTP, and the value of [`Client::certificate_generation`] when
+/// it was opened.
 struct PooledRaftStream {
     stream: Box<RaftStream>,
     certificate_generation: u64,
@@ -236,8 +237,8 @@ impl Client {
         .await
     }
 
-    /// Sends a message on an open stream. The outer error means that the connection was dropped,
-    /// and that the server may not have received the message.
+    /// Sends a message on an open stream. The outer error means that the connection was dropped.
+    /// The server possibly did not receive the message.
     async fn send_on(
         &self,
         mut open: PooledRaftStream,

@@ -413,7 +413,8 @@ async fn strangers_cannot_take_every_place() {
     let member = Client::tls(&server.addr, &cluster.client(7), None);
     ask_identity(&member).await.unwrap();
     drop(hold);
-    // The capacity is available again once the server has noticed that the clients disconnected.
+    // A connection without a certificate is possible again once the server has noticed that the
+    // clients disconnected.
     let deadline = Instant::now() + SOON;
     while ask_identity(&Client::tls(&server.addr, &stranger, None)).await.is_err() {
         assert!(Instant::now() < deadline, "the capacity was lost");

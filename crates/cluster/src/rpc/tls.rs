@@ -69,7 +69,8 @@ impl ServerTls {
     }
 }
 
-/// The certificates of an open connection, and their judgement at its start.
+/// The client's certificates on an open connection, and their judgement at the start of the
+/// connection.
 pub(super) struct JudgedChain {
     pub by: IssuerStatus,
     chain: Vec<CertificateDer<'static>>,
@@ -77,7 +78,8 @@ pub(super) struct JudgedChain {
 }
 
 impl JudgedChain {
-    /// Waits until the judgement changes.
+    /// Waits until the same certificates would be judged differently, because the CAs were
+    /// replaced.
     pub async fn until_changed(mut self) {
         while self.now.changed().await.is_ok() {
             let clients = self.now.borrow_and_update().clients.clone();

@@ -22,7 +22,7 @@ const ENTRIES_MAX: usize = 200_000;
 /// where its hashing blocks no other work.
 #[derive(Debug)]
 pub struct DigestWalk {
-    /// Services whose digest is known or complete.
+    /// Digests of the services that did not differ, or whose walk is complete.
     found: BTreeMap<ServiceName, ServiceDigest>,
     walked: BTreeMap<ServiceName, WalkedService>,
     asked: Vec<BranchQuestion>,
@@ -33,9 +33,9 @@ pub struct DigestWalk {
 /// A service whose digest differs.
 #[derive(Debug)]
 struct WalkedService {
-    /// The known entries, as a tree.
+    /// The entries of the known digest, as a tree.
     tree: DigestTree,
-    /// The current entries by path.
+    /// The node's current entries by path, as far as they are known.
     entries: BTreeMap<String, FileEntry>,
     outline: DigestSummary,
 }

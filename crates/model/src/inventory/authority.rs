@@ -79,8 +79,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Ends the waiting of the rotation for these workers. The rotation still waits for workers
-    /// that go away later, because the operator did not name them.
+    /// Ends the waiting of the CA rotation for the workers `without`. The rotation still waits for
+    /// workers that go away later, because the operator did not name them.
     pub(super) fn finish_ca(&mut self, at: &ApplyContext, without: &BTreeSet<NodeId>) -> Decision {
         let Some(next) = &self.authority.next else {
             return Err(Refusal::new("nothing-new", "no CA rotation is in progress").next("remoor key status"));
@@ -140,7 +140,8 @@ mod tests {
         Inventory { ca_pem: Arc::new("A".to_owned()), cluster: "c1".into(), ..Inventory::default() }
     }
 
-    /// Nodes that are one step apart trust each other's certificates in both directions.
+    /// Nodes that are one step of the CA rotation apart trust each other's certificates in both
+    /// directions.
     #[test]
     fn neighbours_in_the_rotation_trust_each_other() {
         let mut i = initial_inventory();

@@ -3,7 +3,7 @@
 use super::*;
 use serde::{Deserialize, Serialize};
 
-/// An open circuit breaker: no automatic re-setup begins in its group.
+/// An open circuit breaker: no automatic re-setup begins in its group, or in the whole fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
     /// The group that the breaker concerns. None if it concerns the whole fleet.

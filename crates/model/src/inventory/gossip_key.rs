@@ -57,7 +57,8 @@ mod tests {
         applied.refusal().map(|r| r.code.clone())
     }
 
-    /// Nodes that are one step apart can always read each other's messages.
+    /// Nodes that are one step of the gossip key rotation apart can always read each other's
+    /// messages.
     #[test]
     fn neighbours_in_the_rotation_read_each_other() {
         let mut i = Inventory::default();

@@ -1,5 +1,5 @@
 //! Tests of the states of node ids: each transition of the table, the states that exclude each
-//! other, and the facts that exclude no state.
+//! other, and the facts that are possible in every state.
 
 use super::*;
 use proptest::prelude::*;

@@ -104,7 +104,8 @@ impl Inventory {
         Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, revokes the denial")))
     }
 
-    /// The denied key with this name. If several keys were denied, it is the last one.
+    /// The denied key of a machine that requested to join with this name. If there are several, it
+    /// is the one that was denied last.
     pub fn denied_by_name(&self, name: &str) -> Option<&DeniedKey> {
         let of_name = self.admission.denied.values().filter(|d| d.spec.name.as_str() == name);
         of_name.max_by_key(|d| d.at).map(Arc::as_ref)

@@ -24,7 +24,7 @@ const IDS_AN_EPOCH: u64 = 100;
 /// Parameters of a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterRebuild {
-    /// Must be greater than the epoch of the state.
+    /// The new epoch. It must be greater than the epoch of the state.
     pub epoch: Epoch,
     /// The node that becomes the only manager.
     pub founder: NodeId,

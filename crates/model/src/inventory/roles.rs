@@ -141,11 +141,11 @@ mod tests {
         assert_eq!(log.role(w1, ClusterRole::Manager).as_deref(), Some("nothing-new"));
         let Applied::Raft(first) = log.write(Command::Grant { node: w1, founder: false }) else { panic!("no id") };
         assert_eq!(log.write(Command::Grant { node: w1, founder: false }), Applied::Raft(first), "asked twice");
-        // docs/design/scenarios.md, E3: the node was promoted again before its id was retired.
+        // docs/design/scenarios.md, E3: the node was promoted again before its Raft id was retired.
         assert_eq!((log.role(w1, ClusterRole::Worker), log.role(w1, ClusterRole::Manager)), (None, None));
         let retire = Command::Retire { node: w1, raft: first };
         assert_eq!(log.code(retire.clone()).as_deref(), Some("overtaken"));
-        // docs/design/scenarios.md, E4: the id was retired before the node was promoted again.
+        // docs/design/scenarios.md, E4: the Raft id was retired before the node was promoted again.
         assert_eq!((log.role(w1, ClusterRole::Worker), log.code(retire.clone())), (None, None));
         assert!(log.0.is_retired(first) && !log.0.is_retired(RaftId(1)));
         assert!(!log.0.is_retired(RaftId(log.0.applied + 1)), "not granted yet is not retired");

@@ -31,7 +31,7 @@ pub struct Tries {
     pub jitter_permille: u16,
 }
 
-/// The wait of an isolated node doubles up to this factor of the minimum wait.
+/// The wait of an isolated node doubles with each dial, up to this multiple of the minimum wait.
 const DOUBLED_MAX: u64 = 4;
 /// Beyond [`DOUBLED_MAX`], the maximum wait grows as this fraction (1/16) of the isolation's
 /// length. So a node returns soon after an isolation of a minute, but dials rarely after an
@@ -58,7 +58,7 @@ pub struct DialState {
     members: BTreeMap<NodeName, SocketAddr>,
     /// The addresses of the members.
     taken: BTreeSet<SocketAddr>,
-    /// Dials under way.
+    /// The nodes to which a dial is under way.
     dialling: BTreeSet<NodeName>,
     tries: BTreeMap<NodeName, Tries>,
     /// The missing nodes that can be dialled and are not in `dialling`.

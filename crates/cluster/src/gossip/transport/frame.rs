@@ -121,7 +121,7 @@ impl GossipKeyring {
     /// Decrypts a datagram, which is one whole frame.
     pub fn open_datagram(&self, bytes: &[u8]) -> Result<BytesMut, GossipFrameError> {
         let (head, rest) = bytes.split_at_checked(self.head_len()).ok_or(GossipFrameError::Foreign)?;
-        // The previous version ignores bytes after the frame and sends none.
+        // The previous version of remoor ignores bytes after the frame and sends none.
         if self.rest_len(head)? != rest.len() {
             return Err(GossipFrameError::Length);
         }
@@ -141,8 +141,8 @@ mod tests {
         GossipKeyring::new(&"test".into(), [key; 32]).expect("a short label")
     }
 
-    /// The test uses memberlist's own functions, because the previous version encrypts and decrypts
-    /// with them.
+    /// The test uses memberlist's own functions, because the previous version of remoor encrypts
+    /// and decrypts with them.
     #[tokio::test]
     async fn the_form_is_memberlists_own() {
         let ring = keyring_of(7);

@@ -136,7 +136,7 @@ impl StreamListener {
     }
 }
 
-/// The reason for the log. Each kind of error has one fixed text.
+/// The reason of a refusal, as text for the log. Each kind of error has one fixed text.
 fn refusal_reason(error: &GossipFrameError) -> &'static str {
     match error {
         GossipFrameError::Foreign => "not a frame of this cluster",

@@ -15,9 +15,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum length of a frame, in bytes. A state exchange has up to 600 bytes for each node.
 const FRAME_MAX: usize = 16 << 20;
-/// The bytes of a frame that need no budget: the state exchange of a hundred nodes.
+/// A frame below this size takes nothing from the budget. The state exchange of a hundred nodes is
+/// smaller.
 const SMALL_FRAME: usize = 64 << 10;
-/// Maximum memory of all larger frames that arrive at the same time, in bytes.
+/// Maximum memory of all frames above [`SMALL_FRAME`] that arrive at the same time, in bytes.
 const LARGE_FRAMES_MAX: usize = 32 << 20;
 
 /// The budget of large frames, in units of `SMALL_FRAME` bytes. Clones share the budget.
@@ -31,7 +32,7 @@ impl Default for FrameBudget {
 }
 
 impl FrameBudget {
-    /// Takes the units that a buffer of `bytes` needs from the budget. The units in `held` are
+    /// Takes from the budget the units that a buffer of `bytes` needs. The units in `held` are
     /// already taken.
     fn extend(
         &self,
@@ -83,7 +84,7 @@ impl GossipStream {
         &mut self.reader
     }
 
-    /// Keeps the place until both halves are dropped.
+    /// Keeps the connection's place until both halves of the connection are dropped.
     pub fn hold(&mut self, place: StreamPlace) {
         let place = Arc::new(place);
         (self.reader.place, self.writer.place) = (Some(place.clone()), Some(place));

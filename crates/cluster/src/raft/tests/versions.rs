@@ -102,7 +102,8 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     let mut state = earlier.state();
     tokio::time::timeout(LONG, state.wait_for(|s| s.applied == last)).await.expect("it is read").unwrap();
 
-    // The earlier program stops before the entry, reports the reason, and blocks no other member.
+    // The earlier program stops before it applies the entry. It reports the reason, and blocks no
+    // other member.
     let (beyond, _) = leader.propose(unknown_entry()).await.unwrap();
     leader.propose(known_entry()).await.unwrap();
     let refused = tokio::time::timeout(LONG, async {

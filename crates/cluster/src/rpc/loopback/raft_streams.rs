@@ -1,5 +1,5 @@
-//! Tests of messages without HTTP. They have the same router, callers and error answers as requests
-//! over HTTP. Invalid input ends only its own connection.
+//! Tests of Raft messages without HTTP. Such messages have the same router, callers and error
+//! answers as requests over HTTP. Invalid input ends only its own connection.
 
 use super::*;
 use crate::rpc::raft_stream::PROTOCOL;

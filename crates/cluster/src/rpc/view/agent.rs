@@ -75,9 +75,9 @@ pub struct PeerView {
 pub struct IsolationView {
     /// The number of periods without any live peer.
     pub episodes: u32,
-    /// Whether the node is in such a period now.
+    /// Whether the node has no live peer now.
     pub alone: bool,
-    /// Start of the last period.
+    /// Start of the last period without any live peer.
     pub from: Option<String>,
     pub to: Option<String>,
     pub peers_lost: u32,

@@ -143,7 +143,7 @@ pub struct OperatorView {
 pub struct CaView {
     /// Index of the entry that introduced the CA. 0 if it is the CA of `init`.
     pub serial: u64,
-    /// The fingerprint in the form of join tokens.
+    /// The fingerprint of the CA's certificate, in the form of join tokens.
     pub fingerprint: String,
     pub until: String,
     /// The rotation to a new CA that is in progress.
@@ -163,7 +163,8 @@ pub struct RotationView {
     pub waits_for: Vec<String>,
     /// The absent nodes. They get a new gossip key when they return. A CA rotation waits for them.
     pub away: Vec<String>,
-    /// The fingerprint of the new CA, in the form of join tokens. None for a gossip key.
+    /// The fingerprint of the new CA's certificate, in the form of join tokens. None for a gossip
+    /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// The nodes of `waits_for` that have not confirmed the current step of the rotation although

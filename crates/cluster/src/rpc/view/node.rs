@@ -177,12 +177,13 @@ mod tests {
     use super::*;
     use serde_json::{Map, Value};
 
-    /// Fields that an answer may lack. Older managers do not send them, or they have no value.
+    /// Fields that may be missing in an answer. Older managers do not send them, or they have no
+    /// value.
     const OPTIONAL: &str = "agent_version baseline certificate_until failed finding group job lag maintenance manager \
         manager_silent manager_state manager_waits presence_since report services ssh unanswered unreachable_since zone";
 
-    /// The test fixes this form, because other programs read it, and managers of the previous
-    /// version send and read it.
+    /// The test fixes the JSON form of a node, because other programs read it. Managers of the
+    /// previous version send and read it too.
     #[test]
     fn the_json_form_of_a_node() {
         let text = include_str!("node_view.json");

@@ -10,14 +10,14 @@ pub struct ReplayView {
     pub version: u32,
     pub as_of: AsOf,
     pub node: String,
-    /// The time since which the answering manager leads. The manager has no earlier steps. None if
-    /// it never led.
+    /// The time since which the answering manager leads. It has recorded no earlier steps of the
+    /// engine. None if it never led.
     pub since: Option<String>,
-    /// The number of steps about any node that were discarded.
+    /// The number of recorded steps, about any node, that were discarded.
     pub dropped: u64,
     /// The number of stored steps about this node that are not in `steps`.
     pub left_out: u64,
-    /// The steps. The oldest step is the first.
+    /// The engine's steps about this node. The oldest step is the first.
     pub steps: Vec<ReplayStep>,
     /// The derivation of the last verdict. None if there is no verdict.
     pub verdict: Option<ReplayVerdict>,
