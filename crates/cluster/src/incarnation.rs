@@ -217,7 +217,7 @@ pub fn judge_incarnation(
     })
 }
 
-/// The epochs of this node.
+/// The newest epoch that this node knows, and the epoch of its certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEpochs {
     /// The newest epoch that was proved to this node, or that a manager reported.
@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn a_claimed_epoch_needs_proof_if_it_would_change_something_here() {
         let rows = [
-            // The certificate is up to date.
+            // The node's certificate is of the newest epoch that the node knows.
             (7, 7, 7, [false, false, false]),
             (7, 7, 8, [true, true, true]),
             // The node has moved to an epoch and waits for its certificate.

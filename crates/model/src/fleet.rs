@@ -126,7 +126,7 @@ impl FleetSummary {
     }
 }
 
-/// The data of one service that decisions need.
+/// The data of one service on which decisions depend.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSummary {
     pub depends_on: Vec<ServiceName>,

@@ -221,8 +221,8 @@ fn moved_recently(q: &PreconditionInput) -> Option<Wait> {
     (only && q.at.ms_since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
-/// Checks the maintenance windows. They protect nodes in service and do not delay the repair of a
-/// half-done node.
+/// Checks the maintenance windows. They protect nodes in service. They do not delay the repair of a
+/// node that an earlier attempt left half done.
 fn window(q: &PreconditionInput) -> Option<Wait> {
     let (_, group) = q.group.filter(|_| !q.spec.now && q.spec.undo.is_none() && !q.node.half_done())?;
     let takes_in_or_out = !q.automatic && (q.spec.decommission || !q.node.serves());
@@ -241,9 +241,10 @@ fn rollout(q: &PreconditionInput) -> Option<Wait> {
     canary(q, name).err()
 }
 
-/// Whether the node joins the rollout of a newer generation. Every node joins that returns after
-/// the generation was applied, whatever the reason of its absence (docs/design/design.md, section
-/// 8). A node that only changed its address, or that is half done, is set up without a canary.
+/// Whether the node joins the rollout of a newer generation. Every node that returns after the
+/// generation was applied joins, whatever the reason of its absence (docs/design/design.md, section
+/// 8). A node that only changed its address is set up without a canary. So is a node that an
+/// earlier attempt left half done.
 fn joins_rollout(q: &PreconditionInput) -> bool {
     let (inventory, node) = (q.inventory, q.node);
     let renewed = q.automatic && q.spec.undo.is_none() && !q.spec.decommission && q.spec.services.is_empty();
@@ -276,8 +277,8 @@ fn quorum(q: &PreconditionInput) -> Option<Wait> {
     let (name, _) = q.group.filter(|(_, group)| group.quorum && q.node.serves())?;
     let members: Vec<&Node> =
         q.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| q.of_group(n) && n.serves()).collect();
-    // Two half-done nodes must not wait for each other, because it is unknown which one still
-    // serves.
+    // Two nodes that earlier attempts left half done must not wait for each other. It is unknown
+    // which of them still serves.
     let up = |n: &Node| !n.is_away() && q.busy().all(|busy| busy.id != n.id) && (q.node.half_done() || !n.half_done());
     let others = members.iter().filter(|n| n.id != q.node.id && up(n)).count();
     let majority = members.len() / 2 + 1;

@@ -45,7 +45,7 @@ impl Phase {
             (Phase::Verify | Phase::Undo, _) => None,
         }
     }
-    /// The stored and displayed form.
+    /// The name of the phase as it is stored and displayed.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Fence => "fence",
@@ -83,7 +83,7 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// The stored and displayed form.
+    /// The name of the class as it is stored and displayed.
     pub fn as_str(self) -> &'static str {
         match self {
             FailureClass::Step => "step",
@@ -163,7 +163,7 @@ pub struct JobSpec {
     pub reasons: Vec<Reason>,
     /// The services of the job. Empty stands for all services of the group.
     pub services: Vec<ServiceName>,
-    /// The operator. None if the job is automatic.
+    /// The operator who ordered the job. None if the job is automatic.
     pub by: Option<String>,
     /// Whether the job ignores hold, window and settle time. It never ignores fencing and quorum.
     pub now: bool,

@@ -18,7 +18,7 @@ pub enum ClusterRole {
 }
 
 impl ClusterRole {
-    /// The stored and displayed form.
+    /// The name of the role as it is stored and displayed.
     pub fn as_str(self) -> &'static str {
         match self {
             ClusterRole::Worker => "worker",
@@ -34,7 +34,7 @@ pub enum Availability {
     /// The node is set up again automatically.
     #[default]
     Active,
-    /// The node is only examined and reported.
+    /// The node is only examined, and the result is reported.
     Pause,
     /// The node is cleaned up, and nothing is provisioned on it. A drained manager still votes.
     Drain,
@@ -53,7 +53,7 @@ pub enum Lifecycle {
 }
 
 impl Lifecycle {
-    /// The stored and displayed form.
+    /// The name of the lifecycle as it is stored and displayed.
     pub fn as_str(self) -> &'static str {
         match self {
             Lifecycle::Accepted => "accepted",
@@ -107,7 +107,7 @@ pub struct Baseline {
     /// Hash of the node's desired state in the generation of this baseline, see
     /// `HostSummary::desired`.
     pub desired: Sha256,
-    /// Root of the node digest.
+    /// Root hash of the node digest.
     pub root: Sha256,
     /// Hash of the blob with the complete digest, stored as MessagePack of `Record`.
     pub blob: Sha256,
@@ -145,7 +145,7 @@ pub struct Hold {
 /// rendered with the old address is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressChange {
-    /// The previous IP address.
+    /// The IP address before the change.
     pub from: String,
     /// The time at which the address last changed.
     pub since: Wall,
@@ -204,7 +204,7 @@ pub struct Node {
     pub absences: AbsenceHistory,
     pub setup: NodeSetup,
     pub pending_resetup: Option<ResetupRequest>,
-    /// The open job.
+    /// The node's open job.
     pub job: Option<JobId>,
     /// Whether the node was to be a manager when the cluster was rebuilt without it. Set until an
     /// operator decides its role.

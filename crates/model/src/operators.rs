@@ -32,7 +32,8 @@ pub struct OperatorKey {
     pub until: Wall,
     /// The CA that issued the credentials, as a [`ca_id`](super::ca_id).
     pub ca: Sha256,
-    /// The time and the issuer of the revocation.
+    /// The time of the revocation, and the operator who ordered it. None if the credentials are not
+    /// revoked.
     #[serde(default)]
     pub revoked: Option<(Wall, String)>,
 }

@@ -13,7 +13,7 @@ pub const PENDING_MS: u64 = 24 * 3_600_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JoinDecision {
-    /// There is no decision yet.
+    /// The operator has not decided yet.
     #[default]
     None,
     /// The machine may join in this role.

@@ -11,14 +11,15 @@ use std::fmt;
 #[serde(rename_all = "kebab-case", tag = "is", content = "why")]
 pub enum Verdict {
     Same,
-    /// The desired state changed.
+    /// The desired state has changed since the baseline was recorded.
     Outdated,
     /// The state on the node changed. The alias is the name of a verdict of earlier versions, which
     /// was never concluded. A node that differs after provisioning fails its attempt with
     /// [`super::FailureClass::ProvisionedWrong`] instead.
     #[serde(alias = "provisioned-wrong")]
     Drifted,
-    /// Both the desired state and the state on the node changed.
+    /// Both the desired state and the state on the node have changed since the baseline was
+    /// recorded.
     Conflict,
     /// The examination was inconclusive. It is not drift: the examination is retried and then an
     /// alert is raised, but it never triggers a re-setup (invariant I9).
@@ -26,7 +27,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The stored and displayed form, without the reason.
+    /// The name of the verdict as it is stored and displayed, without the reason.
     pub fn as_str(&self) -> &'static str {
         match self {
             Verdict::Same => "same",
@@ -36,7 +37,7 @@ impl Verdict {
             Verdict::Unknown(_) => "unknown",
         }
     }
-    /// Whether the node differs from the recorded state.
+    /// Whether the node differs from its baseline.
     pub fn is_drifted(&self) -> bool {
         matches!(self, Verdict::Drifted | Verdict::Conflict)
     }

@@ -40,7 +40,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Whether work may begin at this moment.
+    /// Whether a re-setup may begin at this moment.
     pub fn is_open(&self, at: Wall) -> bool {
         self.open_at(minute_of_week(at))
     }

@@ -113,8 +113,8 @@ impl GossipState {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the report in force and its signed form. Claims of an epoch that is not newer than the
-    /// report's are dropped.
+    /// Replaces the report that this node publishes, and its signed form. Drops the claims of
+    /// epochs that are not newer than the report's epoch.
     pub fn set_own(&self, report: &Report, meta: Bytes) {
         *self.own_report() = report.clone();
         *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;

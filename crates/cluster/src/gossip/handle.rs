@@ -46,8 +46,8 @@ struct Inner {
     list: List,
     shared: Arc<GossipState>,
     cfg: Config,
-    /// The report in force. It is locked during a whole update, because two concurrent updates
-    /// could leave the older report in force.
+    /// The report that this member publishes. It is locked during a whole update. Otherwise two
+    /// concurrent updates could leave the older report published.
     report: Mutex<Report>,
 }
 

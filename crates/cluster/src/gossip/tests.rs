@@ -450,7 +450,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     let told = newer.wait_for_event("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr(), lasting: false });
     // `b` gets the newer record directly, because members do not pass on a record that contradicts
-    // a live one.
+    // a live record.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();
     let claim = EpochClaim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
@@ -557,7 +557,8 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     b.wait_for_event("a gone", |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == "a")).await;
     assert!(watched.has_changed().expect("the same watch goes on"), "the rejoin loop is notified");
     assert_eq!((b.gossip.addr(), b.gossip.peers_alive()), (elsewhere, 0));
-    // Dial repeatedly, as the rejoin loop does, until the others have found the old address dead.
+    // Dial repeatedly, as the rejoin loop does, until the other members have found the old address
+    // dead.
     let again = b.gossip.clone();
     let target = a.gossip.addr();
     let dialling = tokio::spawn(async move {

@@ -41,7 +41,7 @@ pub enum RaftError {
     /// The settings contradict each other.
     #[error("raft settings: {why}")]
     Settings { why: String },
-    /// A new cluster may not be started here. Nothing was changed.
+    /// A precondition for starting a new cluster here is not met. Nothing was changed.
     #[error("refused to start a new cluster: {why}")]
     InitializeRefused { why: String },
     /// The message is of another cluster. Nothing was changed.

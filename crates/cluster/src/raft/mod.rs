@@ -63,7 +63,7 @@ pub struct RaftTiming {
     pub election_min_ms: u64,
     pub election_max_ms: u64,
     /// The time for which a leader without a quorum sends nothing, so that other members can elect
-    /// one. At least twice `election_max_ms`.
+    /// a leader. At least twice `election_max_ms`.
     pub quorum_probe_ms: u64,
     /// Timeout for sending one snapshot.
     pub snapshot_timeout_ms: u64,

@@ -31,7 +31,8 @@ pub struct RaftStatus {
     /// Index of the last entry in the log, committed or not.
     pub last_log: Option<u64>,
     pub last_applied: Option<u64>,
-    /// The voters of all configurations in force (two while `joint`), with addresses.
+    /// The voters of the current configuration, with addresses. While `joint`, the voters of both
+    /// the old and the new configuration.
     pub voters: BTreeMap<RaftId, String>,
     pub learners: BTreeMap<RaftId, String>,
     /// Whether a change of voters is half done. Setting the voters again completes it.

@@ -57,7 +57,8 @@ impl MessageAddress {
     }
 }
 
-/// The identity of this member.
+/// This member's cluster, epoch and Raft id, with its incarnation and the incarnations of the other
+/// members.
 #[derive(Clone)]
 pub struct LocalMember {
     pub cluster: ClusterId,

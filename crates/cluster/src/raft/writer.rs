@@ -37,7 +37,7 @@ pub const OPENING_THREAD: &str = "raft-open";
 /// A function that is called once the operation is on disk or has failed.
 pub type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// A single stored value.
+/// The name of a single value in the database, in contrast to the numbered entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// The owner of the log; written once.
@@ -147,7 +147,8 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
     match guarded.map_err(remoor_host::disk::DiskError::io("starting the reader of", path))?.join() {
         Ok(Ok((db, stored, true))) => Ok((db, stored)),
         Ok(Ok((_, _, false))) => Err(corrupt("its pages are inconsistent".to_owned())),
-        // redb reports unreadable files with these two kinds. Other kinds are errors of the disk.
+        // redb reports unreadable files with the kinds `InvalidData` and `UnexpectedEof`. Other
+        // kinds are errors of the disk.
         Ok(Err(redb::Error::Io(e)))
             if matches!(e.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
         {

@@ -49,7 +49,8 @@ pub struct PeersReply {
     /// Hash of `peers`, `managers` and `removed`; empty from older managers.
     #[serde(default)]
     pub lists: String,
-    /// Whether the caller already has these lists. If true, the answer does not contain them.
+    /// Whether the caller already has the current lists of peers, managers and removed names. If
+    /// true, the answer does not contain them.
     #[serde(default)]
     pub unchanged: bool,
     /// Index of the last entry that the answering manager has applied; 0 from older managers.

@@ -177,7 +177,7 @@ impl Client {
         Self { clocks: Some(clocks.clone()), ..self.clone() }
     }
 
-    /// The destination of requests, for messages.
+    /// The address to which requests are sent, for messages to operators.
     pub fn addr(&self) -> String {
         self.shared.target.to_string()
     }
@@ -299,7 +299,7 @@ impl Client {
         let (Some(clocks), ClientTarget::Tls { expected: Some(node), .. }) = (&self.clocks, &self.shared.target) else {
             return;
         };
-        // Programs of earlier versions send no time.
+        // Programs of earlier versions do not send the time of their clock.
         let wall = response.headers().get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
         if let Some(wall) = wall {
             clocks.record(*node, Wall(wall), asked, Instant::now());

@@ -14,9 +14,9 @@ use std::sync::Arc;
 /// and one that is not valid yet as of its first moment.
 #[derive(Debug)]
 pub(super) struct ClientTrust {
-    /// Verifies with the current CAs.
+    /// Accepts client certificates of the current CAs.
     pub present: Arc<dyn ClientCertVerifier>,
-    /// Verifies with the replaced CAs.
+    /// Accepts client certificates of the replaced CAs. None if no CA was replaced.
     pub former: Option<Arc<dyn ClientCertVerifier>>,
 }
 

@@ -18,7 +18,7 @@ pub struct HandshakeLimiter(Arc<Mutex<UnfinishedHandshakes>>);
 struct UnfinishedHandshakes {
     most: usize,
     count: usize,
-    /// The number of the next connection.
+    /// The number that the next connection gets.
     next: u64,
     /// The connections of each address, in order of arrival. Dropping the sender drops the
     /// connection.

@@ -54,7 +54,7 @@ impl NodeKey {
             .map_err(|e| IdentityError::Malformed { what: "node key", reason: e.to_string() })
     }
 
-    /// The key as PKCS#8 PEM.
+    /// This key as PKCS#8 PEM.
     pub fn to_pem(&self) -> Result<Secret, IdentityError> {
         self.0
             .to_pkcs8_pem(LineEnding::LF)
@@ -82,7 +82,7 @@ impl NodeKey {
         &self.0
     }
 
-    /// The public half.
+    /// The raw public key.
     pub fn public(&self) -> [u8; 32] {
         self.0.verifying_key().to_bytes()
     }
@@ -147,7 +147,7 @@ impl GossipKey {
         Ok(Self(token::random()?))
     }
 
-    /// Reads 64 hex digits.
+    /// Reads a gossip key of 64 hex digits.
     pub fn from_hex(text: &str) -> Result<Self, IdentityError> {
         let mut key = [0; 32];
         hex::decode_to_slice(text, &mut key)
@@ -155,12 +155,12 @@ impl GossipKey {
         Ok(Self(key))
     }
 
-    /// Reads the key from a file that only its owner may read.
+    /// Reads the gossip key from a file that only its owner may read.
     pub fn load(file: &Path) -> Result<Self, IdentityError> {
         Self::from_hex(private_file::read(file)?.trim())
     }
 
-    /// The key as hex.
+    /// The gossip key as hex.
     pub fn to_hex(&self) -> Secret {
         hex::encode(self.0).into()
     }
@@ -179,8 +179,8 @@ const ENDING_DAYS: u64 = 14;
 const KEY_FILE: &str = "node.key";
 const CREDENTIALS_FILE: &str = "credentials.json";
 
-/// The content of `credentials.json`: everything except the key. It is one file, so that it changes
-/// in one step.
+/// The content of `credentials.json`: everything except the private key. It is one file, so that
+/// all of it changes at once.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {

@@ -47,7 +47,7 @@ pub struct JoinRequest {
     #[serde(default)]
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
-    /// The version of remoor.
+    /// The version of remoor on the machine.
     pub version: String,
     #[serde(default)]
     pub want_manager: bool,
@@ -175,7 +175,7 @@ pub struct JoinReply {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub node: NodeId,
-    /// The name under which the machine was accepted.
+    /// The node name under which the machine was accepted.
     pub name: NodeName,
     /// Set if the node has to start its manager service at once.
     pub raft: Option<RaftId>,

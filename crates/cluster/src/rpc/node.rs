@@ -1,5 +1,5 @@
-//! Requests of the leader to nodes: to run a manager service under a Raft id, and to fetch news
-//! from the managers.
+//! Requests of the leader to nodes: to run a manager service under a Raft id, and to ask the
+//! managers for news, for example about its own removal.
 //!
 //! Every node answers these requests at its API address. A worker answers no other requests there.
 //! The caller identifies the node by its certificate. The node identifies a manager by the list of

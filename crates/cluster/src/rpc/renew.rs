@@ -32,7 +32,7 @@ pub struct RenewReply {
     /// change.
     #[serde(default)]
     pub ca_pem: String,
-    /// Index of the entry that set these CAs.
+    /// Index of the log entry that set the CAs in `ca_pem`.
     #[serde(default)]
     pub ca: u64,
 }

@@ -357,7 +357,7 @@ pub(super) async fn answer(
     };
     response.headers_mut().insert(CLOCK, HeaderValue::from(now().0));
     if expired {
-        // The next connection may use a new certificate.
+        // Close the connection, because the client's next connection may use a new certificate.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -97,7 +97,7 @@ pub struct ClientTls {
     /// None for a machine that has not joined a cluster.
     cluster: Option<ClusterId>,
     config: Arc<RwLock<Arc<ClientConfig>>>,
-    /// Incremented with each replacement of the identity.
+    /// Incremented whenever the identity is replaced, for example by a renewed certificate.
     generation: Arc<AtomicU64>,
 }
 
@@ -208,7 +208,7 @@ fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// The parsed parts of an identity.
+/// The parsed certificates and key of an identity.
 struct LoadedIdentity {
     roots: RootCertStore,
     cas: Vec<CertificateDer<'static>>,

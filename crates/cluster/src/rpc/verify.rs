@@ -27,12 +27,12 @@ pub(super) const ANY_NODE: &str = "any.remoor";
 /// The CAs that a client trusts: the rule for server certificates.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// Trusts each of these CAs.
+    /// Accepts certificates of each of these CAs.
     Roots(RootCertStore),
-    /// Trusts each of these CAs and ignores the dates in the certificate. Use it only to compare
-    /// clocks.
+    /// Accepts certificates of each of these CAs and ignores the dates in the certificate. Use it
+    /// only to compare clocks.
     RootsIgnoringDates(RootCertStore),
-    /// Trusts the CA whose certificate has this digest, as in a token.
+    /// Accepts certificates of the CA whose certificate has this digest, as in a token.
     Digest(String),
 }
 
@@ -175,7 +175,7 @@ mod tests {
             assert!(!of(Error::InvalidCertificate(why.clone())), "{why:?}");
         }
         assert!(!of(Error::AlertReceived(AlertDescription::UnknownCA)));
-        // This message contains the same words, but its cause is not a clock.
+        // This message contains the words `is not valid yet`, but its cause is not a wrong clock.
         assert!(!may_be_the_clock("invalid name: expired.example is not valid yet"));
     }
 }

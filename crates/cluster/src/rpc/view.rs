@@ -26,7 +26,7 @@ use remoor_model::{Breaker, CheckResult, Difference, HistoryItem, Job, NodeDiges
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The source and age of an answer.
+/// The source and age of the state that an answer shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsOf {
     /// The manager whose state the answer shows.
@@ -40,7 +40,7 @@ pub struct AsOf {
     /// request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
-    /// Age of the state, in milliseconds.
+    /// Age of the state that the answer shows, in milliseconds.
     pub age_ms: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct JobsView {
     pub names: BTreeMap<u64, String>,
     /// The jobs. The oldest job is the first.
     pub jobs: Vec<Job>,
-    /// Requests that have not become jobs yet.
+    /// Requests for re-setups that have not become jobs yet.
     #[serde(default)]
     pub queued: Vec<QueuedView>,
 }
@@ -234,7 +234,7 @@ pub struct OrderView {
     pub warnings: Vec<String>,
 }
 
-/// The result for one of several nodes.
+/// The result of an order for one of several nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderedView {
     pub node: String,
@@ -281,7 +281,7 @@ pub struct OrderRequest {
     pub fingerprint: String,
     /// The paths to which the order `adopt` is limited.
     pub paths: Vec<String>,
-    /// Variables of the resulting jobs.
+    /// Variables of the jobs that the order causes.
     pub vars: remoor_model::JobVars,
 }
 

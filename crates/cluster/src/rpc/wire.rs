@@ -43,7 +43,7 @@ macro_rules! codes {
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// Every code.
+            /// All codes.
             pub const ALL: &[Code] = &[$(Code::$name,)*];
 
             /// The text of the code on the wire.
@@ -66,7 +66,7 @@ codes! {
     UnknownKey = "unknown-key", BAD_REQUEST;
     /// The fleet, one of its files or a value in it is not valid.
     Invalid = "invalid", UNPROCESSABLE_ENTITY;
-    /// A caller without a certificate requested something that needs one.
+    /// A caller without a certificate sent a request that needs a certificate.
     Unauthenticated = "unauthenticated", UNAUTHORIZED;
     /// The caller's certificate has expired, or its CA was replaced.
     CredentialExpired = "credential-expired", UNAUTHORIZED;

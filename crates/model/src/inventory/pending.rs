@@ -40,8 +40,9 @@ impl Inventory {
         self.not_a_copy(spec)
     }
 
-    /// Refuses a machine that may not wait for acceptance. The leader also calls this before it
-    /// proposes the entry, so that a refused request does not enter the log.
+    /// Refuses a machine whose join request cannot be kept until an operator decides. The leader
+    /// also calls this before it proposes the entry, so that a refused request does not enter the
+    /// log.
     pub fn check_pend(&self, spec: &NodeSpec, now: Wall) -> Result<(), Refusal> {
         self.not_denied(spec)?;
         self.check_identity(spec)?;

@@ -33,7 +33,8 @@ impl Inventory {
         Err(Refusal::new("job-open", text).next(format!("remoor job cancel {}", job.id)))
     }
 
-    /// Checks a removal without force: only a worker that is down can be removed.
+    /// Checks a removal without force. Only a worker that is away, or was never observed, can be
+    /// removed.
     fn may_go(&self, node: &Node, moment: Wall) -> Result<(), Refusal> {
         let name = node.name();
         if node.role == ClusterRole::Manager {

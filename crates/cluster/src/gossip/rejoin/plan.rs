@@ -97,7 +97,7 @@ impl DialState {
         !self.members.keys().any(|name| *name != self.me)
     }
 
-    /// The durations in force.
+    /// The durations by which the dials are planned.
     pub fn timing(&self) -> &GossipTiming {
         &self.timing
     }
@@ -171,7 +171,7 @@ impl DialState {
         }
     }
 
-    /// Records an event that makes a dial worthwhile.
+    /// Records an event after which dials may succeed again, so that the next dials come earlier.
     pub fn nudge(&mut self, now_ms: u64) {
         self.nudged_ms = Some(now_ms);
         for tries in self.tries.values_mut() {

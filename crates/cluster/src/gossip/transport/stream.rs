@@ -79,7 +79,7 @@ impl GossipStream {
         Self { reader, writer: StreamWriter { socket: write, place: None } }
     }
 
-    /// The reading half.
+    /// The reading half of this connection.
     pub fn reader(&mut self) -> &mut StreamReader {
         &mut self.reader
     }

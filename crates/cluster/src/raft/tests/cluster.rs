@@ -219,8 +219,8 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
         }
     });
     assert_eq!(refused.await.unwrap(), RejectedIncarnation::Cloned { number: 2 }.to_string());
-    // The layers above this folder judge the requests of such a member, because they know the
-    // caller.
+    // The layers above this folder judge the requests of a member with an older directory, because
+    // they know the caller.
     let claim = members[1].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(members[1].admit(&claim).await.is_ok(), "it never spoke to the second one");
     let claim = members[0].sender(&third.claim(RaftId(0)).unwrap()).unwrap();

@@ -49,8 +49,8 @@ async fn at_every_step_neighbours_take_each_other_for_who_they_are() {
             let client = Client::tls(&server.addr, &ClientTls::member(client).unwrap(), Some(NodeId(1)));
             ask_identity(&client).await.unwrap_or_else(|e| panic!("{of} asks {at}: {e:?}"));
         }
-        // This client missed the first step. It verifies the second step by the cross-signed
-        // certificate.
+        // This client missed the first step of the CA rotation. It verifies the second step by the
+        // cross-signed certificate.
         if at == 2 {
             let late = Client::tls(&server.addr, &old.client(7), Some(NodeId(1)));
             assert!(ask_identity(&late).await.unwrap().contains("NodeId(7)"));

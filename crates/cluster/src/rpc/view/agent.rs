@@ -112,7 +112,7 @@ pub struct ExaminationView {
     pub at: String,
     pub age_ms: u64,
     pub took_ms: u64,
-    /// Root of the node digest, shortened.
+    /// Root hash of the node digest, shortened.
     pub digest: String,
     pub generation: u64,
     /// Files that could not be read, with the reason.

@@ -33,7 +33,7 @@ pub struct BackupTakenView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackupPlanRequest {
-    /// Absolute path of the directory.
+    /// Absolute path of the directory for the planned backups.
     pub dir: String,
     /// The interval of the backups. 0 ends the planned backups.
     pub every_ms: u64,
@@ -51,10 +51,10 @@ pub struct BackupView {
     pub at: Option<String>,
     pub age_ms: Option<u64>,
     pub file: Option<String>,
-    /// The planned interval.
+    /// The interval of the planned backups. None if none is planned.
     pub every_ms: Option<u64>,
     /// Whether the last backup is older than twice the interval.
     pub late: bool,
-    /// The reason why the last attempt failed.
+    /// The reason why the last attempt to make a backup failed.
     pub error: Option<String>,
 }

@@ -13,7 +13,7 @@ pub struct RaftView {
     /// Index of the last entry of the log, committed or not.
     pub last_log: u64,
     pub last_applied: u64,
-    /// Whether a change of voters is half done.
+    /// Whether a change of voters is half done: the second of its two entries is still missing.
     pub joint: bool,
     /// Ids of the voters after the half-done change. Without such a change, ids of the current
     /// voters.
@@ -33,7 +33,7 @@ pub struct RaftMemberView {
     pub node: Option<String>,
     /// The node's desired role.
     pub role: Option<String>,
-    /// The address according to Raft.
+    /// The member's address according to Raft.
     pub address: String,
     /// `leader`, `voter`, `learner`.
     pub is: String,
@@ -58,7 +58,7 @@ pub struct RaftStateView {
     pub as_of: AsOf,
     /// Index of the last entry that the manager has applied to its state.
     pub applied: u64,
-    /// Hash of the state. It is equal on all managers that have applied the same entries.
+    /// Hash of the applied state. It is equal on all managers that have applied the same entries.
     pub sha256: Sha256,
     /// Whether a change of voters is half done, according to this manager.
     pub joint: bool,

@@ -100,7 +100,8 @@ pub struct ReportedAgentView {
 pub struct ReachabilityView {
     /// The managers that cannot reach the node's SSH port although gossip lists the node as alive.
     pub unreachable_from: Vec<String>,
-    /// The same managers, each with the time of its first failed attempt.
+    /// The managers of `unreachable_from`, each with the time of its first failed attempt to reach
+    /// the node.
     #[serde(default)]
     pub unreachable_since: BTreeMap<String, String>,
     /// The number of gossip pings that the node did not answer since the answering manager's daemon
@@ -129,7 +130,7 @@ pub struct NodeMembershipView {
     pub lag: Option<u64>,
 }
 
-/// The report that a node's agent gossips.
+/// The view of the report that a node's agent gossips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportView {
     pub boot: String,

@@ -46,7 +46,7 @@ pub struct LeftView {
 /// A manager's answer to a node that leaves: the node is no longer a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaveReply {
-    /// Text for the operator.
+    /// The text that the leaving node shows to its operator.
     pub text: String,
     /// The time until which the node may rejoin with its identity.
     pub until: String,

@@ -27,7 +27,7 @@ pub struct ReplayView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayStep {
     pub at: String,
-    /// The event in plain text.
+    /// The event as text for people.
     #[serde(rename = "told")]
     pub told: String,
     pub asked: Vec<String>,
@@ -51,7 +51,7 @@ pub struct ReplayVerdict {
 /// One rule that contributed to the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleView {
-    /// `cause`, `verdict`, `action`.
+    /// The kind of conclusion to which the rule contributed: `cause`, `verdict` or `action`.
     pub decides: String,
     pub rule: String,
     pub gives: String,
