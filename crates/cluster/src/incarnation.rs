@@ -296,10 +296,10 @@ impl NamedManager {
 /// The verdict on a node that sends Raft messages under a Raft id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SenderVerdict<'a> {
-    /// The sender is accepted for one of two reasons. The id belongs to the node, whatever its
-    /// desired role is, because a manager that leaves may send until it is removed from Raft. Or
-    /// the grant of the id is not applied here yet, and the node is named as a manager; its
-    /// messages bring the missing entries.
+    /// The sender is accepted for one of two reasons. Either the id belongs to the node. Its
+    /// desired role does not matter, because a leaving manager may send until it is removed from
+    /// Raft. Or the entry that grants the id is not applied here yet, but the node is known as a
+    /// manager. Then its messages bring the missing entries.
     Accept,
     /// The id belongs to no node and is never used again.
     Retired,

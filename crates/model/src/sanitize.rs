@@ -1,6 +1,6 @@
 //! Replaces control characters with visible ones. Answers, messages and logs contain text of other
-//! machines. Such text must not control a terminal and must not begin a line of its own, also after
-//! a pipe or a file.
+//! machines. Such text must not control a terminal and must not begin a line of its own. This also
+//! holds for output that goes through a pipe or a file.
 
 use std::borrow::Cow;
 

@@ -13,9 +13,9 @@ pub enum Verdict {
     Same,
     /// The desired state has changed since the baseline was recorded.
     Outdated,
-    /// The state on the node changed. The alias is the name of a verdict of earlier versions, which
-    /// was never concluded. A node that differs after provisioning fails its attempt with
-    /// [`super::FailureClass::ProvisionedWrong`] instead.
+    /// The state on the node changed. The alias `provisioned-wrong` is a verdict of earlier
+    /// versions, which no version ever concluded. A node that differs after provisioning fails its
+    /// attempt with [`super::FailureClass::ProvisionedWrong`] instead.
     #[serde(alias = "provisioned-wrong")]
     Drifted,
     /// Both the desired state and the state on the node have changed since the baseline was

@@ -347,8 +347,8 @@ impl ConflictDelegate for NodeEventDelegate {
 impl NodeDelegate for NodeEventDelegate {
     async fn node_meta(&self, _limit: usize) -> Meta {
         let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // The size of `meta` is limited by its construction. An oversized one becomes an empty
-        // record here, which every peer rejects.
+        // The size of `meta` is limited by its construction. A `meta` that is too long would become
+        // an empty record here, which every peer rejects.
         Meta::try_from(meta).unwrap_or_default()
     }
 

@@ -23,7 +23,7 @@ impl Keys {
     fn set(&self, name: &str, lookup: KeyLookup) {
         self.0.lock().expect("keys").insert(name.into(), lookup);
     }
-    /// The keys of a test that knows key 1 of `a`, key 2 of `b` and key 3 of `c`.
+    /// The inventory of a test in which key 1 belongs to `a`, key 2 to `b` and key 3 to `c`.
     fn abc() -> Self {
         let keys = Self::default();
         for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {

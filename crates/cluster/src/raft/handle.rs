@@ -417,7 +417,8 @@ fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
         allow_log_reversion: Some(false),
         // A leader sends entries before they are on its own disk. Without this setting, a leader
         // that crashed could continue to lead in its term and assign the ids of such entries to
-        // other entries. Followers with the first entries would consider both the same.
+        // other entries. A follower that already has the first entries would not notice the
+        // difference.
         enable_leader_restore: Some(false),
         ..Default::default()
     };

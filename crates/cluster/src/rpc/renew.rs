@@ -28,8 +28,8 @@ pub struct RenewReply {
     /// The new certificate. Cross-signed certificates may follow; in them, an earlier CA confirms
     /// the issuing CA.
     pub cert_pem: String,
-    /// The CAs to trust; the issuing CA is the first. Empty from older managers, which means no
-    /// change.
+    /// The CAs to trust. The issuing CA is the first. Empty from older managers; the node then
+    /// keeps its CAs.
     #[serde(default)]
     pub ca_pem: String,
     /// Index of the log entry that set the CAs in `ca_pem`.

@@ -1,5 +1,5 @@
 //! The relation of a node id, a name or a machine to the cluster. Only this file combines the maps
-//! of the state for it.
+//! of the replicated state in order to determine this relation.
 //!
 //! A node id is in one state at a time:
 //!

@@ -131,9 +131,9 @@ impl Inventory {
         self.departed.removed.retain(|_, removed| moment < removed.until);
     }
 
-    /// Refuses a removed key, because the key may be on a copy or on a machine that missed the
-    /// removal. A new machine with the name of a group is refused too, because host patterns could
-    /// not distinguish the two.
+    /// Refuses a machine with the key of a removed node, because it may be a copy, or may have
+    /// missed the removal. A new machine with the name of a group is refused too, because host
+    /// patterns could not distinguish the node from the group.
     pub(super) fn may_join(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let group = GroupName(spec.name.0.clone());
         let new = !self.names.contains_key(&spec.name);
