@@ -230,7 +230,7 @@ pub struct OwnEpochs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochClaimant {
     Worker,
-    /// A manager can also renew this node's certificate.
+    /// A manager. It can also renew this node's certificate.
     Manager,
     /// Another daemon of this node. The one with the older certificate stops.
     ThisNode,
@@ -314,8 +314,8 @@ pub enum SenderVerdict<'a> {
 /// Judges a node that sends messages under the id `raft`, by the applied state and by the facts in
 /// `named`.
 pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: NamedManager) -> SenderVerdict<'_> {
-    // The founder's id is not a log index. The first grant of a cluster grants it, and the founder
-    // may use it before that.
+    // The founder's id is not a log index. The first `Grant` entry of a cluster grants it, and the
+    // founder may use it before that.
     let is_ungranted_founder = || raft == RaftId(1) && inventory.nodes.values().all(|n| n.raft.is_none());
     match inventory.raft_id_holder(raft) {
         Some(holder) if holder.id == node => SenderVerdict::Accept,
@@ -519,7 +519,7 @@ mod tests {
             // The node's certificate is of the newest epoch that the node knows.
             (7, 7, 7, [false, false, false]),
             (7, 7, 8, [true, true, true]),
-            // The node has moved to an epoch and waits for its certificate.
+            // The node has moved to a newer epoch, and waits for a certificate of that epoch.
             (7, 3, 3, [false, false, false]),
             (7, 3, 5, [false, true, true]),
             (7, 3, 7, [false, true, true]),

@@ -5,8 +5,8 @@ use super::{GroupName, Node, NodeName, ServiceName, Sha256, Windows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The cause of an absence. If the evidence shows several causes, a reboot takes precedence over
-/// the agent, and the agent over the network.
+/// The cause of an absence. If the evidence shows several causes, `reboot` takes precedence over
+/// `agent`, and `agent` over `network`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AbsenceCause {

@@ -68,7 +68,8 @@ pub fn may_open(inventory: &Inventory, node: &Node, spec: &JobSpec, at: Wall) ->
     FleetView::new(inventory).may_open(node, spec, at)
 }
 
-/// One state of the fleet for many checks. Values that are equal for all nodes are computed once.
+/// One state of the fleet, for many calls of [`FleetView::may_open`]. Values that are equal for all
+/// nodes are computed once.
 pub struct FleetView<'a> {
     inventory: &'a Inventory,
     busy: OnceCell<Vec<&'a Node>>,

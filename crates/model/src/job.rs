@@ -234,8 +234,8 @@ pub struct Job {
     pub result: Option<Baseline>,
     /// Number of attempts that were dropped from the record, which keeps the last 16.
     pub attempts_dropped: u32,
-    /// Whether the job was cancelled with `now`. The current task is then ended instead of
-    /// finishing.
+    /// Whether the job was cancelled with `now`. The current task is then ended at once. Otherwise
+    /// it may finish.
     pub end_task_now: bool,
 }
 

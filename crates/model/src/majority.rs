@@ -1,5 +1,5 @@
 //! The size of a majority and the number of managers that may fail. Warnings and the printed table
-//! use the same rule.
+//! both use this rule.
 
 /// The smallest number that is more than half.
 pub fn majority(voters: usize) -> usize {

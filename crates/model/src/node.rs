@@ -132,7 +132,7 @@ pub struct Maintenance {
     pub by: String,
 }
 
-/// A hold. Until it ends, no re-setup begins, except with `now`.
+/// A hold of a node. Until it ends, no re-setup of the node begins, except by an order with `now`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     pub why: String,

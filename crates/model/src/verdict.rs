@@ -90,7 +90,7 @@ impl Reason {
         found.into_iter().map(|r| Reason { since: Some(since(&r)), ..r }).collect()
     }
 
-    /// Whether the reason is drift: a difference from the recorded state. A check that only warns
+    /// Whether the reason is drift: a difference from the baseline. A failed check that only warns
     /// is reported, but is not drift.
     pub fn drifts(&self) -> bool {
         self.by == Witness::Digest || self.by == Witness::Check && self.actionable

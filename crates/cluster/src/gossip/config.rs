@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The inventory's knowledge about the key with which a node should sign.
+/// The key with which a node must sign its reports, as far as the inventory knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLookup {
     /// Records of this name are accepted only with a signature of this key.

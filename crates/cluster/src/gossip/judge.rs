@@ -34,8 +34,8 @@ pub enum Judgement {
     /// A record with this node's name that names another address and that this node's key signed.
     /// Either this node sent it before its address changed, or the data directory was copied.
     OwnElsewhere { report: Report },
-    /// A record with the name of another node that is not signed with the key that the inventory
-    /// has for that node.
+    /// A record with another node's name. It is not signed with the key that the inventory has for
+    /// that node.
     Forged,
     /// The node was removed from the cluster.
     Removed,

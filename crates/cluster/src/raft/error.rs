@@ -106,8 +106,8 @@ pub enum MemberError {
     /// Nothing was changed. The same request will fail again.
     #[error("refused: {why}")]
     Refused { why: String },
-    /// The change of members may still take effect, completely or in part. Read the members before
-    /// the next step.
+    /// The change of members may still take effect, completely or in part. Read the list of members
+    /// before another change.
     #[error("outcome unknown: {why}")]
     Unknown { why: String },
 }

@@ -155,7 +155,7 @@ impl<S: StateMachine> Raft<S> {
             state,
             last_leader_contact: led,
         });
-        // The task ends by itself when the core ends.
+        // The task ends by itself when openraft's core ends.
         tokio::spawn(status::follow::<S>(metrics, Arc::downgrade(&inner), status, tick, lease));
         Ok((Self { inner }, entries))
     }
@@ -387,7 +387,7 @@ pub(super) fn open<S: StateMachine>(
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
     let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));
     if snapshot_path.exists() && !log_path.exists() {
-        // A new log beside an old snapshot would have lost its vote.
+        // With a new log beside an old snapshot, the member would have forgotten its vote.
         let why = "it is missing, but a snapshot exists".to_owned();
         return Err(RaftError::Corrupt { path: log_path, why });
     }

@@ -251,7 +251,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
     async fn save_vote(&mut self, vote: &Vote<S>) -> io::Result<()> {
         let (done, synced) = oneshot::channel();
         let done: writer::WriteDone = Box::new(move |result| {
-            // An error means that the receiver is gone, because the core has ended.
+            // An error means that the receiver is gone, because openraft's core has ended.
             let _ = done.send(result);
         });
         self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done }).await?;

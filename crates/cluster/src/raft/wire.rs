@@ -75,7 +75,7 @@ impl LocalMember {
     }
 }
 
-/// The sender that a request claims. The server compares it with the caller's certificate before it
+/// The sender that a request names. The server compares it with the caller's certificate before it
 /// handles the request.
 pub fn sender_of(request: &[u8]) -> Result<MessageAddress, RaftError> {
     let mut rest = check_version(request)?;

@@ -21,7 +21,8 @@ pub struct ManifestReply {
 /// Query of `/agent/v1/peers`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PeersQuery {
-    /// The hash of the lists that the caller already has; empty if it has none.
+    /// The hash of the lists of peers, managers and removed names that the caller already has.
+    /// Empty if the caller has no lists.
     #[serde(default)]
     pub have: String,
 }

@@ -36,7 +36,8 @@ const POOL_MAX: usize = 8;
 const LINE_MAX: usize = 1 << 20;
 /// If an event stream sends nothing for this time, it counts as broken.
 const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
-/// If a body with an error status is no API error, the message shows this number of its characters.
+/// Maximum characters of a body that an error message shows. It applies to a body that is no API
+/// error.
 const SHOWN_MAX: usize = 200;
 
 /// The reason why a request was not answered successfully.

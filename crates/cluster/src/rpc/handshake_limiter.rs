@@ -112,7 +112,8 @@ mod tests {
         let dropped: Vec<bool> = silent.iter_mut().map(|one| one.until_dropped().now_or_never().is_some()).collect();
         assert_eq!(dropped, (0..20).map(|n| n < 13).collect::<Vec<_>>());
         assert!(honest.until_dropped().now_or_never().is_none(), "another address keeps its own");
-        // The rule also holds for a new address, and for the busiest address itself.
+        // A connection from a new address, or from the busiest address itself, also ends the oldest
+        // connection of the busiest address.
         let mut late = doors.enter([10, 0, 0, 3].into());
         assert!(late.until_dropped().now_or_never().is_none());
         assert!(silent[13].until_dropped().now_or_never().is_some());

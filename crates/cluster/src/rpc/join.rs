@@ -63,7 +63,7 @@ pub struct JoinRequest {
     /// The time of the machine's clock. [`join`] sets a missing time. None from an older version.
     #[serde(default)]
     pub now: Option<Wall>,
-    /// The cluster in the machine's data directory, if the machine was a node before.
+    /// The cluster that the machine's data directory names, if the machine was a node before.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
 }

@@ -135,8 +135,8 @@ pub async fn serve_tls(
                 if stream.get_ref().1.alpn_protocol() != Some(raft_stream::PROTOCOL) {
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
-                // Only messages of nodes are read. A message is read before the router checks the
-                // authorisation, and possibly on Raft's thread.
+                // Only messages of nodes are read, because a message is read before the router
+                // checks the authorisation, and possibly on Raft's thread.
                 let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
                 let Some(node) = node.filter(|_| !caller.may_only_renew(now())) else {
                     return tracing::debug!(%addr, "only nodes may send messages without HTTP");
@@ -186,7 +186,8 @@ impl Accept for TcpListener {
 
     async fn next(&self) -> std::io::Result<Self::Connection> {
         let (stream, addr) = self.accept().await?;
-        // Both options only improve the connection. It works without them, so errors are ignored.
+        // The connection works without these two options. They only improve it, so errors are
+        // ignored.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&stream, true);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENT_MS_MAX);
         Ok((stream, addr))

@@ -1,5 +1,6 @@
 //! How a client verifies a server's certificate. The cluster's CA must have signed it, and it must
-//! not have expired. If a certain node is expected, it must have been issued to that node.
+//! not have expired. If a certain node is expected, the certificate must have been issued to that
+//! node.
 //!
 //! A machine that is about to join has no CA yet. It finds the CA in the server's chain by the
 //! digest in its token. No part of the request, and so no secret, leaves the machine before this

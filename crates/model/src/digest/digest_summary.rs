@@ -34,7 +34,7 @@ pub struct DigestSummary {
     pub content: Option<BranchContent>,
 }
 
-/// The content below one branch.
+/// The content below one branch of a service's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BranchContent {
     /// The hashes of the 16 child branches in hex, each cut to 16 digits. A branch without entries
@@ -44,18 +44,19 @@ pub enum BranchContent {
     Entries(Vec<FileEntry>),
 }
 
-/// A request for the content below one branch.
+/// A request for the content below one branch of a service's tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BranchQuestion {
     pub service: ServiceName,
-    /// The first hex digits of the SHA-256 of the paths. Empty for the root.
+    /// The hex digits with which the SHA-256 of each path in the branch begins. Empty for the whole
+    /// tree.
     pub branch: String,
     /// Whether the request is for all entries, whatever their number is.
     #[serde(default)]
     pub whole: bool,
 }
 
-/// The entries of one service, in the order of the tree.
+/// The entries of one service as a tree. The SHA-256 of its path determines the place of an entry.
 #[derive(Debug, Clone, Default)]
 pub struct DigestTree {
     leaves: Vec<(Leaf, FileEntry)>,

@@ -61,8 +61,8 @@ impl Node {
     /// Restores the lifecycle that the node had before the revoked order.
     pub(super) fn restore_lifecycle(&mut self, why: &str) {
         self.lifecycle = if self.setup.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
-        // Some drift was only reported, because the node was being decommissioned. It is examined
-        // again.
+        // Some drift was only reported, because the node was being decommissioned. So the node is
+        // examined again.
         if let Some(finding) = &mut self.examination.finding
             && finding.verdict.is_drifted()
             && finding.planned_action == PlannedAction::Report

@@ -476,7 +476,7 @@ impl Node {
     }
 }
 
-/// The fingerprint of the SSH host key that the node offered to a failed login. It is the last
+/// The fingerprint of the SSH host key that the node offered in a failed login. It is the last
 /// fingerprint in the message, because the expected ones come first.
 fn offered_fingerprint(message: &str) -> Option<&str> {
     let print = &message[message.rfind("SHA256:")?..];

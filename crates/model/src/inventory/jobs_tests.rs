@@ -28,7 +28,7 @@ fn inventory_with_request() -> Inventory {
     inventory
 }
 
-/// Applies the command. Returns the code of the refusal.
+/// Applies the command. Returns the code of the refusal, or None if the command was applied.
 fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
     let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command });
     applied.refusal().map(|refusal| refusal.code.to_string())

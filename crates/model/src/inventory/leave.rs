@@ -88,8 +88,8 @@ impl Inventory {
         let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());
         let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
-        // The new node has its old addresses first. `move_to` below changes them as for any other
-        // node, so that its peers are rendered again.
+        // The returning node has its old addresses first. `move_to` below changes them as for any
+        // other node, so that its peers are rendered again.
         let (api, gossip) = (was.spec.api.clone(), was.spec.gossip.clone());
         let node = Node {
             spec: NodeSpec { zone, api, gossip, ..spec.clone() },

@@ -24,7 +24,7 @@ const IDS_AN_EPOCH: u64 = 100;
 /// Parameters of a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterRebuild {
-    /// The new epoch. It must be greater than the epoch of the state.
+    /// The new epoch. It must be greater than the epoch in the state so far.
     pub epoch: Epoch,
     /// The node that becomes the only manager.
     pub founder: NodeId,
@@ -63,8 +63,8 @@ impl Inventory {
         let authority = Arc::make_mut(&mut self.authority);
         authority.changed = index;
         match &mut authority.next {
-            // Nodes may be further in the rotation than this state. Nodes that know only one of the
-            // two CAs accept certificates of the new CA.
+            // Nodes may be further in the CA rotation than this state. Nodes that know only one of
+            // the two CAs accept certificates of the new CA.
             Some(next) if with.next_ca => next.step = CaStep::Issue,
             // Only lost managers have the key of the new CA. No certificate depends on that key
             // yet, so the rotation is dropped.

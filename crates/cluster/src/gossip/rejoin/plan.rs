@@ -27,7 +27,8 @@ pub struct Tries {
     pub count: u32,
     /// Whether the node was dialled at `last_ms`.
     pub dialled: bool,
-    /// 0 to 1000. It spreads the dials of several nodes that begin to wait at the same moment.
+    /// A random number from 0 to 1000. It spreads the dials of several nodes that begin to wait at
+    /// the same moment.
     pub jitter_permille: u16,
 }
 
@@ -68,7 +69,8 @@ pub struct DialState {
     /// The time at which the last peer was lost. None while there are peers, and before the first
     /// peer.
     alone_since_ms: Option<u64>,
-    /// 0 to 1000. It spreads the dials of nodes that lost each other at the same moment.
+    /// A random number from 0 to 1000. It spreads the dials of nodes that lost each other at the
+    /// same moment.
     jitter_permille: u16,
     timing: GossipTiming,
 }

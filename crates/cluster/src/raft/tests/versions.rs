@@ -49,8 +49,8 @@ fn unknown_entry() -> Later {
 
 type Handler = Box<dyn Fn(&'static str, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, RaftError>> + Send>;
 
-/// The connection to the only other member, of either program version, and that member's
-/// rejections.
+/// The connection to the only other member, which runs either of the two program versions.
+/// `refusals` contains the errors with which that member rejected messages.
 #[derive(Clone, Default)]
 struct Way {
     to: Arc<Mutex<Option<Handler>>>,

@@ -26,7 +26,7 @@ pub struct AgentView {
     pub look: Option<ExaminationView>,
 }
 
-/// The node itself.
+/// The node on which the agent runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentNode {
     pub id: u64,
