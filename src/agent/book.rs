@@ -37,7 +37,8 @@ impl KeyBook {
         self.learn(fresh)
     }
 
-    /// Records the names of removed nodes that no current node has. Returns true if one is new.
+    /// Records the names of removed nodes that no current node has. Returns true if one of the
+    /// names was not recorded as removed yet.
     pub fn remove<'a>(&self, names: impl Iterator<Item = &'a NodeName>) -> bool {
         self.learn(names.map(|name| (name.clone(), KeyLookup::Removed)).collect())
     }
@@ -92,8 +93,9 @@ impl PeerBook {
         atomic_write(&self.path, &bytes, 0o600)
     }
 
-    /// Whether the managers have reported the state of a member that gossip shows: its key, its
-    /// address, and its generation `by`. `known` is the newest generation that managers reported.
+    /// Whether the managers have reported what gossip shows about a member. `signed` means that the
+    /// member's record is signed with the key that the managers reported. `by` is the generation in
+    /// its report. `known` is the newest generation that managers reported.
     pub fn is_reported(
         &self,
         name: &NodeName,

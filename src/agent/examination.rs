@@ -1,5 +1,6 @@
-//! One examination of the node by its agent: file watches, the digest of its files, its checks. Its
-//! functions block. `schedule.rs` decides when it runs.
+//! One examination of the node by its agent: file watches, the digest of its files, its checks. The
+//! functions of this module block the calling thread. `schedule.rs` decides when an examination
+//! begins.
 
 use super::now;
 use remoor_check as check;

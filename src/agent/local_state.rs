@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 
 /// Maximum number of stored results of one examination. Failed results come first.
 pub const CHECKS_MAX: usize = 500;
-/// Maximum number of unreadable files in the list, for all services together.
+/// Maximum number of unreadable files that an examination summary names, for all services together.
 const UNREADABLE_NAMED: usize = 100;
 /// Maximum number of stored managers that are known only by their certificates.
 const MET_MAX: usize = 4;
@@ -375,7 +375,8 @@ impl AgentState {
         let mut state = self.state();
         match outcome {
             Ok(name) => {
-                // The answer contained all managers.
+                // The answer names all managers, so managers that are known only by their
+                // certificates are no longer needed.
                 state.met_managers.clear();
                 (state.answered, state.silence) = (Some((name, at)), None);
             }

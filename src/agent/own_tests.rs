@@ -89,7 +89,7 @@ fn invented_members_are_bounded() {
     for n in 0..STRANGERS_MAX + 50 {
         own.member(&alive(9, &format!("x{n}"), false), Wall(0));
     }
-    // Managers reported four nodes, which may be in gossip in addition.
+    // Gossip may also show the four nodes that managers reported. They are not counted as invented.
     assert!(own.peers().1 <= STRANGERS_MAX as u64 + 8, "{:?}", own.peers());
 }
 

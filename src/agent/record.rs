@@ -16,7 +16,7 @@ const ENDED: &str = "ended";
 /// Name of the file with the message of a process that panicked. The next instance reads and
 /// removes it too.
 pub const LAST_WORDS: &str = "panic";
-/// Maximum number of reported characters.
+/// Maximum number of characters that are reported from systemd's record or from a panic message.
 const WORDS_MAX: usize = 300;
 
 pub struct RecordKeeper {
@@ -50,8 +50,8 @@ impl RecordKeeper {
         &self.record
     }
 
-    /// Begins an isolation, because all peers are lost. The count is on disk before gossip sends
-    /// it.
+    /// Begins an isolation, because all peers are lost. The increased count of isolations is on
+    /// disk before gossip sends it.
     pub fn begin_isolation(&mut self, peers_lost: u32, now: Wall) -> Result<(), DiskError> {
         self.record.isolation += 1;
         self.record.last_isolation = Some(Isolation { from: now, to: None, peers_lost });

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// Time without a change after which changed files are hashed.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Maximum number of times the delay is doubled.
+/// Maximum number of times that the delay before the next examination doubles.
 const DOUBLED_MAX: u32 = 5;
 
 pub(super) struct ExaminationSchedule {

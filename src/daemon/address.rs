@@ -21,8 +21,8 @@ const BOOT_STEP: Duration = Duration::from_millis(500);
 /// Time for which the address must be gone before the node moves. A lease renewal or a network
 /// reconfiguration removes an address only for a moment.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Interval of the check without a notification from the kernel, because notifications may be lost.
-/// It is also the pause after a failed move.
+/// Interval at which the address is checked even without a notification from the kernel, because
+/// notifications may be lost. It is also the pause after a failed move.
 const EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of route lookups, one for each known node.
 const ROUTES_MAX: usize = 64;
@@ -76,8 +76,8 @@ fn peers(layout: &Layout) -> Vec<IpAddr> {
     known.into_values().flatten().map(|addr| addr.ip()).collect()
 }
 
-/// Returns the settings to start with. If the operator has set `bind`, both addresses stay as
-/// configured.
+/// Returns the settings to start with. If `advertise` is not an address of this machine, another
+/// address of the machine replaces it. If the operator has set `bind`, nothing is replaced.
 pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
     if config.bind.is_some() {
         return config;

@@ -264,8 +264,9 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         Some(identity) if !incomplete_init::has_left(&options.dir) => {
             return Err(taken_error(options, identity.name.clone(), &token));
         }
-        // The files of the old node are overwritten once the managers have confirmed its identity.
-        // The CA in these files proves nothing, because the cluster may have replaced its CA since.
+        // This node left its cluster. The managers give the machine an identity, and its files then
+        // replace those of the old node. The old CA proves nothing, because the cluster may have
+        // replaced its CA since.
         Some(_) => {}
         None => incomplete_init::clear(&options.dir)?,
     }

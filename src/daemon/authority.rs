@@ -17,9 +17,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// Pause while this node has work to do or after a failed request.
+/// Pause between requests to the leader while this node still has to act in the CA rotation, and
+/// after a failed request.
 const SOON: Duration = Duration::from_secs(2);
-/// Pause while only other nodes have work to do. The leader can ask this node to report sooner.
+/// Pause between requests to the leader while the CA rotation waits only for other nodes. The
+/// leader can ask this node to report sooner.
 const SLOWLY: Duration = Duration::from_secs(30);
 /// Remaining validity below which the operator's certificate on this manager's disk is reissued, in
 /// ms.

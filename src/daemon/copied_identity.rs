@@ -18,7 +18,8 @@ use tokio::sync::{Semaphore, mpsc};
 /// Maximum time for the answer after the handshake.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Probes an address for a daemon with this daemon's identity. Clones share one limit.
+/// Probes an address for another daemon with this daemon's identity. All clones together run at
+/// most one probe at a time.
 #[derive(Clone)]
 pub struct CopiedIdentityProbe {
     tls: ClientTls,

@@ -26,12 +26,12 @@ use tokio::sync::{mpsc, watch};
 /// Maximum number of claimants that are asked in one round. Each of them can prove the epoch. The
 /// other claimants are asked in the next rounds.
 const ASKED_MAX: usize = 16;
-/// The same limit for claimants that no manager has confirmed, because they announce their own
-/// addresses.
+/// Maximum number of claimants in one round that no manager has confirmed. It is small, because
+/// such claimants announce their own addresses.
 const STRANGERS_MAX: usize = 2;
-/// Minimum pause between two rounds, even if new claims arrive.
+/// Minimum pause between two rounds of requests for proof, even if new claims arrive.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum pause. The pause doubles with each round without proof.
+/// Maximum pause between two rounds. The pause doubles with each round without proof.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Time for further answers after the first proof, because one of the other nodes may be a manager.
 const MORE_WITHIN: Duration = Duration::from_millis(200);
@@ -172,8 +172,9 @@ impl Claimant {
 }
 
 /// Asks workers, before a manager takes part, whether the cluster has an epoch newer than `epoch`.
-/// Managers are not asked here, because Raft's own claim at the start asks them. Of many workers a
-/// random selection is asked. Gossip delivers the epochs of the other workers later.
+/// Managers are not asked here, because the manager service asks them when it starts. If there are
+/// many workers, a random selection of them is asked. Gossip delivers the epochs of the other
+/// workers later.
 pub async fn newer_epoch_at_start(
     peers: &[PeerInfo],
     managers: &[PeerInfo],

@@ -62,8 +62,8 @@ impl Keyring {
 
     /// The time at which the certificate must be renewed. The result is 0 (now) in four cases:
     /// another CA issues now, managers reject the certificate, its validity begins after `now`, or
-    /// its epoch is older than `known`. A certificate of an older epoch can't prove that the
-    /// cluster was rebuilt.
+    /// its epoch is older than `known`. `known` is the newest known epoch of the cluster. A
+    /// certificate of an older epoch can't prove that the cluster was rebuilt.
     pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
@@ -100,8 +100,8 @@ impl Keyring {
     }
 
     /// Stores a new certificate and uses it from now on. The call fails and changes nothing if the
-    /// certificate belongs to another node, if it does not extend a valid one, or if the manager
-    /// does not know the current CAs. Blocks.
+    /// certificate belongs to another node, or if the manager does not know the current CAs. It
+    /// also fails if the certificate used so far is as good as the new one. Blocks.
     pub fn renew(&self, reply: &RenewReply, now: Wall) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if reply.ca < inner.ca {

@@ -104,7 +104,7 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// Loads the file. The error message contains the file name.
+    /// Loads `node.json` from the data directory `dir`. The error message contains the file name.
     pub fn load(dir: &Path) -> Result<Self, String> {
         let path = dir.join("node.json");
         let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;

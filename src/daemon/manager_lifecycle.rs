@@ -44,7 +44,7 @@ const LOOP_END_MAX: Duration = Duration::from_secs(1);
 const RAFT_END_MAX: Duration = Duration::from_secs(2);
 /// Interval of the retries if the manager service could not start because no manager answered.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Maximum number of managers in an order.
+/// Maximum number of managers that an order to run the manager service may name.
 const MANAGERS_MAX: usize = 64;
 
 /// The daemon's resources for its manager service. They exist even if the service does not run.
@@ -124,10 +124,11 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Starts the daemon of a manager whose log is missing. No service runs under its Raft id,
-    /// because a manager with an empty log would break its promises. Another manager has to remove
-    /// its vote (docs/design/scenarios.md, E12). The identity keeps the id. So the next start uses
-    /// a log that was only moved away and put back. An order under that id fails like this start.
+    /// Starts the daemon of a manager whose log is missing, without its manager service. With an
+    /// empty log, the manager would break its promises. Another manager has to remove its vote
+    /// (docs/design/scenarios.md, E12). The identity keeps the Raft id. So the next start uses a
+    /// log that was only moved away and put back. An order to run the service under this id fails
+    /// like this start.
     pub fn begin_without(&self, file: &std::path::Path, identity: &Identity) {
         tokio::spawn(self.clone().follow_epochs());
         let (file, name, id) = (file.display(), &identity.name, identity.raft.unwrap_or(RaftId(0)));
@@ -225,8 +226,8 @@ impl ManagerLifecycle {
         Ok(())
     }
 
-    /// Waits until the Raft id is known to be retired or its directory to be stale, then stops and
-    /// archives the service.
+    /// Waits until the Raft id is known to be retired, or the data directory is found to be stale.
+    /// Then stops and archives the service.
     async fn park_once(self, id: RaftId, mut retired: watch::Receiver<Option<PermanentEnd>>) {
         let Ok(Some(end)) = retired.wait_for(Option::is_some).await.map(|end| end.clone()) else {
             return; // the service was stopped for another reason
@@ -405,7 +406,8 @@ impl ManagerLifecycle {
         run_blocking("archiving the log in", &self.ground.layout, move || archive::archive_raft_dir(&layout, id)).await
     }
 
-    /// Carries out an order. The caller and the content of the order must be checked already.
+    /// Carries out an order to run the manager service. The caller and the content of the order
+    /// must be checked already.
     async fn take(&self, now: &mut LifecycleState, order: ManageRequest) -> Result<ManageReply, ApiFailure> {
         let id = order.raft;
         let reply = ManageReply { raft: id };

@@ -38,13 +38,14 @@ const DIGEST_SECRET: &str = "remoor digest secret 1";
 const CA_TRIES: u32 = 5;
 /// Timeout of each request for the CA.
 const CA_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time for all attempts to fetch the CA, because no other order is accepted during it.
+/// Maximum time for all attempts to fetch the CA. During this time, no other order to run the
+/// manager service is accepted.
 const CA_MAX: Duration = Duration::from_secs(30);
 /// Time without a leader after which a manager asks whether its Raft id is still valid. It is well
 /// above the heartbeat interval. Only this question informs a removed learner, or a voter that
 /// knows of its removal, because such a member sends no other messages.
 const UNLED: Duration = Duration::from_secs(3);
-/// Interval of these questions.
+/// Interval of the questions whether this manager's Raft id is still valid.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which each manager receives this member's log position while there is a leader.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -52,8 +53,8 @@ const CLAIM_WITHIN: Duration = Duration::from_secs(2);
 /// Minimum interval between reactions to a manager that rejects the certificate, because a manager
 /// with a wrong clock rejects it forever.
 const REFUSED_EVERY: Duration = Duration::from_secs(300);
-/// Timeout of the question at the start. It is short, because managers that start at the same time
-/// do not answer.
+/// Timeout of the question at the start whether the other managers accept this data directory. It
+/// is short, because managers that start at the same time do not answer.
 const START_ASK_WITHIN: Duration = Duration::from_secs(1);
 
 /// A channel for gossip's events. It first receives all current members, then every change.
@@ -345,8 +346,9 @@ fn is_small(difference_ms: i64) -> bool {
     difference_ms.unsigned_abs() <= SKEW_MAX_MS
 }
 
-/// Watches the applied state for the end of this member's Raft id. The state shows the end to a
-/// voter that was not informed of its removal, or whose directory was used for another join.
+/// Watches the applied state until this member's Raft id is retired. Other managers do not always
+/// inform this member of the retirement. Examples are a voter that is removed, and a member whose
+/// directory was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
     let over = |inventory: &Arc<Inventory>| {

@@ -15,7 +15,7 @@ use remoor_model::{NodeName, Wall};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Timeout per manager.
+/// Timeout of a renewal request to one manager.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum sleep before the due time is computed again, because the clock may change and the
 /// machine may be suspended. A certificate from a manager with a wrong clock is useless until its

@@ -160,7 +160,7 @@ struct Membership {
     ears: mpsc::Sender<MemberEventSender>,
 }
 
-/// Values from the start of gossip that the agent takes.
+/// Values that result from the start of gossip. The agent takes them over.
 struct AgentInputs {
     record: RecordKeeper,
     report: Report,
@@ -399,7 +399,8 @@ async fn shut_down(
     manage: &ManagerLifecycle,
 ) {
     if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = ended {
-        // Other nodes would attribute a goodbye to the other daemon of this node.
+        // This node's name also belongs to the other daemon. If gossip sent a goodbye, the other
+        // nodes would attribute it to that daemon.
         gossip.shutdown().await;
     }
     let _ = stop.send(true);
@@ -526,8 +527,8 @@ async fn fan_out(
         };
         match &event {
             MemberEvent::SignedElsewhere { addr, api } => probe.start(*addr, *api),
-            // No other node sends this daemon's record to the other daemon. The join sends the
-            // record, and the other daemon then exits.
+            // No other node sends this daemon's gossip record to the other daemon. `join` sends the
+            // record to it, and the other daemon then exits.
             MemberEvent::OutrankedElsewhere { addr, .. } => {
                 let (gossip, addr) = (gossip.clone(), *addr);
                 tokio::spawn(async move {

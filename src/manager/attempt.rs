@@ -223,7 +223,8 @@ impl Work {
                 self.secret.extend(secret);
                 (plan, protect)
             }
-            // Ansible gets the current inventory. Its results are recorded, not rendered.
+            // Ansible uses the current inventory. The files that it writes count as recorded, not
+            // as rendered.
             fleet::PhaseWork::Ansible { playbook, tags } => {
                 let play = self.play((made.fleet, made.host, made.scope), playbook, tags, limit);
                 return self.ansible(phase, play).await;
@@ -284,7 +285,8 @@ impl Work {
         }
     }
 
-    /// Render input of the installed configuration, because the cleanup removes that configuration.
+    /// The values with which the installed configuration was rendered. The cleanup removes that
+    /// configuration, so it needs the same values.
     async fn known_before(&self) -> fleet::ClusterContext {
         let recorded = self.load_record(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.render_context())
@@ -409,8 +411,8 @@ impl Work {
             }
             error = session.wait_for_loss() => {
                 guard.0.cancel();
-                // The attempt ends after its process group. TERM, the grace period and KILL limit
-                // this wait.
+                // The attempt must not end before the processes of the run on this manager. TERM,
+                // the grace period and KILL limit this wait.
                 let _ = run.await;
                 return Err(ssh(phase, error));
             }

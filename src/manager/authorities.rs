@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of CAs here that are in no entry. Such CAs remain after rotations that failed to
-/// start.
+/// Maximum number of CAs on this manager that the replicated state does not contain. Such CAs
+/// remain after rotations that failed to start.
 const UNNAMED_MAX: usize = 4;
 
 /// A CA with its key, as sent between managers.
@@ -114,8 +114,8 @@ impl Authorities {
     }
 
     /// Deletes keys of CAs that are not needed. These are former CAs from which no current gossip
-    /// key is derived. If there are too many CAs that are in no entry, they are deleted too.
-    /// Blocks.
+    /// key is derived. Unneeded CAs that the state does not contain are deleted only if there are
+    /// too many of them. Blocks.
     pub fn tidy(&self, inventory: &Inventory) {
         let needed = Self::required_ids(inventory);
         let former: BTreeSet<Sha256> = inventory.authority.former.iter().map(|f| ca_id(&f.ca_pem)).collect();

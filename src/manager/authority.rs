@@ -16,11 +16,11 @@ use tokio::sync::watch;
 
 /// Interval at which the leader checks for confirmations, and a manager for missing keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment because of
-/// packet loss is back within this time, so the step waits for the node.
+/// Minimum duration of a step of the CA rotation in milliseconds. A node that gossip lost for a
+/// moment because of packet loss is back within this time, so the step waits for the node.
 const STEP_MIN_MS: u64 = 5_000;
-/// Interval of the requests to nodes that have not confirmed. Such a request asks the node to
-/// contact the managers. `REQUEST_CALL_MAX` limits the number at a time.
+/// Interval of the requests to nodes that have not confirmed the current step. Such a request asks
+/// the node to contact the managers. At most `REQUEST_CALL_MAX` nodes are asked at a time.
 const REQUEST_CALL_EVERY: Duration = Duration::from_secs(5);
 const REQUEST_CALL_MAX: usize = 50;
 const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,7 +30,7 @@ const HAND_WITHIN: Duration = Duration::from_secs(5);
 /// not know the other members yet.
 const FETCH_AGAIN: Duration = Duration::from_secs(3);
 
-/// Nodes that have not confirmed the current step.
+/// Nodes that have not confirmed the current step of the CA rotation.
 #[derive(Debug, Default)]
 pub struct UnconfirmedNodes<'a> {
     pub here: Vec<&'a Node>,
@@ -183,8 +183,8 @@ async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
     }
 }
 
-/// Proposes the next step of a rotation. It runs as long as the manager service runs, and acts only
-/// on the leader.
+/// Proposes the next step of a CA rotation. It runs as long as the manager service runs, and acts
+/// only on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     let mut spurred = Instant::now();

@@ -56,7 +56,8 @@ mod tests {
         let down = of(&[]);
         assert_eq!(down.units, ["app.service", "db.service"]);
         assert_eq!(down.files, ["/etc/app/", "/etc/db/"]);
-        // A path that a monitor-only service may keep is not an exception for other services.
+        // The path that the monitor-only service `clock` may keep is not an exception for other
+        // services.
         assert_eq!(down.keep, ["/etc/app/kept", "/var/app", "/etc/db/kept", "/var/db"]);
         assert_eq!(of(&["db", "clock"]).units, ["db.service"]);
         assert_eq!(of(&["clock"]), CleanupExpectation::default());

@@ -110,8 +110,8 @@ fn describe_difference(ahead_ms: i64) -> String {
     format!("{amount} {}", if ahead_ms > 0 { "ahead of" } else { "behind" })
 }
 
-/// The time for a new entry. It is `wall` if records may be deleted. Otherwise it is at most the
-/// last millisecond at which the application of the entry deletes no record.
+/// The time for a new entry. It is `wall` if records may be deleted. Otherwise the time is limited,
+/// so that applying the entry deletes no record.
 fn entry_time(comparison: &ClockComparison, inventory: &Inventory, wall: Wall) -> Wall {
     if comparison.may_forget() {
         return wall;

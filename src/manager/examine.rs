@@ -82,7 +82,8 @@ pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     outcome
 }
 
-/// The entries of a digest that a node sends. The resulting digest is the same.
+/// Selects the entries of its digest that a node sends. The manager gets the same complete digest
+/// in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// Every entry. A new record needs all of them, because its manifest may differ.

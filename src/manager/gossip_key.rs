@@ -12,16 +12,16 @@ use tokio::sync::watch;
 
 /// Interval at which the leader checks for confirmations.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment because of
-/// packet loss is back within this time, so the step waits for the node.
+/// Minimum duration of a step of the key rotation in milliseconds. A node that gossip lost for a
+/// moment because of packet loss is back within this time, so the step waits for the node.
 const STEP_MIN_MS: u64 = 5_000;
 
-/// Time in which a reachable node must confirm a step. The nodes spread their requests over a
-/// minute, and the leader asks them to send the request.
+/// Time in which a reachable node must confirm a step of a rotation. The nodes spread their
+/// requests over a minute, and the leader asks them to send the request.
 const CONFIRM: Duration = Duration::from_secs(120);
 
-/// The log index of the step that each node has confirmed. It is in the memory of this manager
-/// only, because nodes repeat the confirmation.
+/// The step of a rotation that each node has confirmed, as the log index at which the step began.
+/// It is in the memory of this manager only, because nodes repeat the confirmation.
 #[derive(Debug, Default)]
 pub struct Confirmations {
     nodes: Mutex<NodeConfirmations>,
@@ -33,8 +33,8 @@ struct NodeConfirmations {
     waits: BTreeMap<NodeId, ConfirmationWait>,
 }
 
-/// The leader's wait for a node to confirm the step that began with entry `changed`. A restart of
-/// the node's agent begins a new wait.
+/// The leader's wait for a node to confirm a step of a rotation. The entry at log index `changed`
+/// began the step. A restart of the node's agent begins a new wait.
 #[derive(Debug)]
 struct ConfirmationWait {
     changed: u64,
@@ -51,9 +51,10 @@ impl Confirmations {
         self.nodes().confirmed.get(&node) == Some(&changed)
     }
 
-    /// Sets the nodes that this leader waits for. A new wait begins at `now`. `here` is empty if
-    /// this manager does not lead. The wait for a node begins again with each step, with each
-    /// return of the node, and with each leadership, because the node had no time before.
+    /// Sets the nodes that must confirm the step that began at log index `changed`. A new wait
+    /// begins at `now`. `here` is empty if this manager does not lead. The wait for a node begins
+    /// again with each step, with each return of the node, and with each leadership. The node had
+    /// no time to confirm before.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut nodes = self.nodes();
         let mut before = std::mem::take(&mut nodes.waits);
@@ -65,14 +66,14 @@ impl Confirmations {
             .collect();
     }
 
-    /// Whether the node has had enough time to confirm the step.
+    /// Whether the node has had enough time to confirm the step that began at log index `changed`.
     pub(super) fn is_overdue(&self, node: NodeId, changed: u64, now: Instant) -> bool {
         let nodes = self.nodes();
         nodes.waits.get(&node).is_some_and(|wait| wait.changed == changed && now.duration_since(wait.since) >= CONFIRM)
     }
 
-    /// Updates the waits of this manager. `here` contains the reachable nodes that have not
-    /// confirmed the current step.
+    /// Updates the nodes that this manager waits for. `here` contains the reachable nodes that have
+    /// not confirmed the step that began at log index `changed`.
     pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
         // The waits continue if a lease expires for a moment, because the leadership continues too.
         let here = if shared.published.engine.leads() { here } else { &[] };
@@ -108,8 +109,8 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
     Ok(std::iter::once(first).chain(other).collect())
 }
 
-/// The nodes that have not confirmed the step: first the reachable ones, then the absent ones. The
-/// leader does not wait for absent nodes.
+/// The nodes that have not confirmed the current step of the key rotation: first the reachable
+/// ones, then the absent ones. The leader does not wait for absent nodes.
 pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
     let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.observed.key_confirmed.holds(n.id, changed));
@@ -121,8 +122,8 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
     open.partition(|node| here(node))
 }
 
-/// Proposes the next step of a rotation. It runs as long as the manager service runs, and acts only
-/// on the leader.
+/// Proposes the next step of a key rotation. It runs as long as the manager service runs, and acts
+/// only on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {

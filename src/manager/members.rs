@@ -14,16 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Maximum time of one step. It is shorter than the time after which the role manager counts a step
-/// as lost. So a late answer can't be mistaken for the answer to a later step.
+/// Maximum time of one step of the role manager. It is shorter than the time after which the role
+/// manager counts a step as lost. So a late answer can't be mistaken for the answer to a later
+/// step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a node that becomes a manager, because the node writes its identity and opens its
 /// log before it answers.
 const MANAGE_WITHIN: Duration = Duration::from_secs(5);
-/// Time limit for the answers of managers that must take part in a change.
+/// Time limit for the managers' answers immediately before a change of the voters.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Age limit of the last answer of a reachable member, in milliseconds. It is several heartbeats,
-/// and less than the duration of an election.
+/// Maximum age of a member's last answer, in milliseconds, for the member to count as reachable. It
+/// is several heartbeats, and less than the duration of an election.
 pub const HEARD_MS: u64 = 1_500;
 
 /// Raft's membership in the form that the role manager uses.
@@ -42,7 +43,7 @@ pub fn membership(status: &RaftStatus) -> Membership {
     }
 }
 
-/// Result of a step. Err contains the reason why the step must be repeated.
+/// Result of a step of the role manager. Err contains the reason why the step must be repeated.
 type Outcome = Result<(), String>;
 
 pub struct Members {
@@ -50,7 +51,7 @@ pub struct Members {
     /// Whether the leadership is being handed over for a reason other than roles.
     busy: Arc<AtomicBool>,
     roles: RoleManager,
-    /// Results of the running step.
+    /// Channel for the result of the role manager's running step.
     ended: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
 }
 
@@ -59,7 +60,8 @@ impl Members {
         Self { shared, busy: Arc::default(), roles: RoleManager::default(), ended: mpsc::unbounded_channel() }
     }
 
-    /// Discards the steps of an earlier leadership; late answers to them are ignored.
+    /// Discards the role manager's steps of an earlier leadership; late answers to them are
+    /// ignored.
     pub fn forget(&mut self) {
         self.roles = RoleManager::default();
         self.ended = mpsc::unbounded_channel();

@@ -22,8 +22,8 @@ pub struct ManagerAddresses {
     pub moved: BTreeMap<String, (String, NodeId)>,
     /// The node at each address of Raft's membership.
     pub entered: BTreeMap<String, NodeId>,
-    /// Addresses of Raft's members. If the membership changes, a leader's stream still uses its
-    /// first address. So the Raft id decides to which address a message goes.
+    /// Addresses of Raft's members. A leader's stream of messages to a member keeps the address
+    /// with which it began. So the Raft id, not that address, decides where a message goes.
     pub members: BTreeMap<RaftId, String>,
     /// The node of each Raft id.
     pub ids: BTreeMap<RaftId, NodeId>,

@@ -24,14 +24,15 @@ const PROBES_MAX: usize = 16;
 const REMOTE_EXAMINATIONS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(8);
-/// Time for which a result is reused.
+/// Time for which the result of a probe is reused.
 const REUSE_FOR: Duration = Duration::from_secs(2);
-/// Age up to which a result is passed to a new engine.
+/// Maximum age of a probe's result that is passed to a new engine.
 const VALID_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of reports from other managers that wait for the engine.
 const REPORTS_MAX: usize = 4_096;
 
-/// Results of this manager, and reports that were not passed to the engine yet.
+/// The results of this manager's probes, and the reports of other managers that were not passed to
+/// the engine yet.
 pub struct ReachabilityReports {
     own: Mutex<BTreeMap<NodeId, (Reachability, Instant)>>,
     /// The reports by node and reporting manager.
@@ -58,8 +59,8 @@ impl ReachabilityReports {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a result. An Err in `found` contains the reason why the node is not reached. The
-    /// first of several consecutive failures sets `since`.
+    /// Stores the result of a probe. An Err in `found` contains the reason why the node is not
+    /// reached. The first of several consecutive failures sets `since`.
     fn keep(&self, node: NodeId, found: Result<(), String>) -> Reachability {
         let mut own = self.own_results();
         let line = match (found, own.get(&node)) {
@@ -88,8 +89,8 @@ impl ReachabilityReports {
         late.map(|(node, (line, _))| (*node, line.clone())).collect()
     }
 
-    /// Stores a report for the engine. If too many reports wait, the report is dropped; the other
-    /// manager sends it again.
+    /// Stores another manager's report for the engine. If too many reports wait, the report is
+    /// dropped; the other manager sends it again.
     pub fn add_report(&self, node: NodeId, by: NodeId, line: Reachability) {
         let mut heard = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.len() < REPORTS_MAX || heard.contains_key(&(node, by)) {

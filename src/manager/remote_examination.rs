@@ -10,7 +10,8 @@ use remoor_model::NodeId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time in addition to the time limit of the examination. It is shorter than the engine's wait.
+/// Additional time for the answer after the examination's own time limit. The engine waits a little
+/// longer than this.
 const SLACK: Duration = Duration::from_secs(8);
 /// Maximum time in which the other manager must apply the entries that the asking manager had
 /// applied.

@@ -143,9 +143,10 @@ fn record_unreadable(exam: &Exam) -> bool {
     exam.agent.is_none() && exam.damaged.iter().any(|name| name == "agent.json")
 }
 
-/// Whether the earlier agent record is lost. The record cannot be read, or it was damaged and then
-/// replaced. The replacement was made by this instance, or after the node was last seen. The clocks
-/// of node and manager may differ slightly.
+/// Whether the agent's earlier record is lost. Either the record cannot be read, or it was damaged
+/// and a new record replaced it. The current instance of the agent made the new record, or the
+/// record was made after the node was last seen. The comparison allows for different clocks of the
+/// manager and the node.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
         let since = |at: Wall| at == agent.started || at.plus_ms(CLOCKS_MS) >= absence.last_seen;
@@ -246,8 +247,8 @@ mod tests {
         assert_eq!(of(AbsenceKind::Left, &anew), (AbsenceCause::Left, true), "gossip received the announced departure");
     }
 
-    /// Regression test: an empty fingerprint made the next examination report an agent restart or a
-    /// first isolation.
+    /// Regression test: without an agent record, an empty host fingerprint was recorded. The next
+    /// examination then reported an agent restart or a first isolation.
     #[test]
     fn without_an_agent_record_the_known_fingerprint_of_this_boot_is_used() {
         let known = HostFingerprint { boot: "b".into(), instance: "a".into(), isolation: 5 };

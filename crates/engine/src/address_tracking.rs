@@ -25,8 +25,8 @@ pub enum AddressDecision {
     Held(NodeId),
 }
 
-/// Decides about the address that a node signs. `elsewhere` returns whether another node currently
-/// signs a different address.
+/// Decides about the address `gossip`, which `node` signs in gossip. For the id of another node,
+/// `elsewhere` returns whether that node currently signs a different address.
 pub fn decide_address(
     inventory: &Inventory,
     node: &Node,
@@ -53,7 +53,8 @@ pub struct Rendering {
     /// The time since which a rendering is due.
     due: Option<Now>,
     asked: Option<Now>,
-    /// The result of the rendering. It is proposed until it is applied or outdated.
+    /// The command with the result of the rendering. The engine proposes it repeatedly until it is
+    /// applied or outdated.
     answer: Option<Command>,
 }
 
@@ -73,8 +74,8 @@ impl Rendering {
 }
 
 impl ManagerEngine {
-    /// Records the address of the node if it changed. Returns true while the entry is in flight.
-    /// All other work on the node then waits.
+    /// Records the node's address if it changed. Returns true while the address change is proposed
+    /// but not applied. All other work on the node then waits.
     pub(super) fn update_address(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
         let Some(seen) = self.seen.get(&node.id) else { return false };
         if seen.held.is_none() && seen.gossip.as_ref() == Some(&node.spec.gossip) {

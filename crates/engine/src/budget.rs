@@ -37,9 +37,10 @@ pub(super) struct TrippedBreaker<'a> {
     pub of: usize,
 }
 
-/// Checks whether too many nodes in service are affected. The whole fleet is checked first, then
-/// the groups except `but`; the first such group is returned. The check runs at every step, so it
-/// makes one pass. It skips the groups if there are too few affected nodes in total.
+/// Finds a part of the fleet in which too many nodes in service are affected, as `is_hit` defines.
+/// Checks the whole fleet first, then every group except `but`. The check runs at every step, so it
+/// passes over the nodes as few times as possible. If there are fewer than `breaker_min` affected
+/// nodes in the fleet, no group is checked.
 pub(super) fn find_tripped<'a>(
     inventory: &'a Inventory,
     is_hit: impl Fn(&Node) -> bool,

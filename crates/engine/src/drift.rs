@@ -8,8 +8,8 @@ use remoor_model::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of reasons in the list. `REASONS_BYTES` is their maximum total size. The list has
-/// at least one reason for each service.
+/// Maximum number of reasons in one finding. `REASONS_BYTES` is the maximum total size of these
+/// reasons. Each affected service keeps at least one reason.
 const REASONS_MAX: usize = 100;
 const REASONS_BYTES: usize = 64 * 1024;
 
@@ -117,10 +117,10 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     (verdict, reasons)
 }
 
-/// Limits the reasons that enter the log, because any user who can write to a managed directory can
-/// cause many reasons, and each is copied into finding, request, job and history. The actionable
-/// reasons of each service come first. One further reason of a service counts its omitted reasons;
-/// it is actionable if one of them is.
+/// Limits the number and size of the reasons, because the log stores several copies of each: in the
+/// finding, request, job and history. Any user who can write to a managed directory can cause many
+/// reasons. The actionable reasons of each service come first. If reasons of a service are omitted,
+/// one further reason counts them. This reason is actionable if an omitted reason is.
 fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
     let clip = |r: Reason| Reason { text: truncate_text(r.text), about: truncate_text(r.about), ..r };
     let mut reasons: Vec<Reason> = reasons.into_iter().map(clip).collect();
@@ -158,8 +158,8 @@ fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
     told
 }
 
-/// The verdict that follows from the reasons and the inconclusive items, and the rule that led to
-/// it.
+/// The verdict that follows from the reasons, and the rule that led to it. `unclear` names the
+/// unreadable files and the inconclusive checks.
 pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
     let drifted = reasons.iter().any(Reason::drifts);
     let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
@@ -290,7 +290,8 @@ mod tests {
         let (verdict, reasons) = judge(found);
         assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
         assert!(reasons.iter().all(|r| !r.actionable), "{reasons:?}");
-        // If no file differs from the record, a failed check of this kind only causes an alert.
+        // If no file differs from the record, a failed check of a monitored service only causes an
+        // alert.
         let (verdict, reasons) = judge(digest("before"));
         assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
         assert!(!reasons[0].actionable && reasons[0].by == Witness::Check, "{reasons:?}");

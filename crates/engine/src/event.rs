@@ -71,15 +71,15 @@ pub enum EngineEvent {
         phase: Phase,
         result: Box<PhaseResult>,
     },
-    /// Result of a rendering of the generation for the address change at log index `moved`. It
-    /// contains the hosts whose hash differs from the applied one.
+    /// Result of rendering the generation after the address change at log index `moved`. `result`
+    /// contains each host whose desired state changed, with the hash of its new desired state.
     Rendered {
         generation: GenerationSeq,
         moved: u64,
         result: Result<BTreeMap<NodeName, Sha256>, String>,
     },
-    /// The engine's own proposal was applied. None if the outcome is unknown or Raft refused the
-    /// proposal.
+    /// Result of the engine's own proposal. `applied` is None if the outcome is unknown or Raft
+    /// refused the proposal.
     Proposed {
         about: About,
         applied: Option<Applied>,
@@ -95,7 +95,8 @@ pub enum EngineEvent {
 pub enum Reachability {
     #[serde(rename = "Open")]
     Reachable,
-    /// `since` is the start of the current failure by that manager's clock.
+    /// The manager cannot connect. `since` is the time at which the current failure began, by that
+    /// manager's clock.
     #[serde(rename = "Dead")]
     Unreachable { why: String, since: Wall },
 }

@@ -478,8 +478,9 @@ mod tests {
         assert_eq!(last_seen, seen, "the examination does not move the start of the absence");
     }
 
-    /// The minutes at which node 1 is examined. Its report has the given sequence, and is renewed
-    /// in the minutes for which `is_renewed` returns true. Each examination finds no difference.
+    /// The minutes at which node 1 is examined. Its report has the given sequence number. The agent
+    /// renews the report in the minutes for which `is_renewed` returns true. Each examination finds
+    /// no difference.
     fn minutes_examined(sequence: u64, is_renewed: impl Fn(u64) -> bool, minutes: std::ops::Range<u64>) -> Vec<u64> {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);

@@ -15,8 +15,8 @@ const TURNS_FREE: u32 = 4;
 const DOUBLED_MAX: u32 = 3;
 
 impl ManagerEngine {
-    /// Handles a node that is not absent. The agent's reports decide when the node is examined, but
-    /// never the conclusion.
+    /// Handles a node that is not absent. The agent's reports decide when the node is examined.
+    /// They never decide the result of an examination.
     pub(super) fn live(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
         if !alive || node.lifecycle != Lifecycle::Commissioned || node.host_key.changed.is_some() {
@@ -127,7 +127,8 @@ fn matches_finding(hint: &ReportSummary, finding: Option<&Finding>) -> bool {
     }
 }
 
-/// Records an examination at `now` after the previous one.
+/// Returns the record of an examination at `now`. `before` is the record of the previous
+/// examination, and `hint` is the agent's current report.
 pub(super) fn record_examination(
     before: Option<LastExamination>,
     hint: ReportSummary,
@@ -143,8 +144,8 @@ pub(super) fn record_examination(
     LastExamination { hint, at: now, repeats: again, check_changes: turns }
 }
 
-/// Pause after the last examination, for the agent's current report. Changed files and changed
-/// checks are examined at once, except checks that flap.
+/// Minimum pause after the last examination, for the agent's current report. If files or check
+/// results changed, the node is examined at once, unless its checks flap.
 fn pause_before_next(before: &LastExamination, hint: &ReportSummary, every: u64) -> u64 {
     match before.check_changes.checked_sub(TURNS_FREE) {
         _ if before.hint == *hint => every << before.repeats.min(DOUBLED_MAX),

@@ -49,12 +49,13 @@ pub(super) struct NodeObservation {
     /// A report that was older than an examination. It does not indicate an absence. It is stored
     /// until gossip delivers another report.
     pub outdated_report: Option<HostFingerprint>,
-    /// The time at which the node was last seen before an examination found its host without an
+    /// The time at which the node was last seen, set when an examination finds its host without an
     /// agent. Such an examination does not count as seeing the node.
     pub last_seen_before: Option<Wall>,
     /// The node's gossip address, signed by the node.
     pub gossip: Option<String>,
-    /// The announced address that is recorded for another node. A notice reported it last.
+    /// The address that the node announces and that is recorded for another node. A notice has
+    /// already reported this address.
     pub held: Option<String>,
 }
 
@@ -67,8 +68,8 @@ pub(super) struct LastExamination {
     /// same report, because the conclusion may have been lost. The pause grows with each
     /// repetition.
     pub repeats: u32,
-    /// Number of recent examinations with a changed check report. A high number means that the
-    /// checks flap.
+    /// Number of recent examinations before which the agent reported changed check results. A high
+    /// number means that the checks flap.
     pub check_changes: u32,
 }
 
@@ -105,8 +106,8 @@ pub struct ManagerEngine {
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     pub(super) proposing_fleet: Option<Now>,
     pub(super) rendering: Rendering,
-    /// The last result of [`Self::awaits_mass_return`], with the applied index and the time that it
-    /// is for.
+    /// The last result of [`Self::awaits_mass_return`], with the applied log index and the time for
+    /// which it was computed.
     mass_return_cache: Option<(u64, Wall, bool)>,
     /// The results of the managers that tried to reach each node.
     pub(super) routes: RouteTable,
@@ -298,7 +299,7 @@ impl ManagerEngine {
     }
 
     /// Derives the next action for this node from the applied state. `full` contains the groups
-    /// with a used budget.
+    /// whose budget is used up.
     fn attend(&mut self, at: StepContext, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default();
         match seen.proposing {
@@ -377,8 +378,9 @@ impl ManagerEngine {
             let can =
                 |n: &Node| n.pending_resetup.is_some() && self.route(at, n) != Route::NoRoute && may_open_now(at, n);
             if others.into_iter().any(|n| can(n)) {
-                // The other manager goes first. Otherwise two managers that both wait for a
-                // handover would hand the leadership to each other forever.
+                // Another manager also needs a re-setup, and this leader can start it. That
+                // re-setup goes first. Otherwise two managers that both wait for a re-setup would
+                // hand the leadership to each other forever.
                 return;
             }
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
@@ -388,7 +390,7 @@ impl ManagerEngine {
         }
     }
 
-    /// Whether so many returned nodes have no verdict that no re-setup may begin (see
+    /// Whether automatic re-setups must wait, because many returned nodes have no verdict yet (see
     /// `mass_return`). The result is computed once for each state and time.
     pub(super) fn awaits_mass_return(&mut self, at: StepContext) -> bool {
         match self.mass_return_cache {
@@ -407,8 +409,8 @@ impl ManagerEngine {
     }
 }
 
-/// Whether the node must be examined again before this request. Only an automatic request with an
-/// old examination needs it.
+/// Whether the node must be examined again before this requested re-setup begins. Only an automatic
+/// request needs this, and only if the examination that caused it is outdated.
 pub(super) fn needs_new_examination(at: StepContext, node: &Node, want: &ResetupRequest) -> bool {
     let unknown = node.examination.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     let old =
@@ -426,7 +428,8 @@ pub(super) fn in_attempt(at: StepContext, node: &Node) -> bool {
     node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
 }
 
-/// The identity in a report. It is only a hint.
+/// The host fingerprint that the agent's report contains. It is only a hint, as the whole report
+/// is.
 pub fn reported_fingerprint(report: &Report) -> HostFingerprint {
     HostFingerprint { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }

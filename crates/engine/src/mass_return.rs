@@ -4,10 +4,10 @@
 
 use remoor_model::{Inventory, Node, Wall};
 
-/// The number of returned nodes without a verdict. None if these nodes could not open a breaker,
-/// even together with the affected nodes; a re-setup then need not wait. Nodes that returned before
-/// an operator's resume do not count. Nodes with a changed host key do not count, because they are
-/// not examined.
+/// The number of returned nodes that have no verdict yet. None if a breaker could not open even if
+/// all of them drifted. A re-setup then need not wait. Nodes that drifted or went away recently
+/// count as affected in this calculation. Nodes that returned before an operator's resume do not
+/// count. Nodes with a changed host key do not count, because they are not examined.
 pub fn nodes_without_verdict(inventory: &Inventory, at: Wall) -> Option<u32> {
     if inventory.breaker.is_some() {
         return None;

@@ -122,7 +122,8 @@ fn effective_policy(
     verdict: &Verdict,
 ) -> Policy {
     let policy = match verdict {
-        // The node's own address changed. The repair after the node's return needs no operator.
+        // The node's own address changed. The policy for its return applies, so no operator must
+        // order the re-setup. If this policy is `report`, the policy for a new generation applies.
         Verdict::Outdated if inventory.own_address_change(node).is_some() => {
             match (group.policy_of(node, occasion), group.policy(Trigger::Apply)) {
                 (Policy::Report, apply) => apply,
@@ -200,8 +201,8 @@ mod tests {
     use remoor_model::*;
     use std::collections::BTreeMap;
 
-    /// The entrusted node w1 of the group web, which has the default policies. The node's address
-    /// changed from .1 to .9.
+    /// The node w1, which was adopted and which remoor may repair since `Command::Entrust`. Its
+    /// group web has the default policies. Its address changed from .1 to .9.
     fn moved_node(after: Vec<Command>) -> Inventory {
         let mut inventory = Inventory::default();
         let gossip = |last: u8| format!("10.0.0.{last}:7946");
@@ -239,8 +240,8 @@ mod tests {
             summary.hosts.insert("w2".into(), HostSummary { group: "web".into(), desired: blob });
             Command::Generation { blob, summary }
         };
-        // After a failed job with a generation, a member of the group is held. No other member is
-        // then set up as a whole with this generation.
+        // The job that sets up w2 with the new generation fails and is held. After that, no other
+        // node of the group is set up as a whole with this generation.
         let held = |apply| {
             let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
             let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));

@@ -61,8 +61,8 @@ impl ManagerEngine {
             self.propose(at, node.id, command, out);
         } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
             let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
-            // The provisioning must use the same addresses as the recorded hash of the desired
-            // state.
+            // Provisioning waits for a rendering in progress, because it must use the same
+            // addresses as the recorded hash of the desired state.
             let early = attempt.phase == Phase::Provision && self.is_rendering(at.now);
             if !pause && !early {
                 self.running.insert(attempt.id, attempt.phase);
@@ -151,7 +151,7 @@ impl ManagerEngine {
 }
 
 /// Whether the next attempt must still wait. `failure` is the failure of the last attempt, and
-/// `closed` its end.
+/// `closed` is the time at which that attempt ended.
 pub(super) fn is_paused_after(at: StepContext, failure: &Failure, closed: Wall) -> bool {
     failure.class == FailureClass::Unreachable && at.wall.ms_since(closed) < UNREACHABLE_PAUSE_MS
 }

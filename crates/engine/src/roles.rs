@@ -14,9 +14,11 @@ const LAG_MAX: u64 = 100;
 /// Minimum time for which a learner must be caught up before it becomes a voter, because a
 /// promotion must not cost the quorum.
 pub const STEADY_MS: u64 = 10_000;
-/// Timeout of a step. The step is then repeated, which does no harm.
+/// Time after which an unfinished step of the role manager is repeated. The repetition does no
+/// harm.
 const LOST_MS: u64 = 15_000;
-/// Pause before a failed step is repeated. Steps about other subjects continue in this time.
+/// Pause before the role manager repeats a failed step. Steps about other nodes and orphans
+/// continue in this time.
 const RETRY_MS: u64 = 5_000;
 
 /// The current Raft state as its leader sees it.
@@ -27,7 +29,8 @@ pub struct Membership {
     /// Voters of all active configurations, with their addresses in Raft.
     pub voters: BTreeMap<RaftId, String>,
     pub learners: BTreeMap<RaftId, String>,
-    /// The voters after an unfinished change; otherwise the same as `voters`.
+    /// The voters after the unfinished membership change. If no change is unfinished, these are the
+    /// members in `voters`.
     pub target: BTreeSet<RaftId>,
     pub joint: bool,
     /// Whether this membership is committed. Raft accepts no other change before that.
@@ -67,7 +70,7 @@ impl Membership {
     }
 
     /// Checks that a majority of the current voters and a majority of the `next` voters answer. The
-    /// error is the text for the waiting reason.
+    /// error is the waiting reason that `remoor status` shows.
     fn can_become(&self, next: &BTreeSet<RaftId>) -> Result<(), String> {
         let before: BTreeSet<RaftId> = self.voters.keys().copied().collect();
         for voters in [&before, next] {
@@ -122,7 +125,7 @@ pub enum RoleStep {
     },
 }
 
-/// The subject of a step or of a waiting reason.
+/// The node or the orphan that a step or a waiting reason is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RoleSubject {
     Node(NodeId),
@@ -163,8 +166,8 @@ impl RoleInputs<'_> {
 }
 
 impl RoleManager {
-    /// The next step, which counts as begun. None while a step is in progress, or if no step is
-    /// needed or possible. `up` contains the nodes in gossip.
+    /// Returns the next step and records that it has begun. Returns None while a step is in
+    /// progress, or if no step is needed or possible. `up` contains the nodes in gossip.
     pub fn step(
         &mut self,
         now: Now,
@@ -200,7 +203,8 @@ impl RoleManager {
         let Some((step, whose, _)) = self.under_way.take() else { return };
         match (outcome, step) {
             (Ok(()), _) => drop(self.failed.remove(&whose)),
-            // Another voter is asked at once.
+            // This voter did not take over the leadership. The next call asks another voter,
+            // without a pause.
             (Err(_), RoleStep::HandOver { to }) => drop(self.declined.insert(to)),
             (Err(why), _) => drop(self.failed.insert(whose, (now, why))),
         }
@@ -380,9 +384,9 @@ impl RoleManager {
         }
     }
 
-    /// The voter to which a leader that is being demoted hands over: a wanted voter that answers
-    /// and has the longest log. None if no such voter has accepted; the membership change itself
-    /// then removes the leader.
+    /// The voter to which a leader that is being demoted hands over the leadership. It must be
+    /// desired as a manager, answer, and have the longest log. None if no such voter has accepted.
+    /// The membership change itself then removes the leader.
     fn heir(&self, look: &RoleInputs) -> Option<RaftId> {
         let raft = look.raft;
         let fits =

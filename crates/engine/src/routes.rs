@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Time limit for the answer of a manager. A manager that exceeds it counts as not answering.
 const ANSWER_MS: u64 = 10_000;
-/// Minimum pause between two queries about a node that became suspect again, if no manager is known
-/// not to reach it.
+/// Minimum pause between two queries about the same node after failed logins to it. It applies
+/// while no manager has reported that it cannot reach the node.
 const AGAIN_MS: u64 = 5_000;
 
 /// The route from the managers to a node.
@@ -24,8 +24,9 @@ pub(super) enum Route {
     NoRoute,
 }
 
-/// The results of the managers for each node. They are discarded at the end of the leadership.
-/// Managers that cannot reach a node report this again to the next leader.
+/// For each node, the results of the managers that tried to reach its SSH port. They are discarded
+/// at the end of the leadership. Managers that cannot reach a node report this again to the next
+/// leader.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RouteTable {
     /// The last result for each pair of node and manager, and its time of arrival.

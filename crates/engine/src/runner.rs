@@ -70,9 +70,10 @@ impl ManagerEngine {
         false
     }
 
-    /// The manager that should lead because the leader cannot reach this node. It reaches the node,
-    /// and it reaches the most waiting nodes. None if the leader reaches as many waiting nodes,
-    /// because work that the leader can start itself goes first.
+    /// The manager that should lead, because the leader cannot reach this node. This manager
+    /// reaches the node, and it reaches more of the waiting nodes than any other manager. None if
+    /// the leader reaches at least as many waiting nodes, because the leader can start that work
+    /// without a handover.
     fn better_leader(&mut self, at: StepContext, node: &Node) -> Option<NodeId> {
         let me = at.inventory.by_name(self.me.as_str())?.id;
         let shut = self.awaits_mass_return(at) || self.is_rendering(at.now);
@@ -105,8 +106,8 @@ impl ManagerEngine {
     }
 }
 
-/// Whether work could begin on this node at once. If `shut` is set, an automatic request does not
-/// count.
+/// Whether work on this node could begin at once. `shut` means that no automatic re-setup may begin
+/// now, so automatic requests do not count.
 fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
@@ -125,7 +126,7 @@ fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     }
 }
 
-/// Whether the last attempt failed to reach the node less than the pause ago.
+/// Whether the last attempt failed to reach the node, and the pause after that failure is not over.
 fn is_backing_off(at: StepContext, job: &Job) -> bool {
     job.attempts.last().and_then(|a| a.closed.as_ref()).is_some_and(|(closed, outcome)| match outcome {
         AttemptOutcome::Failed(failure) => is_paused_after(at, failure, *closed),

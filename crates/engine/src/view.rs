@@ -1,5 +1,5 @@
-//! The engine's view of a node, in addition to the inventory: its presence, and the conditions that
-//! it waits for.
+//! The leader's view of a node, in addition to the inventory: the node's presence and its
+//! conditions.
 
 use super::examination::host_rebooted;
 use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext};

@@ -244,8 +244,8 @@ impl CallbackReader {
         lines.into_iter().map(|line| json!({"event": "output", "i": 0, "line": line})).collect()
     }
 
-    /// The failure that ended the run. It is the first failure; if a failure was rescued, it is the
-    /// last one.
+    /// The failure that ended the run. Normally this is the first failure. If a `rescue` block
+    /// handled a failure, it is the last one.
     pub fn failure(&self) -> Option<&TaskFailure> {
         if self.rescued { self.last.as_ref() } else { self.first.as_ref() }
     }

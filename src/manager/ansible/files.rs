@@ -20,11 +20,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The callback plugin. It reports each task as a line. It also adds the mark to the environment of
-/// every play. So each task on the node has the mark, also after `become`. Inventory and command
-/// line can't add the mark, because Ansible takes `environment` only from playbooks. Ansible loads
-/// a plugin from a folder of this name beside a playbook, even if the user's `ansible.cfg` has
-/// other settings.
+/// The callback plugin. It reports each task as a line. It also sets `REMOOR_ATTEMPT` in the
+/// environment of every play. So each task on the node has this variable, also after `become`.
+/// Inventory and command line can't set it, because Ansible takes `environment` only from
+/// playbooks. Ansible loads a plugin from a folder of this name beside a playbook, even if the
+/// user's `ansible.cfg` has other settings.
 const CALLBACK: &str = include_str!("callback.py");
 const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
 /// Time in seconds for which Ansible's connections stay open after a task, for the next task.
@@ -101,8 +101,8 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
         ("ANSIBLE_STDOUT_CALLBACK", "remoor_lines".to_owned()),
         (RUN_ID_VAR, run_id(dir)),
-        // The name differs from the variable on the node, because processes on the manager end with
-        // ansible-playbook.
+        // The variable is not named `REMOOR_ATTEMPT` as on the node. A fence would otherwise find
+        // these processes on the manager, which end with ansible-playbook anyway.
         ("REMOOR_MARK", play.mark.clone()),
         ("LC_ALL", "C.UTF-8".to_owned()),
         ("PYTHONUNBUFFERED", "1".to_owned()),

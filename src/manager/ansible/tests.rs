@@ -332,8 +332,8 @@ fn running_tasks_of_real_ansible_are_killed_with_it() {
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
 }
 
-/// The fence of the next attempt finds running processes by this mark. The playbook's own
-/// environment stays.
+/// The fence of the next attempt finds running processes by `REMOOR_ATTEMPT`. The environment that
+/// the playbook itself sets stays.
 #[test]
 fn what_real_ansible_starts_carries_its_attempt() {
     let Some(program) = ansible() else { return };

@@ -21,19 +21,22 @@ const BEHALF_MAX: usize = 200;
 /// The callers for which a route is intended, and the extension that its handler receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// Operators, root on this machine, and managers that forward a request: an `Actor`.
+    /// Operators, root on this machine, and managers that forward a request. The handler receives
+    /// an `Actor`.
     Operators,
-    /// Operators on this machine, because they can read its keys anyway: an `Actor`.
+    /// Operators on this machine, because they can read its keys anyway. The handler receives an
+    /// `Actor`.
     LocalOperators,
-    /// Nodes, each for its own data: the [`Node`].
+    /// Nodes, each for its own data. The handler receives the calling [`Node`].
     Nodes,
-    /// Managers, also those that are being demoted and have not left Raft yet: the [`Node`].
+    /// Managers, also those that are being demoted and have not left Raft yet. The handler receives
+    /// the calling [`Node`].
     Managers,
-    /// Managers that are not being demoted, because the others do not need the cluster's keys any
-    /// more: the [`Node`].
+    /// Managers that are not being demoted, because a demoted manager does not need the cluster's
+    /// keys any more. The handler receives the calling [`Node`].
     StayingManagers,
-    /// Nodes that use a Raft id. The handler checks the id with `check_raft_sender`, and answers
-    /// its state also to a removed node.
+    /// Nodes that use a Raft id. The handler checks the id with `check_raft_sender`. Even a removed
+    /// node gets an answer about the state of its id.
     RaftMembers,
     /// Any caller, because the message contains the proof.
     Anybody,
@@ -90,7 +93,8 @@ fn identify(
         Audience::StayingManagers => node = Some(staying_manager(shared, caller)?),
         Audience::RaftMembers => match caller {
             Caller::Node { id, .. } if shared.is_manager(*id) => {}
-            // Such a node may only ask for the state of its Raft id, which takes a short message.
+            // A node that is not known as a manager may only ask for the state of its Raft id. This
+            // takes a short message.
             Caller::Node { .. } => body_max = wire::SMALL_BODY_MAX,
             _ => return Err(unauthenticated_failure("managers")),
         },
@@ -211,10 +215,10 @@ pub(super) fn check_not_removed(shared: &ManagerContext, inventory: &Inventory, 
 }
 
 impl ManagerContext {
-    /// Whether a node is a manager as far as this one knows. A node is a manager by the applied
-    /// state, also while it is being demoted, or by the lists of
-    /// [`Sponsors`](super::super::Sponsors), which may be newer. The result decides the body limit
-    /// of its messages, and whether this node obeys its order to run the manager service. The
+    /// Whether a node is a manager as far as this manager knows. The applied state or the lists of
+    /// [`Sponsors`](super::super::Sponsors) must name it as a manager; the lists may be newer. A
+    /// manager that is being demoted counts too. The result decides the body limit of the node's
+    /// messages, and whether this node obeys the node's order to run the manager service. The
     /// routes above use only the applied state.
     pub fn is_manager(&self, id: NodeId) -> bool {
         let inventory = self.inventory();

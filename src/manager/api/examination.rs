@@ -166,7 +166,7 @@ fn known_since(node: &Node, difference: &Difference) -> Option<Wall> {
     same.filter_map(|r| r.since).min()
 }
 
-/// Items that can't be compared.
+/// The reasons why the comparison is incomplete: unreadable files, or a missing baseline.
 fn unclear(evidence: &Evidence) -> Vec<String> {
     let mut out: Vec<String> = evidence.exam.digest.services.values().flat_map(|s| s.describe_unreadable()).collect();
     if evidence.expected.is_none() {

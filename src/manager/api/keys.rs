@@ -19,8 +19,8 @@ use std::time::Instant;
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Returns the gossip keys that the caller must have; the first one encrypts sent messages. Records
-/// the step that the caller has confirmed.
+/// Returns the gossip keys that the caller must have; the first one encrypts sent messages. Also
+/// records the step of the key rotation that the caller has confirmed.
 pub async fn gossip_keys(
     State(desk): State<Arc<JoinService>>,
     Extension(node): Extension<Arc<Node>>,
@@ -35,8 +35,8 @@ pub async fn gossip_keys(
     Ok(axum::Json(GossipKeysReply { keys, changed: inventory.gossip.changed, leads }))
 }
 
-/// Returns the CAs that the caller must trust; the first one issues certificates. Records the step
-/// that the caller has confirmed.
+/// Returns the CAs that the caller must trust; the first one issues certificates. Also records the
+/// step of the CA rotation that the caller has confirmed.
 pub async fn trusted_cas(
     State(shared): State<Arc<ManagerContext>>,
     Extension(node): Extension<Arc<Node>>,
@@ -70,7 +70,7 @@ pub async fn rotate(
 }
 
 async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
-    // This check comes before a key is made; the state machine checks again.
+    // This check comes before a CA key is made. The state machine checks again.
     shared.inventory().may_rotate_ca().map_err(super::refusal_failure)?;
     if !shared.raft.status().borrow().is_leader {
         return Err(ApiFailure::new(Code::Retry, "another manager leads now; ask again"));
@@ -161,7 +161,8 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> axum::Json<Key
     axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators })
 }
 
-/// Names of the nodes that did not confirm in time. Only a leader receives confirmations.
+/// Names of the nodes that did not confirm the current step of a rotation in time. Only a leader
+/// receives confirmations.
 fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
     let late = |node: &&Node| confirmed.is_overdue(node.id, changed, now);
     names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
@@ -186,8 +187,9 @@ pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     ending.into_iter().chain(waits).chain(gossip).collect()
 }
 
-/// A warning about reachable nodes that do not confirm. The rotation does not wait for absent
-/// nodes, but such a reachable node blocks it and every other rotation.
+/// A warning about reachable nodes that do not confirm the current step of a gossip key rotation.
+/// The rotation does not wait for absent nodes. But a reachable node without a confirmation blocks
+/// it and every other rotation.
 fn stuck_rotation_warning(confirmed: &Confirmations, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
     let late = overdue(confirmed, changed, here, now).join(", ");
     (!late.is_empty()).then(|| {

@@ -107,7 +107,8 @@ async fn run_disk_io<T: Send + 'static>(
 pub struct CaKeysReply {
     /// Key of the first CA, for managers of an older version.
     pub key_pem: Secret,
-    /// All CAs; the first CA comes first. Empty in the answer of an older manager.
+    /// All CAs with their keys, beginning with the cluster's first CA. Empty in the answer of an
+    /// older manager.
     #[serde(default)]
     pub cas: Vec<CaPair>,
 }

@@ -199,7 +199,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Checks the order's variables. They apply to the whole group, so that its services agree.
+    /// Checks the order's variables. They apply to all services of a node, so an order for single
+    /// services can't have variables.
     pub fn check_vars(&self, verb: &str) -> Result<(), ApiFailure> {
         if self.request.vars.is_empty() {
             return Ok(());
@@ -456,7 +457,8 @@ impl Desk<'_> {
         (Some(Command::Zone { node: id, zone }), ok_view(&text))
     }
 
-    /// Refuses to queue a final cleanup for an absent node, unless `--force` confirms it.
+    /// Refuses an order whose cleanup would wait for the return of an absent node, unless the
+    /// operator uses `--force`.
     fn here_or_forced(&self, verb: &str) -> Result<(), ApiFailure> {
         let name = self.node.name();
         match self.node.absence.as_ref().filter(|a| a.returned.is_none() && !self.request.force) {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 const LOOK: Duration = Duration::from_secs(10);
 /// Minimum time between a failed backup and the next attempt, in milliseconds.
 const RETRY_MS: u64 = 60_000;
-/// Age in intervals above which the last backup causes a warning.
+/// If the last backup is older than this number of scheduled intervals, a warning is shown.
 const LATE: u64 = 2;
 /// Key prefix of notices about backups.
 pub const BACKUP: &str = "backup";

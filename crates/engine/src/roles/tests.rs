@@ -324,7 +324,7 @@ fn no_change_begins_that_would_cost_the_quorum() {
     bench.silence("m3");
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 3 managers answer"));
-    // The promotion of a replacement cannot be committed either.
+    // The promotion of w1 cannot be committed either, because only one of three voters answers.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -344,7 +344,7 @@ fn a_blocked_demotion_does_not_block_another_one() {
     bench.silence("m3");
     bench.silence("w1");
     bench.answer(bench.id("m2"), 0);
-    // Two of four voters answer, so nothing can be committed, and both nodes show this.
+    // Two of four voters answer, so no change can be committed. Both demotions wait for the quorum.
     bench.role("m3", WORKER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), None);
@@ -387,7 +387,7 @@ fn an_answering_manager_keeps_its_vote_until_its_replacements_are_voters() {
     };
     dead.silence("m3");
     assert_eq!(dead.step(), dead.set(&["m1", "m2"], "m3"), "a dead voter is not kept");
-    // The demotion does not wait for a node that makes no progress.
+    // The demotion of m3 does not wait for w1, because w1 does not answer any more.
     bench.silence("w1");
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
 }
@@ -438,7 +438,8 @@ fn members_without_a_node_are_removed() {
     bench.raft.learners.clear();
     let three = bench.ids(&["m1", "m2", "m3"]);
     assert_eq!(bench.finish(), Some(RoleStep::SetVoters { voters: three, raft: voter }));
-    // If the removal of an orphan would cost the quorum, the orphan waits under its own subject.
+    // The removal of the orphan would cost the quorum, so it waits. The waiting reason is stored
+    // for the orphan itself.
     for name in ["m2", "m3"] {
         bench.silence(name);
     }

@@ -87,16 +87,18 @@ struct World {
     planted: Option<Planted>,
     now: u64,
     state: Inventory,
-    /// Approvals of operators, each with the time until which it is valid.
+    /// Approvals of operators, by node name and public key. The value is the time until which the
+    /// approval is valid.
     approved: BTreeMap<(NodeName, String), u64>,
-    /// Keys that operators denied and did not accept afterwards.
+    /// Public keys of machines that operators denied and did not accept afterwards.
     denied: BTreeSet<String>,
-    /// All nodes that were ever admitted, with their keys.
+    /// All nodes that were ever admitted, with their public keys.
     known: BTreeMap<NodeId, String>,
     /// Nodes that left, with the time at which they left.
     left: BTreeMap<NodeId, u64>,
     forgotten: BTreeSet<NodeId>,
-    /// Tokens of workers, each with the time until which it is valid.
+    /// Hashes of the secrets in the workers' join tokens, each with the time until which the secret
+    /// is valid.
     secrets: BTreeMap<Sha256, u64>,
     gossip: BTreeMap<NodeId, GossipState>,
     broken: Option<(&'static str, String)>,
@@ -269,8 +271,8 @@ impl World {
                 if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
                     self.fire("approved");
                     self.denied.remove(&key);
-                    // Without a waiting request, the order only revokes a denial and is not an
-                    // approval.
+                    // If the machine does not wait, `Admit` only revokes a denial. It is then not
+                    // an approval.
                     let waits = self.state.admission.pending.get(&name).filter(|p| p.spec.public_key == key);
                     if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
                         self.approved.insert((name, key), until);
@@ -347,8 +349,9 @@ impl World {
         }
     }
 
-    /// Deletes the record of the node that the leader considers due. If none is due, proposes to
-    /// delete a record too early, as a leader with a wrong clock would do.
+    /// Deletes the record of a node that left, if the leader considers the deletion due. If no
+    /// deletion is due, proposes to delete a record too early. A leader with a wrong clock would do
+    /// this.
     fn forget(&mut self) {
         let due = self.state.next_to_forget(Wall(self.now));
         let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });

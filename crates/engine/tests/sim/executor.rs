@@ -16,7 +16,8 @@ enum Line {
 }
 
 impl World {
-    /// Whether the host `from` reaches the recorded address `entered`.
+    /// Tries to connect from the host `from` to the address `entered`. `recorded` contains the SSH
+    /// host keys that the managers expect there.
     fn reachability(&self, from: usize, recorded: &[String], entered: &str) -> Line {
         let Some(to) = self.hosts.iter().position(|h| h.gossip() == entered) else { return Line::Dead };
         let host = &self.hosts[to];
@@ -37,8 +38,8 @@ impl World {
         self.reachability_from(term, from, node)
     }
 
-    /// Whether the host `from` reaches the node's address. The address is the one that the leader
-    /// of this term has recorded.
+    /// Tries to connect from the host `from` to the node's address, as the leader of this term has
+    /// recorded it. Also returns the node's host.
     fn reachability_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
         let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
         let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
@@ -47,7 +48,8 @@ impl World {
         if self.hosts[to].gossip() != spec.gossip && matches!(line, Line::OtherKey(_)) {
             self.fire("another host at the old address");
         }
-        // A host that accepts a manager by the key of this node is this node.
+        // Only the node itself has the recorded host keys. So an open connection leads to the
+        // node's host, `to`.
         Some((to, line))
     }
 
@@ -177,7 +179,8 @@ impl World {
             .collect();
         let generation = self.state.generations.get(&known.generation);
         let whole = generation.and_then(|g| g.desired_hash(&self.hosts[at].name.into())).unwrap_or_default();
-        // A job about one service uses the same addresses as the services outside of the job.
+        // A job for some services uses the same addresses as the node's other services, unless the
+        // playbooks have changed.
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
         let own = self.state.node(node).and_then(|n| n.setup.baseline.as_ref());

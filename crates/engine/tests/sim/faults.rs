@@ -119,8 +119,8 @@ impl World {
         self.moves(at, place);
     }
 
-    /// Changes the address. Gossip starts again at the new address, so the agent loses its peers at
-    /// least for a moment.
+    /// Gives the host the address with the number `place`. Gossip starts again at the new address,
+    /// so the agent loses its peers at least for a moment.
     pub fn moves(&mut self, at: usize, place: u64) {
         self.fire("another address");
         let host = &mut self.hosts[at];

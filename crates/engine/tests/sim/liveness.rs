@@ -60,9 +60,9 @@ fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &SimService> {
     host.parts.iter().filter(|(name, _)| !host.is_monitor_only(name)).map(|(_, part)| part)
 }
 
-/// Whether a re-setup of the node would cost the quorum of its group, which no order overrides. The
-/// reason is that only two members remain, or that jobs on other members were cancelled before
-/// their end.
+/// Whether a re-setup of the node would cost the quorum of its group. No order overrides this rule.
+/// It applies if only two members of the group remain, or if jobs on other members were cancelled
+/// before their end.
 fn stuck(world: &World, id: NodeId) -> bool {
     let master = |id| world.hosts[world.host_of(id)].group == "master";
     let left = |n: &&std::sync::Arc<Node>| master(n.id) && n.serves() && (n.id == id || !n.half_done());

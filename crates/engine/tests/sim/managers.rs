@@ -135,8 +135,8 @@ impl World {
             return self.reject(term, about);
         };
         if term.is_some_and(|t| t != current) {
-            // A follower may have received the proposal before its leader was deposed. Such a
-            // proposal is sometimes committed.
+            // A follower may have received the proposal before the leader that sent it was deposed.
+            // Such a proposal is sometimes committed.
             if !self.calm && self.rng.chance(100) {
                 self.fire("proposal outlived its leader");
                 self.commit(&entry);

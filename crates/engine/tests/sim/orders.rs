@@ -140,8 +140,8 @@ fn a_cancelled_task_may_finish_and_ends_at_once_when_ordered_later() {
     assert!(w1(&story.world).hold.is_some() && story.jobs("w1").len() == 1);
 }
 
-/// Former bug: while the agent was down, `--force` had the effect of `--now` too and overrode the
-/// hold.
+/// Former bug: while the agent was down, `--force` had the effect of `--now` too. So it overrode an
+/// operator's hold.
 #[test]
 fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     let mut story = Story::begin();
@@ -216,9 +216,9 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     }
 }
 
-/// The simulation found a bug: the decommissioning of a member was ordered, waited for the quorum,
-/// and was revoked. The member then counted as a node that is not in service. So it was set up at
-/// the same time as the last other member.
+/// The simulation found a bug: the decommissioning of a group's member was ordered, waited for the
+/// quorum, and was revoked. This member then counted as a node that is not in service. So it was
+/// set up at the same time as the group's last other member.
 #[test]
 fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {
     let mut story = Story::begin();

@@ -58,18 +58,19 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     let finding = away_and_edited(&mut story);
     assert_eq!((finding.verdict, finding.planned_action), (Verdict::Drifted, PlannedAction::Report));
     assert!(story.jobs("w1").is_empty() && story.node("w1").setup.adopted_only);
-    // The node is entrusted, which runs nothing on it. Drift at the next return is repaired.
+    // `Entrust` lets remoor repair the adopted node. It runs nothing on the node, but drift at the
+    // node's next return is repaired.
     let id = story.node("w1").id;
     story.order(Command::Entrust { node: id });
     assert!(!story.node("w1").setup.adopted_only && story.jobs("w1").is_empty());
     let finding = away_and_edited(&mut story);
     assert_eq!(finding.planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until_at_rest(60);
-    // After one re-setup the node stays entrusted, also if a later state is adopted.
+    // After one re-setup, remoor may repair the node even if a later state is adopted.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
     assert!(!story.node("w1").setup.adopted_only);
-    // A second `entrust` changes nothing.
+    // The adoption did not cause another job.
     assert_eq!(story.jobs("w1").len(), 1);
 }
 

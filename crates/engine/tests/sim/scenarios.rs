@@ -389,8 +389,8 @@ fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     assert!((1..=3).contains(&changes), "{changes} changes of leadership");
 }
 
-/// Former bug: after the failed provisioning of the first member its services were down, but the
-/// guard counted the member as up.
+/// Former bug: after the failed provisioning of the first member, its services were down. The check
+/// of the group's quorum nevertheless counted it as a working member.
 #[test]
 fn a_half_done_member_does_not_count_for_a_quorum() {
     let mut story = Story::begin();
@@ -470,8 +470,8 @@ fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     assert_eq!(story.jobs(name).pop().map(|j| j.state), Some(JobState::Done));
 }
 
-/// Former bug: after the order was cancelled, the node stayed in an intermediate lifecycle and
-/// could not be commissioned.
+/// Former bug: after an ordered decommissioning was cancelled, the node stayed in an intermediate
+/// lifecycle and could not be commissioned.
 #[test]
 fn a_cancelled_decommissioning_leaves_the_node_in_its_group() {
     let mut story = Story::begin();
@@ -545,7 +545,8 @@ fn an_examination_from_before_a_second_absence_is_ignored() {
     assert_eq!(applied.refusal().map(|r| r.code.as_str()), Some("outlived"));
 }
 
-/// Former bug: the conclusion was lost, and the same report never caused another examination.
+/// Former bug: the result of an examination was lost before it was committed. The agent's unchanged
+/// report then never caused another examination.
 #[test]
 fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
     let mut story = Story::with_options(Options { lost_permille: 1_000, faults_ms: 0, ..Options::story() });

@@ -29,7 +29,8 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// Former bug: the node counted as set up with the new generation, so `update` did nothing.
+/// Former bug: after the repair of one service, the whole node counted as set up with the new
+/// generation. So `update` did nothing.
 #[test]
 fn a_repair_of_one_service_does_not_make_the_node_current() {
     let mut story = Story::begin();

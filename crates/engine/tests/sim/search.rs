@@ -68,8 +68,8 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// The default number of seeds, which begin at 0. `REMOOR_SIM_SEEDS` sets another number, and `make
-/// long-sim` runs 100,000.
+/// The default number of seeds; the first seed is 0. `REMOOR_SIM_SEEDS` sets another number, and
+/// `make long-sim` runs 100,000 seeds.
 pub const SEEDS: u64 = 1_000;
 
 /// Minimum number of seeds with which even rare events must happen.
@@ -77,7 +77,8 @@ const RARE_FROM: u64 = 10_000;
 
 /// A simulation. `run` runs one seed, and records its events if the second argument is true.
 pub struct Search<R> {
-    /// The path of its module below `sim`. The file of a failed seed has this name.
+    /// The path of the simulation's module below `sim`. A failed seed is written to a file with
+    /// this name.
     pub name: &'static str,
     /// Seeds above [`SEEDS`] that failed in the past. Each run includes them.
     pub failed_once: &'static [u64],

@@ -6,15 +6,17 @@ use super::*;
 use remoor_engine::Reachability;
 use std::collections::BTreeMap;
 
-/// Time for which a report counts as known, in milliseconds.
+/// Maximum age in milliseconds of a manager's report that it reaches a node or not. An older report
+/// is ignored.
 const KNOWN_MS: u64 = 10_000;
-/// Minimum time of a leadership in milliseconds. The law measures in seconds.
+/// Minimum duration of a leadership before it may be transferred, in milliseconds. The law measures
+/// in seconds.
 const KEPT_MS: u64 = 4_000;
 
 #[derive(Default)]
 pub struct LeaderReach {
-    /// For each term, node and manager: whether the manager reaches the node, and the time of the
-    /// report.
+    /// For each term, node and manager: whether the manager reported that it reaches the node, and
+    /// the time of this report.
     reports: BTreeMap<(u64, NodeId, NodeId), (bool, u64)>,
     /// The time at which each term was first observed.
     began: BTreeMap<u64, u64>,

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 /// Maximum age of the last answer of a reachable member, in milliseconds.
 pub const HEARD_MS: u64 = 3_000;
-/// Time after which an uncommitted entry has failed for its proposer.
+/// Time after which a proposer treats its uncommitted entry as failed.
 const STEP_MS: u64 = 5_000;
-/// The time after which an unanswered step counts as lost.
+/// The time after which an unanswered step of the role manager counts as lost.
 const ANSWER_MS: u64 = 20_000;
 /// The maximum number of entries that a learner may lack, as in the role manager.
 const LAG_MAX: u64 = 100;
@@ -68,8 +68,8 @@ impl World {
             self.pending.iter().any(|p| matches!(p.then, Then::Joined { host, life: l } if (host, l) == (at, life)));
         let Some(leader) = (0..self.hosts.len()).find(|l| self.leads(*l) && self.reaches(at, *l)) else { return };
         if !waits {
-            // A machine whose key was replaced joins as a worker, because the liveness check would
-            // wait for a manager.
+            // A machine with a replaced key becomes a new node. It joins as a worker, because the
+            // liveness check would otherwise require that it becomes a manager.
             let role = if self.hosts[at].keys > 0 { ClusterRole::Worker } else { ClusterRole::Manager };
             let command = Command::Accept { spec: self.spec(at), role };
             self.propose(leader, command, Then::Joined { host: at, life });
@@ -227,7 +227,8 @@ impl World {
         }
     }
 
-    /// Sends the order to the node first. The node becomes a learner if this is still desired.
+    /// Orders the node to start a manager service, and then adds the node as a learner. Does
+    /// nothing if the node is no longer desired as a manager.
     fn add_learner(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
         let state = self.state_of(order.host);
         let wanted = state.raft_id_holder(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
@@ -258,8 +259,8 @@ impl World {
         config.is_some_and(|c| c.nodes.contains_key(&raft))
     }
 
-    /// Handles the order on the node: starts a manager service with the new id. The node refuses an
-    /// id that is older than the newest id that it knows.
+    /// Handles the leader's order on the node: starts a manager service with this Raft id. The node
+    /// refuses a Raft id that is older than the newest one that it knows.
     fn accept_order(&mut self, at: usize, raft: RaftId) -> bool {
         let host = &self.hosts[at];
         let Some(joined) = host.joined else { return false };

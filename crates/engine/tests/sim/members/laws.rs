@@ -46,7 +46,8 @@ impl World {
         }
     }
 
-    /// Checks that a member votes on one log only. An answer that counts like a vote is a vote too.
+    /// Checks that a member votes on one log only. A stored entry counts for a majority like a
+    /// vote, so its confirmation is checked too.
     pub fn check_vote_log(&mut self, id: RaftId, log_no: u64) {
         let first = *self.voted_on.entry(id).or_insert(log_no);
         if first != log_no {

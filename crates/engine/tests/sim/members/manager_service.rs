@@ -147,7 +147,7 @@ impl SimManagerService {
         self.lists.last().copied().unwrap_or(0)
     }
 
-    /// The number of lists in the log that are not committed.
+    /// The number of member lists in the log that are not committed.
     pub fn lists_open(&self) -> usize {
         self.lists.iter().filter(|at| **at > self.commit).count()
     }
@@ -167,15 +167,17 @@ impl SimManagerService {
 pub struct Lead {
     pub matched: BTreeMap<RaftId, u64>,
     pub acked: BTreeMap<RaftId, u64>,
-    /// Time of the last answer of a majority.
+    /// The last time at which a majority of the voters answered this leader.
     pub quorum_at: u64,
     /// The time since which each learner lacks few entries and is reachable. It is calculated
     /// independently of the role manager.
     pub close: BTreeMap<RaftId, u64>,
     pub roles: RoleManager,
-    /// The ticket of the current step.
+    /// The number of the current step of the role manager. The answer to a step with another number
+    /// is ignored.
     pub ticket: u64,
-    /// The members that were asked to take over from this leader, each with the time.
+    /// The members that this leader asked to take over the leadership, each with the time of the
+    /// request.
     pub asked: BTreeMap<RaftId, u64>,
 }
 

@@ -22,7 +22,8 @@ pub struct Options {
     pub late_permille: u64,
     pub twice_permille: u64,
     pub declines_permille: u64,
-    /// Chance that the leader crashes between the two halves of a change, in thousandths.
+    /// Chance that the leader crashes between the two entries of a change of the voters, in
+    /// thousandths.
     pub half_permille: u64,
     /// The time for which a leader without a majority believes that it leads.
     pub believes_ms: u64,

@@ -14,14 +14,14 @@ pub enum Planted {
     JointStays,
     /// The role manager does not detect orphans.
     OrphansUnseen,
-    /// The id is retired as soon as the node is demoted.
+    /// The Raft id of a node is retired as soon as the node is demoted.
     RetiresAtOnce,
     /// The role manager chooses the member with the shortest log as the next leader, instead of the
     /// longest.
     HeirLags,
     /// All learners count as caught up and reachable.
     LagHidden,
-    /// A learner counts as steady after one second.
+    /// A learner that has caught up becomes a voter after one second.
     Hasty,
     /// A demotion is rejected only if it leaves no voter.
     JudgedByVoters,
@@ -29,7 +29,8 @@ pub enum Planted {
     TwoAtOnce,
     /// Every member counts as reachable.
     QuorumAssumed,
-    /// The role manager does not learn of demotions before the learner becomes a voter.
+    /// If a learner is demoted, the role manager does not learn of it before the learner becomes a
+    /// voter.
     CancelIgnored,
     /// A delayed change of voters is performed, even if the member list has changed in the
     /// meantime.

@@ -98,7 +98,8 @@ impl World {
         }
     }
 
-    /// The nodes for which the operator of a run may still give orders, by index.
+    /// The hosts whose nodes are in `state`, by index. The operator may give orders only about
+    /// these nodes.
     pub fn nodes_of(&self, state: &Inventory) -> Vec<usize> {
         (0..NAMES.len()).filter(|at| state.nodes.contains_key(&self.hosts[*at].node)).collect()
     }

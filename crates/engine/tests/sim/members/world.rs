@@ -53,7 +53,7 @@ pub enum Due {
     },
 }
 
-/// A step that waits for its execution.
+/// A step of the role manager that waits for its execution.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub host: usize,
@@ -69,7 +69,7 @@ pub struct Order {
 pub enum Then {
     Nothing,
     End(Order),
-    /// Propose the second half of a change, because the first half was committed.
+    /// Propose the second entry of a change of the voters, because the first entry was committed.
     Second(Order),
     Joined {
         host: usize,
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Whether a step still waits for its execution.
+    /// Whether a step of the role manager still waits for its execution.
     pub fn comes_late(&self) -> bool {
         self.queue.values().any(|due| matches!(due, Due::Perform(_)))
     }
@@ -287,7 +287,7 @@ impl World {
         self.calm_since.is_none() && self.rng.chance(self.options.loss_permille)
     }
 
-    /// Another host that runs the service of this id and is reachable now.
+    /// Another host that runs the manager service with this Raft id and is reachable now.
     fn peer(&mut self, from: usize, id: RaftId) -> Option<usize> {
         let runs = |h: &Host| h.part.as_ref().is_some_and(|p| p.id == id);
         let to = (0..self.hosts.len()).find(|to| *to != from && runs(&self.hosts[*to]) && self.reaches(from, *to))?;
