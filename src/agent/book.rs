@@ -70,7 +70,7 @@ pub struct PeerBook {
 }
 
 impl PeerBook {
-    /// Loads the saved list. The list is empty if the file does not exist, or if it was damaged and
+    /// Loads the saved peers. There are none if the file does not exist, or if it was damaged and
     /// is now renamed. A known manager then sends a new list. Fails if the file can't be read,
     /// because with an empty list the next answer of a manager would overwrite the file.
     pub fn load(path: PathBuf) -> Result<Self, DiskError> {

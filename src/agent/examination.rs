@@ -91,7 +91,7 @@ impl Examiner {
             self.read_all_at = Some(now + READ_ALL);
         }
         let mut key = [0; 32];
-        // An invalid key changes the hashes of secret files, so a manager examines the node.
+        // An invalid digest key changes the hashes of secret files, so a manager examines the node.
         let _ = hex::decode_to_slice(&known.digest_key, &mut key);
         run_at_low_priority(|| files::digest_with_servers(&known.manifest, &key, &mut self.cache, servers))
     }

@@ -109,8 +109,8 @@ impl AgentTask {
     /// Runs until `shutdown`, then says goodbye in gossip.
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
         self.config.own.record(self.record.record());
-        // The file of a voluntary leave is effective even if no manager answers. A new join removes
-        // the file.
+        // The file `LEFT` exists if the node left voluntarily. It stops the agent even if no
+        // manager answers. A new join removes it.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
             return self.stop_after_departure(Departure { why: why.trim().to_owned(), left: true }, shutdown).await;
         }

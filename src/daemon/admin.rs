@@ -76,7 +76,8 @@ pub struct JoinOptions {
 }
 
 /// Errors of `init` and `join`. The files of a failed attempt do not block the next attempt. The
-/// next attempt reuses the node's key. A marker allows it to remove all other files.
+/// next attempt reuses the node's key. It may remove all other files, because a marker shows that
+/// the attempt was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("the data directory can't be used")]
@@ -264,9 +265,9 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         Some(identity) if !incomplete_init::has_left(&options.dir) => {
             return Err(taken_error(options, identity.name.clone(), &token));
         }
-        // This node left its cluster. The managers give the machine an identity, and its files then
-        // replace those of the old node. The old CA proves nothing, because the cluster may have
-        // replaced its CA since.
+        // This node left its cluster. The managers give the machine a new identity, and the files
+        // of the old node are then overwritten. The old CA proves nothing, because the cluster may
+        // have replaced its CA since.
         Some(_) => {}
         None => incomplete_init::clear(&options.dir)?,
     }

@@ -143,8 +143,8 @@ impl Epochs {
         }
     }
 
-    /// Ends this daemon, because another daemon of this node has a newer certificate. The manager
-    /// service stops first, and the stop is on disk.
+    /// Ends this daemon, because another daemon of this node has a newer certificate. It first
+    /// waits until the manager service has stopped.
     async fn end(&self, addr: SocketAddr, epoch: Epoch) {
         let mut standing = self.own.follow_published();
         let _ = tokio::time::timeout(PARKED_WITHIN, standing.wait_for(|shown| !shown.manages)).await;

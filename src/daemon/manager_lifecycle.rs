@@ -268,8 +268,8 @@ impl ManagerLifecycle {
         });
     }
 
-    /// Ends a service whose Raft id is retired or whose log is stale, even if the service does not
-    /// run. This node becomes a worker, and nothing is started under that id again.
+    /// Makes this node a worker, because its Raft id is retired or its log is stale. Stops the
+    /// service if it runs, and archives its files. Nothing is started under this id again.
     async fn retire(&self, now: &mut LifecycleState, end: PermanentEnd) {
         let Some(id) = now.identity.raft else { return };
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
@@ -461,7 +461,7 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Creates the log if needed, and records in the identity that it was begun.
+    /// Creates the log if needed, and records in the identity that the log was begun.
     async fn log(&self, now: &mut LifecycleState) -> Result<(), DaemonError> {
         let (ground, mut identity) = (self.ground.clone(), now.identity.clone());
         let begun = tokio::task::spawn_blocking(move || {

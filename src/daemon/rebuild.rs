@@ -50,8 +50,9 @@ pub struct RebuildResult {
     pub parked: PathBuf,
 }
 
-/// Moves the directory to the epoch of `last`, with `raft` as its only voter. `data` holds the lock
-/// of the directory, and `config` is the new `node.json`. Blocks.
+/// Makes the directory that of a manager in the epoch of the state `last`. The Raft id `raft` is
+/// the only voter. `data` holds the lock of the directory, and `config` is the new `node.json`.
+/// Blocks.
 pub fn rebuild_cluster(
     data: &DataDir,
     identity: &Identity,

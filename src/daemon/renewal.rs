@@ -18,11 +18,11 @@ use tokio::sync::watch;
 /// Timeout of a renewal request to one manager.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum sleep before the due time is computed again, because the clock may change and the
-/// machine may be suspended. A certificate from a manager with a wrong clock is useless until its
-/// renewal.
+/// machine may be suspended. A certificate that a manager with a wrong clock issued is useless, so
+/// the node must renew it soon.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Time for each known node over which simultaneous renewals of all nodes are spread, up to
-/// `SPREAD_MAX`.
+/// Time for each known node by which simultaneous renewals of all nodes are spread. The whole time
+/// is at most `SPREAD_MAX`.
 const SPREAD_EACH: Duration = Duration::from_millis(20);
 const SPREAD_MAX: Duration = Duration::from_secs(60);
 /// Pause after a failed attempt. It doubles with each failure, up to `PAUSE_MAX`. A node without a
@@ -138,8 +138,8 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
     Ok(by)
 }
 
-/// Asks one manager after the other until one issues a certificate. If all fail, the most definite
-/// answer is the error.
+/// Asks one manager after the other until one issues a certificate. If all fail, returns the first
+/// error with which a manager refused. If none refused, returns another error.
 async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;

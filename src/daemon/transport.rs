@@ -50,7 +50,7 @@ impl Retirement {
         });
     }
 
-    /// Evaluates another manager's error answer to a message of this one.
+    /// Evaluates another manager's error answer to a message of this manager.
     pub fn evaluate_error(&self, error: &ApiError, from: &str) {
         if let Some(end) = end_of(error) {
             self.report_end(end, from);

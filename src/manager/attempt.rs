@@ -30,7 +30,8 @@ const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
 const UNDO_TIMEOUT: Duration = Duration::from_secs(300);
-/// Time in addition to the executor's own time limit, after which the session is given up.
+/// Additional time for the executor's answer after the executor's own time limit. After that, the
+/// session is given up.
 const SLACK: Duration = Duration::from_secs(20);
 
 /// How an attempt ends early.

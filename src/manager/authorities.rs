@@ -91,7 +91,7 @@ impl Authorities {
         }
     }
 
-    /// All CAs; the first CA comes first.
+    /// All CAs, beginning with the cluster's first CA.
     pub fn all_cas(&self) -> Vec<Arc<ClusterCa>> {
         std::iter::once(self.first.clone()).chain(self.later_cas().values().cloned()).collect()
     }

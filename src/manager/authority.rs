@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Interval at which the leader checks for confirmations, and a manager for missing keys.
+/// Interval at which the leader checks which nodes have confirmed the current step, and at which a
+/// manager checks for missing CA keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Minimum duration of a step of the CA rotation in milliseconds. A node that gossip lost for a
 /// moment because of packet loss is back within this time, so the step waits for the node.
@@ -24,10 +25,10 @@ const STEP_MIN_MS: u64 = 5_000;
 const REQUEST_CALL_EVERY: Duration = Duration::from_secs(5);
 const REQUEST_CALL_MAX: usize = 50;
 const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time limit for another manager to store a key or to send its keys.
+/// Time limit for another manager to store a CA key or to send its CA keys.
 const HAND_WITHIN: Duration = Duration::from_secs(5);
-/// Pause between two attempts to fetch a key, because a manager service that has just started does
-/// not know the other members yet.
+/// Pause between two attempts to fetch a CA key, because a manager service that has just started
+/// does not know the other members yet.
 const FETCH_AGAIN: Duration = Duration::from_secs(3);
 
 /// Nodes that have not confirmed the current step of the CA rotation.

@@ -19,9 +19,9 @@ const WARN_MS: u64 = 10_000;
 /// Maximum time that a starting manager waits for another manager's clock before it issues a
 /// certificate for itself. Each second it asks another one of the managers for its time.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
-/// Interval of the clock comparisons for notices. Two consecutive comparisons must find a
-/// difference. After a suspension of the machine, the first comparison may use an answer from
-/// before.
+/// Interval of the clock comparisons for notices. A notice is sent only if two consecutive
+/// comparisons find a difference. After a suspension of the machine, the first comparison may use
+/// an answer from before.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// The clocks of the other managers.
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn certificates_are_issued_only_while_the_known_clocks_agree() {
-        // The columns: the other clocks; whether this manager is starting; whether it may issue for
-        // others, may issue for itself, and may delete records.
+        // The columns: the other clocks; whether this manager is starting; whether it may issue
+        // certificates for others, may issue a certificate for itself, and may delete records.
         for (others, starting, expected) in [
             (&[][..], true, (true, true, true)),
             (&[None, None], true, (true, false, false)),

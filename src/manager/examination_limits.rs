@@ -1,6 +1,6 @@
-//! Limits for probes and examinations. They have separate slots, because probes of hosts that do
-//! not answer must not delay the examination of a node that is back. This matters in a mass
-//! absence.
+//! Limits for probes and examinations. Probes and examinations have separate slots, because probes
+//! of hosts that do not answer must not delay the examination of a node that is back. This matters
+//! in a mass absence.
 
 use remoor_model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;

@@ -82,8 +82,8 @@ pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     outcome
 }
 
-/// Selects the entries of its digest that a node sends. The manager gets the same complete digest
-/// in both cases.
+/// Selects the entries of its digest that a node sends. With each variant, the manager gets the
+/// same complete digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// Every entry. A new record needs all of them, because its manifest may differ.
@@ -198,8 +198,9 @@ pub async fn manifest_for(shared: &Arc<ManagerContext>, id: NodeId) -> Result<No
     Ok(manifest)
 }
 
-/// The check files of the generation that was last applied to the node; if none was, of the current
-/// one. Each has a mark whether it applies to the node. Contacts no node.
+/// The check files of the generation that was last applied to the node. If none was applied, the
+/// check files of the current generation. Each has a mark whether it applies to the node. Contacts
+/// no node.
 pub async fn check_files(
     shared: &Arc<ManagerContext>,
     id: NodeId,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Interval at which the leader checks for confirmations.
+/// Interval at which the leader checks which nodes have confirmed the current step of the rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Minimum duration of a step of the key rotation in milliseconds. A node that gossip lost for a
 /// moment because of packet loss is back within this time, so the step waits for the node.
@@ -75,7 +75,8 @@ impl Confirmations {
     /// Updates the nodes that this manager waits for. `here` contains the reachable nodes that have
     /// not confirmed the step that began at log index `changed`.
     pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
-        // The waits continue if a lease expires for a moment, because the leadership continues too.
+        // An expired lease of the leader does not end its waits for confirmations, because it does
+        // not end the leadership.
         let here = if shared.published.engine.leads() { here } else { &[] };
         let start = |node: &Node| shared.observed.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());

@@ -146,7 +146,7 @@ impl Notices {
 impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
-        // The count of a problem that had passed begins again.
+        // If the problem had passed, its count begins again.
         let known = known.filter(|r| !r.has_passed(Instant::now()));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
         self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });

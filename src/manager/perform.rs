@@ -65,7 +65,8 @@ impl Performer {
         }
     }
 
-    /// Resets the role driver. Must be called at the beginning and at the end of a leadership.
+    /// Discards the role manager's steps of an earlier leadership. Must be called at the beginning
+    /// and at the end of a leadership.
     pub fn forget_roles(&mut self) {
         self.members.forget();
     }

@@ -20,9 +20,9 @@ pub struct RecordedStep {
     pub actions: Vec<Action>,
     /// The rules that led to the verdict, if an action contains a verdict after an examination.
     pub rules: Vec<Rule>,
-    /// The nodes of the event and of the actions.
+    /// The nodes that the event and the actions are about.
     pub nodes: BTreeSet<NodeId>,
-    /// The node of each action, in the order of `actions`.
+    /// The node that each action is about, in the order of `actions`.
     pub about: Vec<Option<NodeId>>,
 }
 

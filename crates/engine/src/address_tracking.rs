@@ -1,6 +1,6 @@
-//! Records changed addresses of nodes. If a node returns with another signed address, the address
-//! is recorded before the return. The desired state is rendered with the new address before any
-//! node is compared with it. This module opens no job.
+//! Records changed addresses of nodes. If a returning node signs another address, this address is
+//! recorded first, and the return afterwards. The desired state is rendered with the new address
+//! before any node is compared with it. This module opens no job.
 
 use super::event::{About, Action};
 use super::manager::{ManagerEngine, StepContext};

@@ -31,12 +31,11 @@ pub struct Evidence {
 /// - Only the desired state changed: `outdated`.
 /// - Only the current state changed: `drifted`.
 /// - Both changed: `conflict`.
-/// - A file is unreadable or a check is inconclusive: `unknown` instead of `same`. Detected drift
-///   is still reported.
+/// - A file is unreadable or a check is inconclusive: `unknown`, unless actionable drift was found.
 ///
-/// Inconclusive results are permitted for checks with `on-fail: none`. An inconclusive check of a
-/// monitored service does not block the verdict; it is reported as an additional reason. A
-/// decommissioned node has no expected state, so its verdict is `same`.
+/// An inconclusive check with `on-fail: none` is ignored. An inconclusive result of a monitored
+/// service does not change the verdict `outdated`, `drifted` or `conflict`; it is reported as an
+/// additional reason. A decommissioned node has no expected state, so its verdict is `same`.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     if node.lifecycle == Lifecycle::Decommissioned {
         return (Verdict::Same, Vec::new());
@@ -360,7 +359,7 @@ mod tests {
             let last = reasons.last().unwrap();
             assert_eq!(last.text, format!("app: and {} more", count + 1 - told));
             assert!(last.actionable && last.by == Witness::Digest);
-            // The stored reasons lead to the same verdict.
+            // The limited reasons lead to the verdict that `compare` returned.
             assert_eq!(weigh(&reasons, &[]).0, verdict);
         }
         let (inventory, evidence) = flooded_node(3, 4, Vec::new());

@@ -53,8 +53,8 @@ impl ManagerEngine {
             PlannedAction::Resetup(_) | PlannedAction::Blocked(_) => f.verdict.is_drifted() || owed,
             PlannedAction::None | PlannedAction::Report => false,
         });
-        // The node's address changed, but the last finding does not cover the change. The finding
-        // was made before the new desired state was known, or with another trigger.
+        // The node's own address changed, but the last finding does not show this. Its verdict is
+        // `same`, or it only reports live drift.
         let said = |f: &Finding| {
             f.verdict != Verdict::Same && (f.trigger != Trigger::Live || f.planned_action != PlannedAction::Report)
         };

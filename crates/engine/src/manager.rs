@@ -65,8 +65,8 @@ pub(super) struct LastExamination {
     pub hint: ReportSummary,
     pub at: Now,
     /// Number of previous examinations with the same report. The node is examined again with the
-    /// same report, because the conclusion may have been lost. The pause grows with each
-    /// repetition.
+    /// same report, because the result of an examination may be lost before it is committed. The
+    /// pause grows with each repetition.
     pub repeats: u32,
     /// Number of recent examinations before which the agent reported changed check results. A high
     /// number means that the checks flap.
@@ -96,9 +96,9 @@ pub struct ManagerEngine {
     pub(super) seen: BTreeMap<NodeId, NodeObservation>,
     /// Attempts that this leader opened. An open attempt of another leader is taken over.
     pub(super) own_attempts: BTreeSet<AttemptId>,
-    /// The ordered phase of each attempt that has no result yet.
+    /// For each attempt: the phase that was ordered and has no result yet.
     pub(super) running: BTreeMap<AttemptId, Phase>,
-    /// Results that are not applied yet. Each is proposed until it is applied.
+    /// Results of phases that are not applied yet. Each result is proposed until it is applied.
     pub(super) unapplied_results: BTreeMap<AttemptId, (Phase, Command)>,
     /// Attempts that were stopped during a phase and have not answered yet. Their current tasks may
     /// still run.
@@ -312,8 +312,8 @@ impl ManagerEngine {
             seen.exam_due = at.now;
             self.examining -= 1;
         }
-        // The address is recorded before the return, so that the node is examined at its current
-        // address.
+        // The node's new address is recorded before its return. So the node is examined at its
+        // current address.
         if self.update_address(at, node, out) {
             return;
         }

@@ -73,7 +73,8 @@ pub fn decide(
         (Policy::Check, v) if v.is_drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.is_drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.actionable).map(|r| r.service.clone()).collect();
-            // The dependents come from the generation from which the services are set up.
+            // The generation with which the services are set up determines which services depend on
+            // them.
             let named: Vec<ServiceName> = named.into_iter().collect();
             inventory.generations.get(&inventory.source_generation(node, &named)).map(|g| {
                 let mut all = with_dependents(&g.summary, &named.iter().cloned().collect());

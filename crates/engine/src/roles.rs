@@ -89,8 +89,8 @@ pub enum RoleStep {
     Grant {
         node: NodeId,
     },
-    /// Order the node at this API address to run a manager service under this id, and add the node
-    /// as a learner. Only this node may answer.
+    /// Order the node at this API address to run a manager service under this Raft id, and add the
+    /// node as a learner. Only this node may answer.
     Enlist {
         node: NodeId,
         raft: RaftId,
@@ -113,7 +113,7 @@ pub enum RoleStep {
     HandOver {
         to: RaftId,
     },
-    /// Propose the entry that retires the id.
+    /// Propose the entry that retires the node's Raft id.
     Retire {
         node: NodeId,
         raft: RaftId,

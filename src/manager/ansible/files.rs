@@ -73,7 +73,8 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
     let config = ssh_config(play, dir).map_err(PlayError::Plan)?;
     let ssh_args = ssh_args(config.as_deref(), &known_hosts);
     let mut extra = play.extra.clone();
-    // These are variables, because variables of an inventory override the environment.
+    // The SSH settings are extra variables. Ansible would ignore settings in the environment if the
+    // inventory has variables for them.
     extra.insert("ansible_ssh_args".to_owned(), json!(ssh_args));
     for var in ["ansible_host_key_checking", "ansible_ssh_host_key_checking"] {
         extra.insert(var.to_owned(), json!(true));

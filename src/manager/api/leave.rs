@@ -51,7 +51,7 @@ pub(super) fn left_failure(left: &LeftNode) -> ApiFailure {
     ApiFailure::new(Code::NotFound, describe_left(left)).details(details).next(next)
 }
 
-/// The node of an order. The only possible order for a node that left is its removal.
+/// The node that an order is about. A node that left can only be removed.
 pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, ApiFailure> {
     if verb == "remove"
         && let NodeMembership::Left(left) = inventory.membership_by_name(name)

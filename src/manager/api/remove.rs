@@ -1,4 +1,4 @@
-//! Removal of nodes: the answer to an order, the objections because of gossip, and the list of
+//! Removal of nodes: the answer to an order, the objections if a node is in gossip, and the list of
 //! removed nodes. The state machine refuses orders that are not allowed. The role manager removes a
 //! manager from Raft first.
 

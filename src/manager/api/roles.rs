@@ -18,8 +18,7 @@ use std::sync::Arc;
 
 /// Time in milliseconds without an answer after which a member is reported as silent. It is twenty
 /// heartbeats, because a busy disk may cause a pause and a false alarm. Decisions about votes use
-/// the shorter `HEARD_MS`, because a longer value would cause longer
-/// waits.
+/// the shorter `HEARD_MS`, because a longer value would cause longer waits.
 const SILENT_MS: u64 = 5_000;
 
 /// A node's membership in Raft.

@@ -91,12 +91,13 @@ impl Backups {
         })
     }
 
-    /// The warning to show, if there is one.
+    /// The warning about a late or failed backup, if there is one.
     pub fn warning(&self, me: &NodeName, now: Wall) -> Option<String> {
         self.state().trouble(me, now)
     }
 
-    /// Sends a notice about a problem. No other notice follows until a backup succeeds.
+    /// Sends a notice about a late or failed backup. No other notice follows until a backup
+    /// succeeds.
     fn notify(&self, me: &NodeName, notices: &Notices, now: Wall) {
         let mut state = self.state();
         let Some(text) = state.trouble(me, now).filter(|_| !state.notified) else { return };

@@ -367,8 +367,8 @@ impl World {
         }
     }
 
-    /// Makes a node join or leave gossip. The leader takes the next step of the rotation when all
-    /// present nodes have the current keys.
+    /// Makes a node join or leave gossip. The leader takes the next step of the key rotation when
+    /// all present nodes have the current keys.
     fn gossip(&mut self) {
         let Some(node) = self.node() else { return };
         let (changed, held) = (self.state.gossip.changed, self.state.gossip.active_keys());

@@ -95,7 +95,7 @@ pub struct CheckFaults {
 pub struct GossipView {
     /// The agent's report. None if the host is not in gossip.
     pub report: Option<Report>,
-    /// The number of the address of the host in gossip.
+    /// The number of the address that gossip shows for the host.
     pub place: u64,
     pub silent_ms: u64,
 }

@@ -60,8 +60,9 @@ fn a_job_whose_node_no_manager_reaches_waits_without_failing() {
     story.wait_until("all managers reach it", 20, |w| !has_condition_while_alive(w, "w1", "unreachable-from", ""));
 }
 
-/// Each of two nodes is reached by only one manager, and both nodes need work at the same time. The
-/// transfer of the leadership for one attempt must not interrupt the other attempt.
+/// Two nodes need work at the same time. The leader reaches only one of them, and the other
+/// managers reach only the other one. The transfer of the leadership for one attempt must not
+/// interrupt the other attempt.
 #[test]
 fn work_that_the_leader_can_start_begins_before_a_leadership_transfer() {
     let mut story = Story::begin();
