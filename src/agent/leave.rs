@@ -87,7 +87,7 @@ async fn ask(desk: &LeaveService, manager: &PeerInfo) -> Result<LeaveReply, ApiE
     client.post(LEAVE_PATH, &json!({})).await
 }
 
-/// Whether a retry, at this or another manager, may get a different answer.
+/// Whether a retry of the request, at this or another manager, may get a different answer.
 fn passes(error: &ApiError) -> bool {
     match error {
         ApiError::Status { code, http, .. } => {

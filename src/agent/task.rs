@@ -22,13 +22,13 @@ use tokio::sync::{mpsc, watch};
 
 /// Interval of the requests to managers until the first manifest is received.
 const FIRST: Duration = Duration::from_secs(2);
-/// Interval of the requests if no manager answers, or while gossip shows a state that no manager
-/// has reported.
+/// Interval of the requests to managers if no manager answers, or while gossip shows a state that
+/// no manager has reported.
 const REFRESH: Duration = Duration::from_secs(20);
-/// Interval of the requests if managers have reported everything. It is long, because each request
-/// costs a TLS handshake and wakes an idle agent.
+/// Interval of the requests to managers if they have reported everything. It is long, because each
+/// request costs a TLS handshake and wakes an idle agent.
 const QUIET: Duration = Duration::from_secs(120);
-/// Minimum time between two requests, even if unknown nodes appear often.
+/// Minimum time between two requests to managers, even if unknown nodes appear often.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Random delay per peer before a request. Without it, an event that all nodes see would cause
 /// simultaneous requests.

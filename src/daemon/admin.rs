@@ -87,7 +87,7 @@ pub enum AdminError {
     Taken { dir: PathBuf, name: NodeName, whose: &'static str, next: &'static str },
     #[error("remoor runs on {} already ({holder}); next: remoor status, or systemctl stop remoor", dir.display())]
     Running { dir: PathBuf, holder: String },
-    /// The directory is unchanged.
+    /// The data directory is unchanged.
     #[error(
         "{} holds {found}/ but no identity.json: it belonged to a node and is not overwritten; next: put \
          identity.json back, or move the directory away", dir.display()
@@ -98,7 +98,7 @@ pub enum AdminError {
          next: set the clock (timedatectl set-ntp true), then the same command"
     )]
     Clock(String),
-    /// Nothing was created.
+    /// A name or an address can't be used. Nothing was created.
     #[error("{0}")]
     Address(String),
     #[error("keys and certificates could not be created")]

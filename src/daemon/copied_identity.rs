@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 
-/// Maximum time for the answer after the handshake.
+/// Maximum time for the answer to a probe, after the TLS handshake.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Probes an address for another daemon with this daemon's identity. All clones together run at

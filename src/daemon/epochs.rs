@@ -40,7 +40,7 @@ const START_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum time for the manager service to stop before its daemon exits.
 const PARKED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A node that is asked for proof.
+/// A node that is asked for proof of a newer epoch.
 #[derive(Clone)]
 struct Claimant {
     name: NodeName,
@@ -57,7 +57,7 @@ struct Proof {
     proved: VerifiedNode,
 }
 
-/// The inputs of the task.
+/// The inputs of the task that asks for proof of newer epochs.
 pub struct Epochs {
     pub gossip: Gossip,
     pub own: AgentState,
@@ -144,7 +144,7 @@ impl Epochs {
     }
 
     /// Ends this daemon, because another daemon of this node has a newer certificate. It first
-    /// waits until the manager service has stopped.
+    /// waits until the manager service has stopped and the stop is on disk.
     async fn end(&self, addr: SocketAddr, epoch: Epoch) {
         let mut standing = self.own.follow_published();
         let _ = tokio::time::timeout(PARKED_WITHIN, standing.wait_for(|shown| !shown.manages)).await;
@@ -222,7 +222,7 @@ fn select_batch(mut places: Vec<Claimant>, round: usize, most: usize) -> Vec<Cla
     places
 }
 
-/// The results of one round of requests.
+/// The results of one round of requests for proof of a newer epoch.
 #[derive(Default)]
 struct ProofRound {
     proofs: Vec<Proof>,

@@ -6,7 +6,7 @@ use remoor_model::{NodeName, Wall};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval of the warnings.
+/// Interval of the warnings about a certificate that expires soon.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
 /// Delay after the start of a manager. A manager needs this time to read the targets of its notices
 /// and to receive the certificates of other nodes.

@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// Pause while a rotation is in progress, and after a failed request.
+/// Pause between requests to the leader while a key rotation is in progress, and after a failed
+/// request.
 const SOON: Duration = Duration::from_secs(2);
-/// Maximum number of keys in an answer: a rotation uses two.
+/// Maximum number of gossip keys in a manager's answer: a rotation uses two.
 const KEYS_MAX: usize = 2;
 
 /// Runs until `stopped`. The managers are asked when the agent has heard of a newer key.

@@ -29,9 +29,9 @@ pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub struct RecoverOptions {
     pub dir: PathBuf,
-    /// The operator, for the journal.
+    /// Name of the operator, for the journal.
     pub by: String,
-    /// New addresses of nodes.
+    /// New addresses of nodes, each with the name of its node.
     pub places: Vec<(String, NodePlacement)>,
     /// Continue even if a majority of the managers answers.
     pub even_if_majority_alive: bool,

@@ -32,7 +32,7 @@ const SSH_HOST_KEYS: &str = "/etc/ssh";
 pub struct RestoreOptions {
     pub dir: PathBuf,
     pub file: PathBuf,
-    /// The operator, for the journal.
+    /// Name of the operator, for the journal.
     pub by: String,
     /// Name of the node that this machine becomes; None for the node that made the backup.
     pub name: Option<String>,
@@ -61,13 +61,13 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// The directory is unchanged.
+    /// The data directory is unchanged.
     #[error("{} already belongs to node {name}", dir.display())]
     Taken { dir: PathBuf, name: String },
-    /// No file of the attempt remains in the directory.
+    /// No file of the attempt remains in the data directory.
     #[error("{by} answers and follows a live leader: {leader}; a restored manager ends that cluster")]
     HasLeader { by: String, leader: String },
-    /// No file of the attempt remains in the directory.
+    /// No file of the attempt remains in the data directory.
     #[error("{by} answers, but not whether it follows a leader: {why}")]
     UnknownLeader { by: String, why: String },
     #[error("{0} is not in the backup; the cluster can't be restored without it")]

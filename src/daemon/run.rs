@@ -390,7 +390,7 @@ async fn serve(
     Ok(())
 }
 
-/// Stops everything, within [`END_MAX`].
+/// Stops all parts of the daemon, within [`END_MAX`].
 async fn shut_down(
     ended: &Result<(), DaemonError>,
     gossip: Gossip,

@@ -56,7 +56,7 @@ struct Work {
 /// threads costs more than such a task.
 struct RaftThread {
     handle: Handle,
-    /// The thread ends when this is dropped.
+    /// The thread ends when this sender is dropped.
     stop: oneshot::Sender<()>,
     /// Closed once the thread has ended.
     ended: oneshot::Receiver<()>,

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 /// Maximum number of connections; a scraper needs one.
 const CONNECTIONS_MAX: usize = 16;
 
-/// A function that produces the text of one answer.
+/// A function that produces the metrics text of one answer.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Serves the metrics until `ended` completes.

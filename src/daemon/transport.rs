@@ -38,7 +38,7 @@ impl Retirement {
         Self { end: Arc::new(watch::channel(None).0), learn_epoch: Arc::new(learn_epoch) }
     }
 
-    /// Records the reason; only the first reason counts.
+    /// Records the reason why the manager service must end; only the first reason counts.
     pub fn report_end(&self, end: PermanentEnd, from: &str) {
         self.end.send_if_modified(|heard| {
             let first = heard.is_none();
@@ -68,7 +68,7 @@ impl Retirement {
     }
 }
 
-/// The permanent end that an error answer reports.
+/// The permanent end of the manager service that an error answer reports.
 pub fn end_of(error: &ApiError) -> Option<PermanentEnd> {
     match error {
         ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(PermanentEnd::Retired),
@@ -101,7 +101,8 @@ impl Transport for TlsTransport {
                 "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
                 _ => client.send_raft_message(kind, body).await,
             };
-            // Only a node that is proved to be that member may report an end.
+            // An error can end this manager service only if the answering node is proved to be the
+            // Raft member `target`.
             if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {
                 retired.evaluate_error(error, &client.addr());
             }

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 pub struct TrimSchedule {
     /// Delay after an examination or a request, because the answer may still be in transfer.
     pub settle: Duration,
-    /// Minimum time between two passes, even if there is more work.
+    /// Minimum time between two passes that trim memory.
     pub spacing: Duration,
-    /// Maximum time until a pass if there is no work.
+    /// Maximum time without examinations and requests after which a pass trims memory nevertheless.
     pub at_latest: Duration,
 }
 

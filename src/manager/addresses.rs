@@ -61,12 +61,12 @@ struct KnownManager<'a> {
     node: NodeId,
     raft: RaftId,
     api: &'a str,
-    /// Its current gossip IP address, signed by the manager itself.
+    /// The manager's current gossip IP address, signed by the manager itself.
     signed: Option<IpAddr>,
 }
 
 impl KnownManager<'_> {
-    /// The current API address: the signed IP address with the recorded port.
+    /// The manager's current API address: the signed IP address with the recorded port.
     fn now(&self) -> String {
         let port = self.api.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         match (self.signed, port) {

@@ -106,7 +106,7 @@ pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>)
     let cas = shared.keys.cas.clone();
     let of = inventory.clone();
     let keep = move || {
-        // Keys of earlier failed attempts are removed first.
+        // CA keys of earlier rotations that failed to start are removed first.
         cas.tidy(&of);
         cas.keep(next)
     };

@@ -60,12 +60,12 @@ pub struct Head {
     pub program: String,
     pub cluster: ClusterId,
     pub epoch: Epoch,
-    /// Log index of the last entry in the state.
+    /// Log index of the last entry that the state in the backup contains.
     pub index: u64,
     pub term: u64,
     pub generation: u64,
     pub nodes: u64,
-    /// Size of the state in bytes.
+    /// Size of the state in the backup, in bytes.
     state: u64,
     blobs: Vec<(Sha256, u64)>,
     files: Vec<(String, u64)>,

@@ -44,7 +44,7 @@ impl ClockComparison {
         self.others.iter().filter_map(|(id, name, ahead)| Some((*id, name, (*ahead)?)))
     }
 
-    /// The reason why this manager may not issue certificates for others now.
+    /// The reason why this manager may not issue certificates for other nodes now.
     pub fn objection(&self) -> Option<String> {
         let (_, name, ahead) = self.differing_by(SKEW_MAX_MS).max_by_key(|(_, _, ahead)| ahead.unsigned_abs())?;
         Some(format!(
@@ -134,7 +134,7 @@ impl ManagerContext {
         entry_time(&self.compare_clocks(), &self.inventory(), wall())
     }
 
-    /// Returns an error if this manager may not issue certificates for others now.
+    /// Returns an error if this manager may not issue certificates for other nodes now.
     pub fn check_clocks(&self) -> Result<(), ApiFailure> {
         match self.compare_clocks().objection() {
             None => Ok(()),

@@ -32,7 +32,7 @@ struct SentNotice {
 struct Recent {
     /// Kind and node, or the whole key if there is no node.
     about: String,
-    /// The latest text.
+    /// Text of the latest notice.
     text: String,
     times: u64,
     since: Wall,

@@ -64,7 +64,7 @@ impl Peers {
         Self { tls, clients: Mutex::default(), whereabouts: Mutex::default(), clocks: PeerClocks::default() }
     }
 
-    /// Replaces all known addresses.
+    /// Replaces all known addresses of the managers.
     pub fn redirect(&self, now: ManagerAddresses) {
         let mut known = self.whereabouts();
         for (from, (to, node)) in now.moved.iter().filter(|(from, to)| known.moved.get(*from) != Some(*to)) {

@@ -77,7 +77,8 @@ impl Performer {
         self.members.tick(now, present);
     }
 
-    /// Ends every session. Each executor finishes its current task and starts no other.
+    /// Ends the sessions of all attempts. Each executor finishes its current task and starts no
+    /// other.
     pub fn stop_all(&mut self) {
         self.attempts.stop_all();
     }

@@ -6,13 +6,13 @@ use remoor_model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differe
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of steps. The oldest steps are dropped first.
+/// Maximum number of recorded engine steps. The oldest steps are dropped first.
 const STEPS_MAX: usize = 4_096;
 /// Maximum number of digest entries in a step. Only entries with a difference are stored.
 const ENTRIES_MAX: usize = 100;
 const CHECKS_MAX: usize = 100;
 
-/// One step: the event that the engine received and the actions that it returned.
+/// One engine step: the event that the engine received and the actions that it returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedStep {
     pub at: Wall,
@@ -44,7 +44,7 @@ impl Recorder {
         self.leading_since
     }
 
-    /// Number of steps that were dropped.
+    /// Number of engine steps that the full record has dropped.
     pub fn dropped_count(&self) -> u64 {
         self.dropped
     }
@@ -57,7 +57,7 @@ impl Recorder {
         self.steps.push_back(Arc::new(step));
     }
 
-    /// The steps about `node`, oldest first.
+    /// The recorded engine steps about `node`, oldest first.
     pub fn steps_about(&self, node: NodeId) -> Vec<Arc<RecordedStep>> {
         self.steps.iter().filter(|s| s.nodes.contains(&node)).cloned().collect()
     }
@@ -102,7 +102,7 @@ fn trim(evidence: &mut remoor_engine::Evidence) {
     checks.truncate(CHECKS_MAX);
 }
 
-/// The step to record. None if the event is routine and caused no action.
+/// The engine step to record. None if the event is routine and caused no action.
 pub fn step(at: Wall, inventory: &Inventory, event: EngineEvent, actions: &[Action]) -> Option<RecordedStep> {
     let idle = match &event {
         EngineEvent::Tick | EngineEvent::Changed | EngineEvent::Sighted { .. } | EngineEvent::Renewed { .. } => true,

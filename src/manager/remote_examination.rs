@@ -22,7 +22,7 @@ const PLACE_MAX: Duration = Duration::from_secs(3);
 /// of `ASK_AGAIN`. The total time limit applies too.
 const ASKS_MAX: usize = 4;
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// Maximum size of an answer in bytes.
+/// Maximum size in bytes of the answer to an examination request.
 const ANSWER_MAX: usize = 16 << 20;
 
 /// Asks `manager` to examine the node. That manager must have applied at least the entry `basis`.

@@ -73,7 +73,7 @@ pub(super) struct LastExamination {
     pub check_changes: u32,
 }
 
-/// The part of a report about files and checks.
+/// The part of an agent's report that is about files and checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReportSummary {
     pub digest: Sha256,
@@ -121,7 +121,7 @@ pub struct ManagerEngine {
     pub(super) queued: BTreeSet<NodeId>,
 }
 
-/// The time and the state of one step.
+/// The time and the applied state for one call of [`ManagerEngine::step`].
 #[derive(Clone, Copy)]
 pub(super) struct StepContext<'a> {
     pub now: Now,

@@ -15,14 +15,14 @@ use std::path::PathBuf;
 const EVENTS_MAX: usize = 20_000;
 /// Maximum number of changed tasks in the recap.
 const CHANGED_MAX: usize = 50;
-/// Maximum number of stored text lines.
+/// Maximum number of stored text lines of Ansible's output.
 const TAIL_LINES: usize = 20;
 /// Maximum length of Ansible's error text in bytes.
 const COMPLAINT_MAX: usize = 1_000;
-/// Replaces a password.
+/// The text that replaces a password in the output.
 const MASK: &str = "********";
 
-/// One line of `callback.py`.
+/// One line of the output of `callback.py`.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum CallbackLine {

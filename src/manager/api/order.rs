@@ -237,7 +237,7 @@ impl Desk<'_> {
         Ok((Some(command), ok_view(&format!("{name}: the queued {what} is cancelled{held}"))))
     }
 
-    /// The request for the state machine.
+    /// The re-setup request that is proposed to the state machine.
     pub fn build_request(
         &self,
         occasion: Trigger,

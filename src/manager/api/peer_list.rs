@@ -9,7 +9,8 @@ use remoor_cluster::rpc::join::PeerInfo;
 use remoor_model::{Epoch, Inventory, NodeName, Sha256};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The lists of one applied state. `hash` is the hash of all of them.
+/// The lists of peers, managers and removed names that belong to one applied state. `hash` is the
+/// hash of all three lists.
 #[derive(Debug, Default, Clone)]
 struct PeerLists {
     peers: Vec<PeerInfo>,
@@ -28,10 +29,10 @@ impl PeerLists {
     }
 }
 
-/// The lists, and the epoch and index of the applied state from which they were made.
+/// The peer lists, and the epoch and log index of the applied state from which they were made.
 type Made = ((Epoch, u64), Arc<PeerLists>);
 
-/// The lists of the latest applied state for which a request arrived.
+/// The peer lists of the latest applied state for which a request arrived.
 #[derive(Debug, Default)]
 pub struct PeerListCache(Mutex<Option<Made>>);
 

@@ -187,7 +187,7 @@ pub fn role(word: &str) -> Result<Option<ClusterRole>, ApiFailure> {
     }
 }
 
-/// Values of `why` in a pending view.
+/// Values of the field `why` of a [`PendingView`].
 const JOIN: &str = "join";
 pub const CERTIFICATE: &str = "certificate";
 

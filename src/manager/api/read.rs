@@ -193,7 +193,7 @@ fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
     }
 }
 
-/// Streams all events from now on.
+/// Streams all journal items from now on.
 pub async fn watch(State(shared): State<Arc<ManagerContext>>, Extension(by): Extension<Actor>) -> Response {
     let stream = shared.published.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -284,7 +284,7 @@ impl ReportOnlyReason {
     }
 }
 
-/// The reasons why actions were not taken, and commands that an operator may use.
+/// The reasons why remoor took no action on the node, and commands that an operator may use.
 fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();

@@ -56,7 +56,7 @@ impl FromRef<ApiState> for Arc<Keeper> {
     }
 }
 
-/// One row of the table.
+/// One row of the table of routes.
 pub struct Route {
     pub method: Method,
     pub path: &'static str,

@@ -10,18 +10,19 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of waiting machines of one network.
+/// Maximum number of machines of one network that wait to be accepted.
 const NETWORK_MAX: usize = 8;
 
-/// The keys of the waiting machines by network. The value is true while the entry of the machine is
-/// being proposed.
+/// The public keys of the waiting machines by network. The value is true while the log entry of the
+/// machine is being proposed.
 type KeysByNetwork = BTreeMap<IpAddr, BTreeMap<String, bool>>;
 
 /// The waiting machines that one manager has counted.
 #[derive(Debug, Default)]
 pub struct WaitingNetworks(Mutex<KeysByNetwork>);
 
-/// The counted place of a machine while its entry is being proposed.
+/// The place of one machine among the waiting machines of its network, while its log entry is being
+/// proposed.
 #[derive(Debug)]
 pub struct WaitingPlace<'a> {
     waiting: &'a WaitingNetworks,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the schedule is checked.
+/// Interval at which it is checked whether a scheduled backup is due.
 const LOOK: Duration = Duration::from_secs(10);
 /// Minimum time between a failed backup and the next attempt, in milliseconds.
 const RETRY_MS: u64 = 60_000;
@@ -147,7 +147,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Reads the stored schedule. Blocks.
+    /// Reads the stored backup schedule. Blocks.
     pub fn new(shared: Arc<ManagerContext>, dir: &Path) -> Result<Self, DiskError> {
         shared.backups.state().kept = read_or_rename_damaged::<BackupRecord>(&dir.join(FILE))?.or_default();
         Ok(Self { shared, dir: dir.to_owned(), busy: Arc::default() })
@@ -242,7 +242,7 @@ impl Keeper {
         done.unwrap_or_else(|e| Err(BackupError::Encode(e.to_string())))
     }
 
-    /// Sets the schedule. None removes it.
+    /// Sets the backup schedule. None removes it.
     pub fn plan(&self, plan: Option<BackupSchedule>) -> Result<(), DiskError> {
         let mut state = self.shared.backups.state();
         let kept = BackupRecord { since: wall(), plan, ..state.kept.clone() };

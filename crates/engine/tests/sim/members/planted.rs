@@ -3,7 +3,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A voter that lost its log continues under its old id.
+    /// A voter that lost its log continues under its old Raft id.
     WipedKeepsId,
     /// A node is enlisted, even if its desired role has changed since the step was made.
     EnlistsAnybody,
@@ -35,9 +35,9 @@ pub enum Planted {
     /// A delayed change of voters is performed, even if the member list has changed in the
     /// meantime.
     LateOnAnyList,
-    /// An id is retired, even if its node has become a member of Raft again.
+    /// A Raft id is retired, even if its node has become a member of Raft again.
     RetiresLate,
-    /// The manager service of a retired id is never archived.
+    /// A manager service whose Raft id is retired is never archived.
     NeverParks,
     /// A joining node chooses its own role.
     JoinsAsItLikes,

@@ -60,7 +60,7 @@ pub struct Order {
     pub term: u64,
     pub ticket: u64,
     pub step: RoleStep,
-    /// The number of the member list for which the step was made.
+    /// The number of the member list for which the role manager made this step.
     pub list: u64,
 }
 
