@@ -224,8 +224,8 @@ impl AgentTask {
     }
 
     /// The times at which the last attempt on this node began and ended. An attempt may commission
-    /// or decommission the node. Its manifest then changes, which gossip does not show. The times
-    /// are compared after an examination, so an idle agent needs no extra wakeup.
+    /// or decommission the node. Its manifest then changes, but gossip does not show this change.
+    /// The times are compared after an examination, so an idle agent needs no extra wakeup.
     fn runs(&self) -> [Option<std::time::SystemTime>; 2] {
         [FENCE, CLOSED].map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
     }

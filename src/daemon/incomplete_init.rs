@@ -27,7 +27,8 @@ const RESTORED: [&str; 2] = ["node.key", "backup.json"];
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 
 /// Prepares a directory without an identity for an attempt: removes the files of an unfinished
-/// attempt. If the directory contains a log or a CA but no marker, it fails and changes nothing.
+/// attempt. If the directory contains a log or a CA but no marker, the call fails and changes
+/// nothing.
 pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
     if !dir.join(MARK).exists() {
         let full = |name: &&&str| std::fs::read_dir(dir.join(name)).is_ok_and(|mut entries| entries.next().is_some());

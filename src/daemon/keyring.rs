@@ -101,7 +101,7 @@ impl Keyring {
 
     /// Stores a new certificate and uses it from now on. The call fails and changes nothing if the
     /// certificate belongs to another node, or if the manager does not know the current CAs. It
-    /// also fails if the certificate used so far is as good as the new one. Blocks.
+    /// also fails if the current certificate is still usable and the new one ends no later. Blocks.
     pub fn renew(&self, reply: &RenewReply, now: Wall) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if reply.ca < inner.ca {

@@ -50,9 +50,8 @@ pub struct RebuildResult {
     pub parked: PathBuf,
 }
 
-/// Makes the directory that of a manager in the epoch of the state `last`. The Raft id `raft` is
-/// the only voter. `data` holds the lock of the directory, and `config` is the new `node.json`.
-/// Blocks.
+/// Turns the directory into that of the only voter, `raft`, in the epoch of the state `last`.
+/// `data` holds the lock of the directory, and `config` is the new `node.json`. Blocks.
 pub fn rebuild_cluster(
     data: &DataDir,
     identity: &Identity,

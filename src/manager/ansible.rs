@@ -197,8 +197,9 @@ fn version(line: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Runs the playbook to its end. `emit` receives events in the form of a native run. On timeout or
-/// cancellation, all processes that the run started on this manager are ended. Blocks.
+/// Runs the playbook to its end. `emit` receives events in the same form as those of a native
+/// playbook. On timeout or cancellation, all processes that the run started on this manager are
+/// ended. Blocks.
 pub fn play(
     play: &AnsibleRun,
     runs: &Path,

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn certificates_are_issued_only_while_the_known_clocks_agree() {
         // The columns: the other clocks; whether this manager is starting; whether it may issue
-        // certificates for others, may issue a certificate for itself, and may delete records.
+        // certificates for other nodes, may issue a certificate for itself, and may delete records.
         for (others, starting, expected) in [
             (&[][..], true, (true, true, true)),
             (&[None, None], true, (true, false, false)),

@@ -53,8 +53,8 @@ impl Confirmations {
 
     /// Sets the nodes that must confirm the step that began at log index `changed`. A new wait
     /// begins at `now`. `here` is empty if this manager does not lead. The wait for a node begins
-    /// again with each step, with each return of the node, and with each leadership. The node had
-    /// no time to confirm before.
+    /// again with each step, with each return of the node, and with each leadership. The node could
+    /// not confirm earlier.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut nodes = self.nodes();
         let mut before = std::mem::take(&mut nodes.waits);

@@ -96,7 +96,7 @@ pub enum RoleStep {
         raft: RaftId,
         addr: String,
     },
-    /// Change the member's address in Raft to this one.
+    /// Change the member's address in Raft to `addr`.
     Readdress {
         raft: RaftId,
         addr: String,
@@ -385,8 +385,8 @@ impl RoleManager {
     }
 
     /// The voter to which a leader that is being demoted hands over the leadership. It must be
-    /// desired as a manager, answer, and have the longest log. None if no such voter has accepted.
-    /// The membership change itself then removes the leader.
+    /// desired as a manager, answer, and have the longest log. None if there is no such voter, or
+    /// if all of them declined. The membership change itself then removes the leader.
     fn heir(&self, look: &RoleInputs) -> Option<RaftId> {
         let raft = look.raft;
         let fits =

@@ -1,6 +1,6 @@
-//! Reads the output of Ansible. Lines of the callback become events in the form of a native run;
-//! all other lines are stored as text. The reader also collects counts, the first failure and the
-//! changed tasks.
+//! Reads the output of Ansible. Lines of the callback become events in the same form as those of a
+//! native playbook; all other lines are stored as text. The reader also collects counts, the first
+//! failure and the changed tasks.
 //!
 //! The sizes of events, names and stored lines are limited. This module does not decide the result
 //! of the run.
@@ -75,7 +75,7 @@ impl Status {
     }
 }
 
-/// A failed task, as a native run reports it.
+/// A failed task, in the form in which a native playbook reports it.
 #[derive(Debug, Clone)]
 pub(super) struct TaskFailure {
     /// Whether Ansible could not connect to the host. The task then did nothing.
@@ -215,7 +215,7 @@ impl CallbackReader {
             self.first.get_or_insert_with(|| failure.clone());
             self.last = Some(failure);
         }
-        // A reader of events knows only the statuses of a native run.
+        // A reader of events knows only the task statuses of native playbooks.
         let (status, msg) = match unreachable {
             true => ("failed", format!("unreachable: {msg}")),
             false => (result.status.as_str(), msg),

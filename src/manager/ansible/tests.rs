@@ -235,7 +235,7 @@ fn real_ansible_does_what_the_users_playbook_says() {
     assert!(!lines.iter().any(|l| l.contains("\\u001b")), "colours: {lines:?}");
 }
 
-/// The report has the form of a native run, with the location of the task.
+/// The report has the same form as that of a native playbook, with the location of the task.
 #[test]
 fn a_failure_of_real_ansible_is_reported_with_task_file_and_line() {
     let Some(program) = ansible() else { return };

@@ -26,7 +26,7 @@ pub struct JobsQuery {
     open: bool,
     /// Job numbers, separated by commas.
     job: Option<String>,
-    /// Select only jobs with a higher number than this one.
+    /// Select only jobs whose number is higher than this number.
     after: Option<u64>,
     /// Select only this number of jobs, the newest.
     limit: Option<usize>,

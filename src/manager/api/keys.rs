@@ -96,8 +96,8 @@ async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, A
     })
 }
 
-/// Finishes a CA rotation without absent nodes. It fails if an absent node is a manager, because
-/// that manager would be cut off from the others for ever.
+/// Finishes a CA rotation without waiting for absent nodes. The call fails if an absent node is a
+/// manager, because that manager would be cut off from the others for ever.
 async fn finish_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
     let inventory = shared.inventory();
     let missing = authority::unconfirmed_nodes(shared, &inventory);

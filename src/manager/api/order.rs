@@ -493,8 +493,8 @@ impl Desk<'_> {
         Ok((Some(Command::Maintenance { node: self.node.id, until }), ok_view(&format!("{} {text}", self.node.name()))))
     }
 
-    /// Trusts the host key with the operator's fingerprint, and recorded keys that are still
-    /// offered. Other offered keys are not trusted, because nobody has compared them.
+    /// Trusts the host key with the fingerprint that the operator gave, and recorded keys that are
+    /// still offered. Other offered keys are not trusted, because nobody has compared them.
     async fn trust_key(&self) -> Result<Decided, ApiFailure> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
