@@ -1,5 +1,5 @@
 //! The names, addresses and keys of peers that a node has on disk, so that it knows them without a
-//! request.
+//! request to a manager.
 
 use ed25519_dalek::VerifyingKey;
 use remoor_cluster::gossip::KeyLookup;

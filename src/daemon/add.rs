@@ -94,7 +94,8 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let advertise = work.advertise().await?;
     let dir = tempfile::Builder::new().prefix("remoor-").tempdir();
     let dir = dir.map_err(|e| work.stopped_at_step("preparing the login", e.to_string(), "make room in /tmp"))?;
-    // This connection runs single commands only and starts no executor, so it needs no build.
+    // This connection runs single commands only and starts no executor, so it needs no executor
+    // program.
     let remote = Remote::new(RemoteConfig {
         control_dir: dir.path().join("s"),
         builds: Vec::new(),

@@ -100,7 +100,7 @@ async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerL
 }
 
 /// The log index of the CA change that this node has completed; 0 if it has not completed the last
-/// one.
+/// change.
 fn holds(keyring: &Keyring, manage: &ManagerLifecycle) -> u64 {
     let changed = keyring.ca();
     let keys = |shared: Arc<ManagerContext>| {

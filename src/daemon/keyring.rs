@@ -114,8 +114,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// Trusts these CAs from now on. `changed` is the log index of the CA change. An older index
-    /// than the known one changes nothing. Blocks.
+    /// Trusts these CAs from now on. `changed` is the log index of the CA change. An index that is
+    /// older than the known one changes nothing. Blocks.
     pub fn trust(&self, ca_pem: &str, changed: u64) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if changed < inner.ca {

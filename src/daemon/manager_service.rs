@@ -272,7 +272,7 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     let said = futures_util::future::join_all(asked).await;
     match said.iter().flatten().find_map(end_of) {
         Some(end @ PermanentEnd::Stale(_)) => Err(end.into()),
-        // A retired id does not stop the start. It is reported again later, and then the whole
+        // A retired Raft id does not stop the start. It is reported again later, and then the whole
         // service is archived.
         _ => Ok(()),
     }

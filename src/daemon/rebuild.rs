@@ -16,7 +16,7 @@ use remoor_model::{Epoch, Inventory, RaftId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The marker file. It exists from the moment when the new log is valid until the change is
+/// The marker file. It exists from the moment when the new log is valid until the rebuild is
 /// complete.
 const MARK: &str = "refounding.json";
 const MARK_VERSION: u32 = 1;
@@ -42,7 +42,7 @@ struct RebuildMarker {
     managers: Vec<PeerInfo>,
 }
 
-/// The result: the new epoch and Raft id, and the path of the old log.
+/// The result of a rebuild: the new epoch and Raft id, and the path of the old log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuildResult {
     pub epoch: Epoch,

@@ -51,14 +51,14 @@ pub struct AnsibleRun {
     /// Data of the managers about each node, by name.
     pub known: BTreeMap<String, AnsibleNode>,
     pub keys: Keys,
-    /// A mark in the environment of the processes that the run starts on the node, see
+    /// The value of `REMOOR_ATTEMPT` for the processes that the run starts on the node, see
     /// [`Fence::mark`](remoor_model::Fence::mark).
     pub mark: String,
     pub timeout: Duration,
 }
 
-/// Private keys that ssh offers after those of the operator's configuration. If empty, only that
-/// configuration applies.
+/// Private keys that ssh offers after those of the operator's configuration. If there are none,
+/// only that configuration applies.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     pub with_identity: Vec<PathBuf>,

@@ -447,8 +447,8 @@ impl Work {
         }
     }
 
-    /// Restores the copies that the undone attempt had made. A failure is not retried, because
-    /// people decide about it.
+    /// Restores the copies that the undone attempt had made. A failure is not retried, because an
+    /// operator decides what to do.
     async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
         let attempt = job.spec.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
         match self.ask(phase, ExecutorOrder::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {

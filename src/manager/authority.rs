@@ -137,8 +137,8 @@ pub fn complete(shared: &ManagerContext, inventory: &Inventory) -> bool {
     Authorities::required_ids(inventory).into_iter().all(|id| shared.keys.cas.by_id(Some(id)).is_some())
 }
 
-/// Fetches missing keys and removes keys that are not needed any more. It runs on every manager as
-/// long as the manager service runs.
+/// Fetches missing CA keys and removes keys that are not needed any more. It runs on every manager
+/// as long as the manager service runs.
 pub async fn follow(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut tidied = 0;
     let mut again = Instant::now();
@@ -158,7 +158,7 @@ pub async fn follow(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bo
     }
 }
 
-/// Fetches missing keys from the other managers. It accepts only a key that belongs to a
+/// Fetches missing CA keys from the other managers. It accepts only a key that belongs to a
 /// certificate in the state.
 async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
     for node in inventory.managers().filter(|n| n.id != shared.identity.node) {

@@ -90,10 +90,12 @@ fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
     (bytes.len() <= ANSWER_MAX).then(|| rmp_serde::from_slice(bytes).ok()).flatten()
 }
 
-/// None of the managers that answered reaches the node. The text is the reason of this manager.
+/// None of the managers that answered reaches the node. The text is the reason why this manager
+/// does not reach it.
 pub struct NoRoute(pub String);
 
-/// Examines the node from this manager, or if it cannot reach the node, from another one that can.
+/// Examines the node from this manager. If this manager cannot reach the node, another manager that
+/// can reach it examines it.
 pub async fn examine_via_any_manager(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
     if shared.observed.reaches.unreachable_reason(node).is_none() {
         let outcome = examine::examine(shared, node).await;

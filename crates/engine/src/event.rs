@@ -40,7 +40,7 @@ pub enum EngineEvent {
         node: NodeId,
     },
     /// The node's gossip address `ip:port`, signed by the node. This event comes before the `Alive`
-    /// of the same record.
+    /// event of the same gossip record.
     Sighted {
         node: NodeId,
         gossip: String,

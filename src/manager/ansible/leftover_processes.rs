@@ -9,8 +9,8 @@ use remoor_host::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 
-/// Maximum number of rounds. A process that is forked during the listing of processes is found in
-/// the next round.
+/// Maximum number of rounds that list and kill processes. A process that is forked during the
+/// listing is found in the next round.
 const LOOKS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 

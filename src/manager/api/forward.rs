@@ -68,8 +68,8 @@ pub(super) async fn to_leader(
     let again = reading.then(|| copy_request(&request));
     match (pass_on(&shared, &addr, &by, answered_by, request).await, again) {
         (Ok(answer), _) => answer,
-        // The leader has just died or its API is closed. The answer then comes from the state here,
-        // marked as stale.
+        // The leader has just died or its API is closed. The answer then comes from this manager's
+        // state, marked as stale.
         (Err(ForwardError { unreachable: true, .. }), Some(again)) => {
             // The wait is as long as three heartbeats, so that a leader that was just killed does
             // not count as alive.

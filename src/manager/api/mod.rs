@@ -97,7 +97,7 @@ fn as_of(shared: &ManagerContext) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
     let leader = status.leader.and_then(|id| inventory.nodes.values().find(|n| n.raft == Some(id)));
-    // Without any message of a leader since the start, the state is as old as its last entry.
+    // If no leader has sent a message since the start, the state is as old as its last entry.
     let age_ms = || shared.age_ms().unwrap_or_else(|| wall().ms_since(inventory.last_entry_at()));
     AsOf {
         by: shared.identity.name.to_string(),

@@ -67,7 +67,7 @@ pub async fn check_accepted(desk: &JoinService, request: &JoinRequest, from: Pee
     }
 }
 
-/// Rejects a request without a secret before it enters the log, if it would be refused later
+/// Rejects a join request without a secret before it enters the log, if it would be refused later
 /// anyway.
 fn check_stranger<'a>(
     desk: &'a JoinService,

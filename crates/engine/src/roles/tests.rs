@@ -134,7 +134,7 @@ impl Bench {
         Some(RoleStep::SetVoters { voters: self.ids(voters), raft: self.id(about) })
     }
 
-    /// A promoted worker that has an id but is not a member of Raft yet.
+    /// A promoted worker that has a Raft id but is not a member of Raft yet.
     fn with_promoted(name: &str) -> (Self, RaftId) {
         let mut bench = Self::new();
         bench.role(name, MANAGER);
@@ -564,7 +564,7 @@ fn a_revoked_promotion_makes_no_voter_and_needs_no_quorum() {
     bench.role("w1", MANAGER);
     bench.role("w1", WORKER);
     assert_eq!(bench.step(), None);
-    // If w1 has an id that was never a member of Raft, the id is retired.
+    // If w1 has a Raft id that was never a member of Raft, the id is retired.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.role("w1", WORKER);
     let node = bench.node("w1");

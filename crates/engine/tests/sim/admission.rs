@@ -374,7 +374,7 @@ impl World {
         let (changed, held) = (self.state.gossip.changed, self.state.gossip.active_keys());
         let leave = self.rng.chance(250);
         if let Some(entry) = self.gossip.get_mut(&node) {
-            // A returning node first fetches the keys over TLS, because gossip is impossible
+            // A returning node first fetches the gossip keys over TLS, because gossip is impossible
             // without them.
             *entry = if leave { (false, entry.1, entry.2) } else { (true, changed, held) };
         }
