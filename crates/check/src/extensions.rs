@@ -171,7 +171,7 @@ impl Loader<'_> {
             ready = next;
         }
         for group in groups.into_iter().flatten() {
-            let message = format!("`{}` contains itself", group.check.label());
+            let message = format!("`{}` contains itself, or a group that contains itself", group.check.label());
             let fault = Fault::error(self.file, group.check.line, 1, message);
             self.faults.push(fault.hint("groups may contain groups, but not in a cycle"));
         }

@@ -100,9 +100,9 @@ fn invalid_blocks_are_rejected() {
     "#]]
     .assert_eq(&refused("  any-of:\n    a: [command:yess, port:80]\n"));
     expect![[r#"
-        f.yml:3:1: `any-of:a` contains itself
+        f.yml:3:1: `any-of:a` contains itself, or a group that contains itself
           hint: groups may contain groups, but not in a cycle
-        f.yml:4:1: `any-of:b` contains itself
+        f.yml:4:1: `any-of:b` contains itself, or a group that contains itself
           hint: groups may contain groups, but not in a cycle
     "#]]
     .assert_eq(&refused("  any-of:\n    a: ['any-of:b']\n    b: [command:yes, 'any-of:a']\n"));

@@ -101,8 +101,8 @@ pub fn apt(call: &mut ModuleCall) -> ModuleResult {
     Ok(told.answer(out))
 }
 
-#[derive(Default)]
 /// What an update of the package lists did.
+#[derive(Default)]
 struct CacheUpdate {
     updated: bool,
     time: u64,
