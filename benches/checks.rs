@@ -24,7 +24,7 @@ struct Times {
     median: u64,
     least: u64,
     most: u64,
-    /// Largest resident set of the process itself, in MB.
+    /// Maximum resident memory of the command over all rounds, in MB.
     mb: f64,
 }
 

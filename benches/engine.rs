@@ -20,9 +20,10 @@ const SECOND: u64 = 1_000;
 const LOST_S: u64 = 30;
 const BACK_S: u64 = LOST_S + 75;
 const RESUMED_S: u64 = BACK_S + 300;
-/// The interval at which the views of all nodes are made, in seconds.
+/// Interval, in seconds, at which the bench makes the views of all nodes, as `status` does.
 const READ_EVERY_S: u64 = 10;
-/// Maximum simulated time until all nodes are repaired. The default budgets need far less.
+/// Maximum simulated time, in seconds, until all nodes are repaired. The default budgets need far
+/// less.
 const PATIENCE_S: u64 = 3_600;
 const COMMAND: &str = "cargo bench --bench engine";
 
@@ -198,8 +199,8 @@ impl Fleet {
                     self.broken += usize::from(breaker);
                     self.count();
                 }
-                // As in the manager's loop, every entry is an event, and the manager's own
-                // proposals are answered.
+                // The manager's loop tells the engine of every new log entry, and of the result of
+                // each entry that this manager proposed.
                 self.step(EngineEvent::Changed);
                 self.step(EngineEvent::Proposed { about, applied: Some(applied) });
             }
@@ -260,7 +261,7 @@ impl Fleet {
     }
 }
 
-/// One run, with the violations of the rules that it found.
+/// The result of one run: the real durations of the engine's steps, and the violated rules.
 struct Run {
     mean: Duration,
     late: Duration,

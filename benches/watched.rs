@@ -11,9 +11,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The default interval of the agent, which contains one pass.
+/// The default interval between two digest passes of the agent.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The time after a pass at which the agent returns memory.
+/// Time after a digest pass until the agent returns freed memory to the system.
 const SETTLE: Duration = Duration::from_secs(2);
 /// The first argument of the watching process. The other arguments are the folder and the number of
 /// its entries.
@@ -84,7 +84,7 @@ fn run_watcher(manifest: &NodeManifest, entries: usize) -> io::Result<()> {
 /// Processor time of this process, including its ended threads.
 fn ticks() -> io::Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name in brackets may contain blanks.
+    // The name of the process is in brackets and may contain blanks.
     let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     Ok(after.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum())
 }

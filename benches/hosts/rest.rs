@@ -101,8 +101,8 @@ fn read(pid: i32) -> Result<Cost> {
     let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let rss_kb = rss.trim().trim_end_matches(" kB").parse()?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The fields after the name in brackets: state is field 3, utime field 14, then stime, cutime,
-    // cstime.
+    // The fields of `/proc/ID/stat` after the name in brackets: state is field 3, utime field 14,
+    // then stime, cutime, cstime.
     let fields = stat.rsplit_once(") ").context("no name in stat")?.1;
     let ticks: Vec<u64> = fields.split(' ').skip(11).take(4).map(str::parse).collect::<Result<_, _>>()?;
     let ms = |at: usize| ticks.get(at).copied().unwrap_or(0) * 1000 / rustix::param::clock_ticks_per_second();

@@ -9,8 +9,8 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const CUT: Duration = Duration::from_secs(75);
-/// Time between the cuts of the two workers of a round. The first worker is repaired before the
-/// second one returns.
+/// Time between the network cuts of the two workers of a round. The first worker is repaired before
+/// the second one returns.
 const LATER: Duration = Duration::from_secs(37);
 
 /// One value for each round, in milliseconds.
@@ -46,9 +46,9 @@ impl fmt::Display for Times {
     }
 }
 
-/// One node that came back drifted.
+/// The repair of one node that came back drifted.
 pub struct Repair {
-    /// Time from the leader's alive event to the end of the job.
+    /// Time from the node's return in the journal to the end of the job.
     pub rejoin_ms: u64,
     /// Time from the reconnection of the cable to the end of the job.
     pub cable_ms: u64,
@@ -57,8 +57,8 @@ pub struct Repair {
     pub connections: usize,
 }
 
-/// Makes a short cut without drift. Returns the time from the leader's alive event to the verdict,
-/// in ms.
+/// Cuts a host off for a short time without drift. Returns the time from its return in the journal
+/// to the verdict, in ms.
 pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     let no = next_absence(cluster, host)?;
     cluster.lab.cut(host)?;
@@ -73,8 +73,8 @@ pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     Ok(time_of(journal.conclusion_of(no))? - time_of(journal.return_of(no))?)
 }
 
-/// Cuts off both workers for 75 s each and changes a file of each meanwhile. The cuts begin half a
-/// cut apart, so that no repair waits for the other.
+/// Cuts off both workers for 75 s each and changes a file of each meanwhile. The second cut begins
+/// 37 s after the first, so that no repair waits for the other.
 pub fn repairs(cluster: &Cluster, count: usize) -> Result<Vec<Repair>> {
     let mut done = Vec::new();
     while done.len() < count {
@@ -122,7 +122,7 @@ impl Cut {
     }
 }
 
-/// The journal of one host since a moment.
+/// One node's journal events since a given time.
 struct Journal(Vec<Value>);
 
 impl Journal {

@@ -195,8 +195,8 @@ fn register_value(status: &Value) -> Option<u64> {
     Some((until - from + UNIT_MS / 2) / UNIT_MS)
 }
 
-/// Demotes the leader while one client writes at a manager that stays. Measures the client's
-/// longest wait for an acknowledgement.
+/// Demotes the leader while one client writes at another manager. Measures the client's longest
+/// wait for an acknowledgement.
 fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     let managers = Managers::start()?;
     let mut gaps = Vec::new();

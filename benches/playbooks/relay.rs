@@ -26,7 +26,8 @@ pub fn start(here: SocketAddr, there: SocketAddr, one_way: Duration) -> Result<(
 }
 
 fn carry(client: TcpStream, there: SocketAddr, one_way: Duration) -> std::io::Result<()> {
-    // This is the round trip of the TCP handshake, which takes no time on the loopback.
+    // Simulates the round trip of a TCP handshake, because a handshake on the loopback takes no
+    // time.
     thread::sleep(2 * one_way);
     let server = TcpStream::connect(there)?;
     client.set_nodelay(true)?;

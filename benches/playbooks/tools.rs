@@ -91,7 +91,7 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     if !venv().join("bin/pip").exists() {
         run_tool(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
     }
-    // pip has the caller's own settings, because they say where packages come from.
+    // pip keeps the caller's environment, because it may say where packages come from.
     run_tool(Command::new(venv().join("bin/pip")).args([
         "install",
         "--quiet",

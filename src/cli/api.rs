@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Timeout of read requests.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
-/// Timeout of write requests. It is longer than the timeout of the manager, because a manager may
-/// first examine a node over SSH.
+/// Timeout of write requests. It is longer than the time within which a manager answers. A manager
+/// may first examine a node over SSH.
 const EXAMINE_WITHIN: Duration = Duration::from_secs(90);
 
 /// Asks one manager after the other. The next manager is asked only if nothing was sent to the

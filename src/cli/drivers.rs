@@ -271,7 +271,8 @@ fn backup_error(error: BackupError) -> anyhow::Error {
     CommandError { exit, ..stop }.next(next).into()
 }
 
-/// Protects this process, which will read or make the keys of a node.
+/// Protects the memory of this process from other processes, because it will contain the keys of a
+/// node.
 pub fn protect_process() -> anyhow::Result<()> {
     remoor_host::process::protect_process().context("the memory of this process can't be protected")
 }
@@ -314,7 +315,7 @@ fn daemon_error(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
     CommandError::from_error(&error.into()).next(next).into()
 }
 
-/// Serves one session on standard input and output.
+/// Runs the executor for one session of a manager, on standard input and output.
 pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
     Ok(exec::main(state_dir, &exec::NodeWork))
 }

@@ -41,7 +41,7 @@ impl CommandError {
         self
     }
 
-    /// Adds an error and its causes.
+    /// Adds `error` and its own causes to the causes of this error.
     pub fn cause(mut self, error: &dyn Error) -> Self {
         let mut one = Some(error);
         while let Some(error) = one {

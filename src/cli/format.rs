@@ -58,7 +58,8 @@ impl Format {
     }
 }
 
-/// The view as the API sends it: an RFC 3339 text is added to each timestamp of the log.
+/// The view as the API sends it: each timestamp of the log is a number, and gets an RFC 3339 text
+/// beside it.
 fn with_timestamps(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(view)?;
     with_times(&mut value);

@@ -9,12 +9,14 @@ use remoor_model::Wall;
 pub struct Today(pub Wall);
 
 impl Today {
-    /// Parses the `at` of an answer. If it can't be parsed, every timestamp is shown in full.
+    /// Parses the field `at`, the time at which a manager gave its answer. If it can't be parsed,
+    /// every timestamp is shown in full.
     pub fn from_answer(at: &str) -> Self {
         Self(parse(at).unwrap_or_default())
     }
 
-    /// The time of this machine's clock, for streams, because a stream has no `at`.
+    /// The time of this machine's clock. It is for streams of events, because these do not contain
+    /// the time of an answer.
     pub fn now() -> Self {
         Self(Wall(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)))
     }

@@ -35,7 +35,7 @@ pub struct Out {
     tty: bool,
     /// Number of columns of the terminal that shows the answer.
     width: Option<usize>,
-    /// Whether the exit code is part of the answer.
+    /// Whether a closed pipe does not end the command, because the caller also needs the exit code.
     judging: bool,
     /// Whether the reader of the answer has closed the pipe.
     broken: Arc<AtomicBool>,
@@ -93,7 +93,7 @@ impl Out {
         self
     }
 
-    /// Sets the exit code as a part of the answer. A closed pipe then does not end the command.
+    /// Makes the command continue after a closed pipe, because the caller also needs the exit code.
     pub fn with_exit_as_answer(mut self) -> Self {
         self.judging = true;
         self

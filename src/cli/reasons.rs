@@ -106,12 +106,13 @@ pub fn top_summaries(reasons: &[Reason]) -> Vec<String> {
     shown
 }
 
-/// The path and the change in a reason that a digest gave: `etcd: /etc/etcd.conf mode expected 0644
-/// got 0600`.
+/// The path and the change in a reason that comes from a digest: `etcd: /etc/etcd.conf mode
+/// expected 0644 got 0600`.
 fn file_change(reason: &Reason) -> Option<(String, Change)> {
     let text = reason.text.strip_prefix(reason.service.as_str()).and_then(|text| text.strip_prefix(": "))?;
     let (path, what) = match reason.about.as_str() {
-        // Journals of older versions have no `about`.
+        // A reason in a journal of an older version has an empty `about`, and the path only in its
+        // text.
         "" => text.split_once(' ').filter(|(path, _)| path.starts_with('/'))?,
         path => (path, text.strip_prefix(path)?.strip_prefix(' ')?),
     };
@@ -134,8 +135,8 @@ fn file_change(reason: &Reason) -> Option<(String, Change)> {
     Some((path.to_owned(), change))
 }
 
-/// The path and the change in a reason that a failed `contents` check gave. The reason names the
-/// patterns that were not met. The content itself is never stored, because it may be secret.
+/// The path and the change in a reason that comes from a failed `contents` check. The reason names
+/// the patterns that were not met. The content itself is never stored, because it may be secret.
 fn contents_change(reason: &Reason) -> Option<(String, Change)> {
     let path = reason.about.strip_prefix("file:")?.strip_suffix(" contents")?;
     let unmet = unmet_patterns(&reason.text)?;

@@ -84,7 +84,8 @@ fn reason_to_apply(header: &Header, group: &str) -> String {
     let role = match &header.roles[..] {
         [] => "for all roles".to_owned(),
         roles if roles.iter().any(|role| role == group) => format!("role {group}"),
-        // The group is not among the roles, so the role that applies is the node's cluster role.
+        // The file's roles do not contain the node's group, so the file applies because of the
+        // node's cluster role.
         roles => format!("role {}", roles.iter().find(|r| *r == "manager" || *r == "worker").map_or("", |r| r)),
     };
     match &header.when {

@@ -13,7 +13,8 @@ services:
   app: {files: [/etc/own.conf], state: [/var/lib/app, '/srv/{{ site }}/*.db']}
 ";
 
-/// The warnings of a fleet, one per line. `up` and `down` are the tasks of its two playbooks.
+/// The warnings of a fleet, one per line. `up` has the tasks of its provisioning playbook, `down`
+/// those of its cleanup playbook.
 fn warnings(up: &str, down: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let play = |tasks: &str| format!("- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}");

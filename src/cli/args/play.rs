@@ -1,5 +1,5 @@
-//! Arguments of `remoor play`. They have the names and letters of ansible-playbook, as far as
-//! remoor supports the feature.
+//! Arguments of `remoor play`. The options that `ansible-playbook` also has use its names and
+//! letters.
 
 use super::Output;
 use crate::cli::format::Format;
@@ -101,7 +101,8 @@ pub enum PlayFormat {
 }
 
 impl PlayArgs {
-    /// The output of this command. The exit code is part of the answer.
+    /// The output of this command. A closed pipe does not end the play, because the caller also
+    /// needs the exit code.
     pub fn output(&self) -> Out {
         let output = if self.json || self.output == PlayFormat::Json { Format::Json } else { Format::Table };
         Out::new(&Output { output, json: false, no_headers: false, quiet: false }).with_exit_as_answer()

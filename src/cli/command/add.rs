@@ -128,7 +128,7 @@ fn print_next(out: &Out, which: &str) {
     out.talk(&format!("next: remoor adopt {which} (keep the present state), or remoor commission {which} (set it up)"));
 }
 
-/// Adds the steps that were completed before the failure as causes.
+/// Adds the steps that were completed before the failure to the `caused by:` lines of the error.
 fn with_done_steps(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<AddError>() {
         Ok(stopped @ AddError::Stopped { .. }) => {

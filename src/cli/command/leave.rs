@@ -55,7 +55,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
     Ok(exit)
 }
 
-/// The consequences, for the confirmation.
+/// The consequences of leaving, for the confirmation.
 fn effect(view: &AgentView) -> String {
     let serves = match view.manifest.as_ref().map(|m| m.services.as_slice()) {
         None | Some([]) => "its services".to_owned(),

@@ -33,8 +33,8 @@ pub async fn ask_agent_instead(api: &Api, out: &Out, asked: AgentQuery<'_>, erro
     }
     match api.get::<AgentView>("/v1/agent").await {
         Ok(view) => show(out, &view, asked),
-        // The manager is still starting, or the daemon has another version. The first error
-        // explains more.
+        // The manager is still starting, or the daemon has another version. `error`, the failure of
+        // the first request, explains more.
         Err(_) => Err(error.into()),
     }
 }

@@ -122,7 +122,8 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return place_and_finish(api, out, &nodes, JobOrder::Update, &request, &args.following).await;
     }
-    // The canary is ordered first. A refusal of the other nodes must be found before that order.
+    // The order for the canary is sent first. With `--no-queue`, an absent node must refuse the
+    // whole command before anything is sent.
     let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
     if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
         let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
@@ -238,8 +239,8 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     })
 }
 
-/// The nodes that an order applies to. Of a group or the fleet, only the nodes in service are
-/// taken. Nodes that the command line names are always taken.
+/// The nodes that an order applies to. If the command line names a group or the fleet, its nodes
+/// without services (new or decommissioned) are skipped.
 fn nodes_in_service(out: &Out, nodes: Vec<NodeView>, which: &NodeSelection) -> Vec<NodeView> {
     if !which.nodes.is_empty() {
         return nodes;

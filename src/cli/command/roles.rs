@@ -51,7 +51,7 @@ impl TargetRole {
 struct ChangedRole {
     #[serde(flatten)]
     ordered: OrderedView,
-    /// The last known state. None: the command did not wait.
+    /// The node's last known state in Raft. None: the command did not wait.
     manager_state: Option<String>,
 }
 

@@ -114,7 +114,8 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     }
     out.extend(finding.evidence.iter().map(|e| format!("evidence: {e}")));
     let (pass, fail, unknown) = finding.checks;
-    // After a repair, the counts are from a later examination and would contradict the verdict.
+    // After a repair, the counts of check results are from a later examination and would contradict
+    // the verdict.
     if finding.overtaken.is_none() && pass + fail + unknown > 0 {
         out.push(format!("checks: {pass} passed, {fail} failed, {unknown} unknown"));
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Runs `remoor check --changed-only ...` with its state below the directory.
+/// Runs `remoor check --changed-only ...` and stores the results below `dir`.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
     let args = parse_check(dir, &format!("{line} --changed-only"));
     run_and_capture(dir, &args, |out, args| check_files::run_with(out, args, Some(&dir.join("state"))))
@@ -173,7 +173,8 @@ fn unusable_stored_results_print_everything() {
         assert!(answer.contains("file:DIR/secret") && exit == Exit::No, "{answer}");
         assert_eq!(fs::read_to_string(&path).unwrap(), whole, "it is stored again");
     }
-    // A link is not followed. It is replaced, and its target stays unchanged.
+    // A symbolic link in place of the stored results is not followed. It is replaced, and its
+    // target stays unchanged.
     fs::remove_file(&path).unwrap();
     symlink(dir.join("f"), &path).unwrap();
     let (_, talk, _) = check(dir, "--file DIR/goss.yml");

@@ -71,8 +71,8 @@ fn the_formats_of_goss() {
     assert_eq!(one_line.lines().count(), 1);
 }
 
-/// The same as in goss 0.4.9: values that are read line by line are not shown, and a list without
-/// matches is present and empty.
+/// The same as in goss 0.4.9: a value that is read line by line is not shown. If no element of a
+/// list matched, the list of found elements is present and empty.
 #[test]
 fn values_are_shown_as_goss_shows_them() {
     let text = "file: {DIR/f: {exists: true, contents: [one]}}\n\
@@ -112,7 +112,8 @@ fn no_format_shows_a_secret_or_controls_a_terminal() {
     }
 }
 
-/// A terminal may later show the text of a pipe or a file. The value of JSON stays the same.
+/// Control characters are replaced in a pipe or a file too, because a terminal may show the text
+/// later. In JSON they are escaped, so the value stays the same.
 #[test]
 fn neither_a_template_nor_json_controls_a_terminal() {
     let dir = place(&[(
