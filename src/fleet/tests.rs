@@ -144,7 +144,7 @@ fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() 
     let told = lint_output(&[("checks/app.yml", bogus)]);
     assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
     assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
-    // It is unknown which of the two hosts is a manager. The affected host may not be a manager, so
+    // It is unknown which of the two hosts is a manager. Perhaps the affected host is a worker, so
     // the fault is only a warning.
     let of_w1 = "remoor: {service: app, roles: [manager]}\nport: {\"tcp:{{ vars.port }}\": {listening: true}}\n";
     let two = ("inventory.yml", "web: {hosts: {w1: {port: 80}, w2: {}}}\n");
@@ -186,8 +186,8 @@ fn a_check_file_adds_to_what_is_hashed() {
     assert_eq!(manifest.services.iter().find(|s| s.name.as_str() == "db").unwrap().files, ["/etc/db.conf"]);
 }
 
-/// A private key that a check marks as secret has no plain hash in the record and no diff. The name
-/// of the key is not a glob.
+/// A file of a check with `secret: true` is secret in the manifest and in the plan. Characters such
+/// as `[` in its path are not read as a glob.
 #[test]
 fn a_file_of_a_secret_check_is_secret_everywhere() {
     let checks = "remoor: {service: app}
@@ -491,8 +491,8 @@ fn what_a_run_may_render_is_never_refused() {
     }
 }
 
-/// If only a run sets a variable, no file that depends on it is certain. An earlier value of the
-/// variable changes nothing.
+/// If a playbook run may change a variable, no content is expected for files that depend on the
+/// variable. This is so even if an earlier task has set it.
 #[test]
 fn what_may_be_set_in_a_run_is_not_taken_for_what_it_was() {
     let tasks = "    - {set_fact: {found: false}}\n    - {command: id, register: r}\n    \

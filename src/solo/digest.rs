@@ -99,8 +99,8 @@ impl StoredDigest {
         Ok(taken)
     }
 
-    /// Computes the seal. It names the secret entries, because the root covers everything else of
-    /// the entries.
+    /// Computes the seal. It includes the paths of the secret entries, because the root hash does
+    /// not cover whether an entry is secret.
     fn compute_seal(&self) -> Sha256 {
         let secret: Vec<&str> = self.entries.iter().filter(|e| e.secret).map(|e| e.path.as_str()).collect();
         let what = (self.version, self.root, &self.paths, &self.exclude, &self.normalize, &self.key);

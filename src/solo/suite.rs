@@ -101,8 +101,9 @@ fn name(options: &SuiteOptions, vars: &Map<String, Value>) -> Sha256 {
     Sha256::digest(json!([paths, options.only, vars]).to_string().as_bytes())
 }
 
-/// Keeps the checks with one of the tags. A group member counts only with its group, and a group
-/// needs its members. So if one of them has a tag, all are kept.
+/// Keeps the checks with one of the tags. A group (`all-of`, `any-of`) is judged by its members,
+/// and a member alone never fails a run. So if a group or any of its members has one of the tags,
+/// the group and all its members are kept.
 fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     let key = |check: &Check, label: &str| (check.service.clone(), check.file.clone(), label.to_owned());
     let tagged = checks.iter().filter(|check| check.tags().iter().any(|tag| only.iter().any(|only| only == tag)));

@@ -241,7 +241,7 @@ pub fn unanswered_pings(registry: &Registry, peer: &str) -> u64 {
 /// other peers that were asked can't reach the node either.
 struct Suspicions(Registry);
 
-/// The fields of such a log line that [`Suspicions`] needs.
+/// The fields of a log line of memberlist that [`Suspicions`] needs.
 #[derive(Default)]
 struct SuspicionFields {
     message: String,

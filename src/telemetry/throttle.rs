@@ -1,7 +1,7 @@
 //! Limits the log lines of one source that may write many. A few lines per minute are allowed, and
 //! the others are counted. The code is pure: the time is an argument.
 
-/// Length of a window.
+/// Length of the window for which lines are limited, in milliseconds.
 pub const WINDOW_MS: u64 = 60_000;
 
 #[derive(Debug)]

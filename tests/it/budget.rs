@@ -282,8 +282,8 @@ fn refused_strangers_leave_no_entry_in_the_log() {
     let waiting = (0..8).map(|n| (address(n), machine(&format!("a{n}"))));
     assert_eq!(ask_to_join(&cluster, waiting), ["pending"; 8]);
     let before = entries(&cluster);
-    // 400 others may not wait: machines of the same network, machines with the name of a node, and
-    // machines with long texts.
+    // 400 other requests are refused: machines of the same network, machines with the name of a
+    // node, and machines with long texts.
     let long = |n: usize| JoinRequest { ssh_host_keys: vec!["k".repeat(4000); 16], ..machine(&format!("b{n}")) };
     let elsewhere = |n: usize| Ipv4Addr::new(127, 98, n as u8, 1).into();
     let refused = (0..200).map(|n| (address(n), machine(&format!("c{n}"))));

@@ -171,8 +171,8 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert_eq!([state_of(&status, "m2"), state_of(&status, "m3")], ["lost", "lost"], "docs/design/scenarios.md, E19");
     let history = cluster.managers[0].json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("recovered without a majority"), "{history}");
-    // Another manager finds no majority either, but learns that a newer epoch exists. No option
-    // overrides this rejection.
+    // Another manager finds no majority either, but learns that a newer epoch exists. So its
+    // recovery is rejected, and no option overrides this.
     let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
     let lost = identity(&cluster.manager(1));
     assert_rejected(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);
@@ -238,7 +238,7 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
         let high: Value = serde_json::from_slice(&high).ok()?;
         (high["index"].as_u64() >= Some(wanted)).then_some(())
     });
-    // With an unchanged directory, the manager starts again.
+    // While its directory is not replaced, the manager can be started again.
     cluster.managers[victim].kill();
     cluster.managers[victim] = Daemon::start(&home);
     cluster.votes(victim, 3);

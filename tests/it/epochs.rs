@@ -16,7 +16,8 @@ fn log(dir: &Path) -> String {
     fs::read_to_string(dir.join("log")).expect("a log")
 }
 
-/// Waits until the manager has archived its log, because its epoch is before the epoch of `after`.
+/// Waits until the manager has archived its log, because its epoch is older than the epoch in
+/// `after`, the identity of the rebuilding manager.
 fn wait_until_archived(home: &Path, after: &Value) {
     wait_until("the log is archived", || {
         let (now, kept) = (identity(home), archived_raft_dirs(home));

@@ -104,7 +104,8 @@ impl Ground {
         self.dir.path().join(name)
     }
 
-    /// Starts the run. Returns the child, the lines of its events, and the limit that ends them.
+    /// Starts the run. Returns the child, the lines of its events, and the time limit after which
+    /// the child is killed.
     fn begin(&self) -> (Child, std::io::Lines<BufReader<ChildStdout>>, TimeLimit) {
         let vars = serde_json::json!({"remoor_state_dir": self.path("state"), "dir": self.dir.path()});
         let mut command: Command = remoor();

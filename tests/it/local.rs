@@ -243,12 +243,13 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("next: systemctl start remoor"), "{out:?}");
 }
 
-/// A run may change a node's desired state, and gossip does not show this. So the agent queries its
-/// managers as soon as it notices a run. It does not wait for the next regular query.
+/// A playbook run may change a node's desired state, and gossip does not show this. So the agent
+/// queries its managers as soon as it notices a playbook run. It does not wait for the next regular
+/// query.
 #[test]
 fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
-    /// Interval of an agent's queries when it has everything. `TO_BE_TOLD` is the interval while
-    /// data is missing.
+    /// Interval of an agent's queries if managers have reported everything that gossip shows.
+    /// `TO_BE_TOLD` is the interval while something is missing.
     const AT_REST: Duration = Duration::from_secs(120);
     const TO_BE_TOLD: Duration = Duration::from_secs(20);
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());

@@ -96,8 +96,8 @@ fn a_playbook_that_does_not_compile_is_2_with_every_place_and_without_changes() 
     assert_eq!((code, text.as_str()), (Some(2), ""), "{talk}");
     assert!(talk.starts_with("error: 3 faults; no host was changed\ncaused by: site.yml:5:8: "), "{talk}");
     assert!(!ground.path("x").exists() && !ground.path("state").exists());
-    // Templates are checked too. A template that can never be rendered is an error. A template that
-    // may fail is reported.
+    // Templates are checked too. A template that can never be rendered is an error. A template
+    // whose failure the playbook ignores is only a warning.
     ground.write(
         "site.yml",
         &format!("- hosts: all\n  tasks:\n{COPY}    - {{template: {{src: x.j2, dest: '{{{{ dir }}}}/y'}}}}\n"),

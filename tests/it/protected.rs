@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A command whose process, and the processes that it starts, may not trace other processes, even
-/// as root.
+/// A command whose process has no right to trace other processes, even as root. The same applies to
+/// the processes that it starts.
 fn without_tracing(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {

@@ -1,5 +1,5 @@
-//! Gossip records of a daemon that another process sends, as processes on the loopback of this
-//! machine. These tests need neither the lab nor root.
+//! Gossip records of a daemon that another machine recorded and sends again. All nodes are
+//! processes on the loopback of this machine. These tests need neither the lab nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use remoor_cluster::gossip::{self, GossipTiming, KeyLookup};
@@ -9,9 +9,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A record with the node's signature names another address for longer than the grace period, but
-/// no API at that address proves the node's identity. Every machine that recorded the node's gossip
-/// before it moved can send such a record. The record must not end the daemon.
+/// For longer than the grace period, another process sends a record with the node's signature and
+/// another address. No API at that address proves the node's identity. Every machine that recorded
+/// the node's gossip before it moved can send such a record. The record must not end the daemon.
 #[test]
 fn a_record_from_another_address_ends_no_daemon_without_a_handshake() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());

@@ -198,8 +198,8 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
 }
 
 /// The copy is older than the state that the original has reported. The copy is started elsewhere
-/// while the original runs. Another manager may accept the copy as the next start before it
-/// receives more messages. The original continues nevertheless.
+/// while the original runs. Another manager may first accept the copy as the node's next start. The
+/// original continues nevertheless.
 #[test]
 fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     let cluster = Cluster::start();

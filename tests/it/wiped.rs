@@ -154,8 +154,8 @@ fn the_only_manager_is_not_started_without_its_log() {
     assert!(!home.join("raft/log.redb").exists());
 }
 
-/// The other managers fetch the key that `init` made, also after the file was lost or damaged. A
-/// worker never has the key. A cluster without a key continues.
+/// The other managers fetch the SSH key that `init` made, also after the key file was lost or
+/// damaged. A worker never has the key. A cluster without an SSH key keeps running.
 #[test]
 fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     let mut cluster = Cluster::begin();
@@ -190,7 +190,7 @@ fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     assert!(!file(&cluster, "w1").exists());
     drop(worker);
 
-    // No manager has a key, as in a cluster of an older version.
+    // No manager has an SSH key, as in a cluster of an older version.
     for at in 0..3 {
         cluster.managers[at].kill();
         fs::remove_file(file(&cluster, &format!("m{}", at + 1))).expect("removed");

@@ -41,7 +41,7 @@ impl Groups {
         Ok(Groups { unified, named })
     }
 
-    /// The kind of this machine, for messages.
+    /// The kind of control groups on this machine, for messages.
     pub fn kind(&self) -> &'static str {
         if self.named.is_some() { "hybrid (cgroup2 beside version 1)" } else { "cgroup2" }
     }

@@ -165,8 +165,8 @@ impl Lab {
         supply.arg(disk.join("power.sh")).current_dir("/").process_group(0);
         supply.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut supply = supply.spawn().context("starting a host's power supply")?;
-        // This wait only prevents a zombie, because the supply process outlives the process of a
-        // kept lab.
+        // This wait only prevents a zombie. If the lab is kept, the process of the power supply
+        // runs longer than this process.
         std::thread::spawn(move || supply.wait());
         Ok(())
     }

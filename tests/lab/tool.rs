@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// The time limit for the present durations. A limit in the lab only ends hangs, so it may be long.
-/// With `REMOOR_LONG` the durations are those of production, which are often ten times as long.
+/// The limit, or ten times the limit with `REMOOR_LONG`. The durations of production, which that
+/// variable selects, are often ten times as long. A limit in the lab only ends hangs, so it may be
+/// long.
 pub fn scaled_limit(limit: Duration) -> Duration {
     if has_production_durations() { limit * 10 } else { limit }
 }

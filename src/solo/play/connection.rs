@@ -15,7 +15,8 @@ use std::time::Duration;
 /// The connection to a host.
 #[derive(Debug, Clone)]
 pub(super) enum HostConnection {
-    /// A process on this machine. `named` is its state directory; None means the usual directory.
+    /// A process on this machine. `named` is the state directory that the host's variables set;
+    /// None means the usual directory.
     Local {
         named: Option<PathBuf>,
     },

@@ -1,5 +1,5 @@
-//! The lines of `-o json` of a run. Fields are only added, never renamed. They are listed in
-//! `docs/reference/cli.md`.
+//! The lines that `remoor play -o json` prints. Fields are only added, never renamed. They are
+//! listed in `docs/reference/cli.md`.
 
 use super::recap::Recap;
 use remoor_playbook::AttributeChange;

@@ -208,7 +208,7 @@ struct EventReader {
     any: bool,
 }
 
-/// The events that are reported.
+/// The events of the executor that are reported to the user.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Event {

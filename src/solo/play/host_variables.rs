@@ -60,8 +60,9 @@ impl<'a> HostVariables<'a> {
         &self.shared
     }
 
-    /// One host with its own variables and the small common variables. The host may be this machine
-    /// without an entry in the inventory.
+    /// The context of the host `name`: its own variables, and all variables that are common to all
+    /// hosts, except the large ones of [`Self::shared_values`]. If the inventory does not contain
+    /// `name`, the host is this machine.
     pub fn context(&self, name: &str) -> HostContext {
         let mut vars = host_vars(self.inventory, name);
         vars.extend(self.common.clone());
@@ -70,7 +71,7 @@ impl<'a> HostVariables<'a> {
     }
 }
 
-/// Variables and names of one host.
+/// The inventory variables of one host, and the variables with its name and its groups.
 fn host_vars(inventory: &AnsibleInventory, name: &str) -> Map<String, Value> {
     let host = inventory.hosts.get(name);
     let mut vars = host.map(|host| host.vars.clone()).unwrap_or_default();

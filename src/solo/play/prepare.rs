@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LOCALHOST: &str = "localhost";
 /// The message for a playbook that has no hosts.
 pub(super) const NOBODY: &str = "none of its plays matches a host of the inventory";
-/// Maximum size of a plan in bytes. The limit of a frame is a little larger.
+/// Maximum size of a plan in bytes. The limit of a protocol frame is a little larger.
 const PLAN_MAX: usize = 30 << 20;
 
 /// A run that is ready to start.

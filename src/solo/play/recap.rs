@@ -23,8 +23,8 @@ enum Weight {
     Skipped,
     Ok,
     Changed,
-    /// The task was not run in check mode. Only the end of the run says whether it would change
-    /// anything.
+    /// In check mode, the task was not run (`would-run`). Only the end of the run says whether it
+    /// would change anything.
     NotRun,
     Unknown,
     Ignored,
@@ -34,7 +34,8 @@ enum Weight {
 /// One result of a task or of one of its items.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted<'a> {
-    /// The number of the task in the plan, its turn in the run, and whether it is a handler.
+    /// The number of the task in the plan, the number of tasks that the run had started, and
+    /// whether the task is a handler.
     pub task: (u32, u32, bool),
     pub item: bool,
     /// Whether the task is an include. Each item of an include is counted; for other tasks the task

@@ -68,7 +68,8 @@ impl Control {
         *self.urged.borrow()
     }
 
-    /// Stops the run because a play has ended for all its hosts.
+    /// Starts no more hosts, and stops the running hosts after their current tasks. The user did
+    /// not request this stop.
     fn stop(&self) {
         self.ending.send_modify(|ending| *ending = PlayStop::AfterTask.max(*ending));
     }

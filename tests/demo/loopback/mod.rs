@@ -30,8 +30,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
-/// The fleet of these hosts. It is compiled into the program, because the user of the demo may not
-/// be able to read the source.
+/// The fleet of these hosts. It is compiled into the program, because the user of the demo possibly
+/// can't read the source.
 const FLEET: &[(&str, &str)] = &[
     ("remoor.yml", include_str!("../../fleets/loopback/remoor.yml")),
     ("playbooks/provision.yml", include_str!("../../fleets/loopback/playbooks/provision.yml")),

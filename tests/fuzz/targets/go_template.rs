@@ -4,7 +4,7 @@ use remoor_check::{self as check, Outside};
 use std::collections::BTreeMap;
 
 const VARS: &str = "{list: [a, b, 3], name: web, deep: {port: 80, on: true}, none: null, x: 1.5}";
-/// The limit of the output that `go_template` has, in bytes.
+/// Maximum output of a Go template, in bytes, as in remoor's renderer.
 const OUTPUT_MAX: usize = 4 << 20;
 
 pub fn target(bytes: &[u8]) -> bool {

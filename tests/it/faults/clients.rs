@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 /// Number of registers, which are the first nodes. It is small, so that clients conflict.
 const KEYS: usize = 3;
 const CLIENTS: usize = 6;
-/// The difference between two values, in ms. It is larger than the difference between two clocks
-/// that are read one after the other.
+/// The length of maintenance per unit of a register's value, in ms. It is larger than the time
+/// between two readings of the clock, so that a value can be computed from times.
 const UNIT_MS: u64 = 20_000;
 /// The first value; 0 means no maintenance. A maintenance of this length does not expire during the
 /// test.

@@ -69,7 +69,7 @@ fn check_addition(lab: &Lab) -> Result<()> {
     let listed = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
     let print = listed.split(' ').nth(1).context("a fingerprint")?;
     let add = ["node", "add", &ip, "--name", "w1"];
-    // The host key is not confirmed, or another key is confirmed. In both cases nothing may change
+    // The host key is not confirmed, or another key is confirmed. In both cases nothing must change
     // on the machine.
     for more in [&[][..], &["--fingerprint", "SHA256:other"]] {
         let refused = lab.exec("m1", &[&[REMOOR], &add[..], more].concat())?;

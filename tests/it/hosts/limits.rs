@@ -87,8 +87,8 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The flap window and the hold of this story. In production they are ten minutes. Three absences
-/// and their verdicts must fit into the window, even on a slow machine.
+/// The limits `flap-window` and `flap-hold` of this story. In production each is ten minutes. Three
+/// absences and their verdicts must fit into the window, even on a slow machine.
 const FLAPS: Duration = Duration::from_secs(150);
 
 /// The time since the last absence of w2 began.
@@ -131,7 +131,7 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
     let once = ["cleanup", "provision"];
     ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
     // One more absence follows, without an order. The node is left unchanged until it was present
-    // for the whole hold. Then it is examined once.
+    // for the whole time of `flap-hold`. Then it is examined once.
     let runs = five::runs(&c.lab, "w2")?.len();
     let no = during_absence(c, "w2", |c| drift(c, "w2"))?;
     let verdict = c.verdict("w2", no)?;
@@ -141,7 +141,8 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
         items.iter().rfind(|i| i["what"] == "concluded" && i["finding"]["absence"] == no).context("a verdict")?;
     let (from, reported) = (items.len(), number(reported, "at")?);
     c.wait("w2 to be set up", |s| (!row(s, "w2")?["job"].is_null()).then_some(()))?;
-    // The hold is measured by the journal's own clock, so that a slow machine does not matter.
+    // The time without a set-up is measured by the times in the journal, so that a slow machine
+    // does not matter.
     let items = c.history("w2")?.split_off(from);
     let opened = items.iter().find(|i| i["what"] == "job-opened").context("a job")?;
     let held = Duration::from_millis(number(opened, "at")?.saturating_sub(reported));

@@ -169,8 +169,8 @@ fn assert_shown_to_wait_for_w2(of: &Daemon) {
     assert!(status.contains("the new CA waits for w2"), "{status}");
 }
 
-/// The leader is killed at two of the three steps. A manager is absent at the beginning, a worker
-/// misses the first step, and a machine joins at each step.
+/// The leader is killed at two of the three steps of the rotation. A manager is absent at the
+/// beginning, a worker misses the first step, and a machine joins at each step.
 #[test]
 fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
@@ -222,8 +222,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     wait_until_alive(&managers[1], &["m1", "m2", "m3", "w1", "w3"]);
     assert_refused(&managers[1], &["key", "rotate", "ca", "--finish"], "does not wait for them:");
 
-    // The next step is taken without a follower, because that follower has confirmed the previous
-    // step. But the rotation does not end without the follower.
+    // The rotation goes on to its next step without a follower, because that follower has confirmed
+    // the previous step. But the rotation does not end without the follower.
     waits_for_w2_alone(&managers[1]);
     let leader = leader_index(&managers[1]);
     let (killed, other) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -297,8 +297,8 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
         (now.0 == 1 && now.1 != old.1).then_some(())
     });
 
-    // Copies of the operator's credentials are rejected with a reason. The credentials on m1 were
-    // renewed with the rotation.
+    // Copies of the operator's credentials from before the rotation are rejected with a reason. The
+    // credentials on m1 were renewed with the rotation.
     let operator = |file: &std::path::Path| {
         let mut status = remoor();
         status.args(["status", "--manager", &cluster.api(1), "--credentials"]).arg(file);
@@ -443,8 +443,8 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
 }
 
 /// Restores a backup that was made at step `moment` of a rotation. The backup has the keys of the
-/// rotation, so the rotation continues. With `trust`, the lost cluster had completed the rotation,
-/// and only w2 had missed it.
+/// rotation, so the rotation continues. If `moment` is `trust`, the lost cluster had completed the
+/// rotation after the backup, and only w2 had missed it.
 fn restored_at(moment: &str) {
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
@@ -463,7 +463,8 @@ fn restored_at(moment: &str) {
         wait_until_rotated(&cluster.m1, 0);
         all_trust_another(&dir, &["m1", "w1"], &old.1);
     } else {
-        // w1 has confirmed this step, so the next step waits for w1.
+        // `--finish` excludes w2, but not w1, because w1 has confirmed the first step. So the
+        // rotation waits for w1 in the second step.
         w1.kill();
         wait_until_away(&cluster.m1, "w1");
         order_successfully(&cluster.m1, &finish);
@@ -508,7 +509,7 @@ fn a_backup_of_the_second_step_of_a_rotation_becomes_a_cluster_that_ends_it() {
 }
 
 /// One node joins as a manager at the first step, and a worker becomes a manager at the second
-/// step. Then the founder is lost.
+/// step. Then m1, which founded the cluster, is lost.
 #[test]
 fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     let mut cluster = Cluster::new(false);
@@ -528,7 +529,8 @@ fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     waits_for_w2_alone(&cluster.m1);
     assert_eq!((trust(&dir, "m2"), keys_in(&dir, "m2")), ((2, old.1.clone()), keys_in(&dir, "m1")));
 
-    // The next step waits for w3, because w3 has confirmed this step.
+    // `--finish` excludes w2, but not w3, because w3 has confirmed the first step. So the rotation
+    // waits for w3 in the second step.
     w3.kill();
     wait_until_away(&cluster.m1, "w3");
     order_successfully(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);

@@ -115,7 +115,8 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
 /// The tasks of one host while their items arrive.
 #[derive(Default)]
 struct OpenTasks {
-    /// The turn of the current task with items. None: the current task has no items.
+    /// The field `turn` of the current task with items: its number among the started tasks. None:
+    /// the current task has no items.
     last: Option<u64>,
     tasks: Vec<(String, Vec<String>)>,
 }
