@@ -16,10 +16,10 @@ const HOST: &str = "h1";
 const COMMAND: &str = "make bench-checks";
 const SCRIPT: &str = include_str!("checks.py");
 const PEAK: &str = include_str!("peak.py");
-/// Number of runs; a figure is their median.
+/// Number of runs of each command. A printed figure is their median.
 const ROUNDS: &str = "15";
 
-/// The times of one command over all rounds.
+/// The run times of one command over all rounds, in ms.
 struct Times {
     median: u64,
     least: u64,

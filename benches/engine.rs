@@ -37,7 +37,7 @@ struct Fleet {
     good: NodeDigest,
     bad: NodeDigest,
     steps: Vec<Duration>,
-    /// The real time of each reading of the views of all nodes.
+    /// The real duration of each making of the views of all nodes.
     views: Vec<Duration>,
     busy_max: usize,
     /// Maximum number of nodes of one group that were set up at the same time.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-/// A row of the table: a target and its measured result.
+/// A row of the table of figures: a target and its measured result.
 pub struct Figure {
     pub what: &'static str,
     pub wanted: &'static str,

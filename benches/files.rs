@@ -21,7 +21,7 @@ const SMALL: usize = 20_000;
 const SMALL_BYTES: usize = 2 << 10;
 const FOLDERS: usize = 200;
 const LARGE: usize = 64;
-/// Number of runs; a figure is their median.
+/// Number of runs of each measurement. A printed figure is their median.
 const ROUNDS: usize = 5;
 /// A wait after a write. A digest trusts a file as unchanged only after the file system's clock has
 /// advanced.

@@ -21,9 +21,9 @@ const WATCH: &str = "--watched";
 /// Number of the kernel's time units in `/proc` per second.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// The result, as the watching process prints it.
+/// The result of the measurement, as the watching process prints it.
 pub struct Cost {
-    /// Percent of one core.
+    /// Processor time, in percent of one core.
     pub percent: f64,
     /// Resident memory at the end of the interval, in MB.
     pub rest: f64,

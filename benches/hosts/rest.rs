@@ -8,18 +8,18 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The cost of one daemon.
+/// The memory and processor time of one daemon.
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     rss_kb: u64,
-    /// Processor time of the process itself, in ms. `children_ms` is the processor time of its
-    /// ended children.
+    /// Processor time of the daemon's own process, in ms. `children_ms` is the processor time of
+    /// its ended children.
     own_ms: u64,
     children_ms: u64,
     over: Duration,
 }
 
-/// The most expensive agent and the most expensive manager.
+/// The costs of the most expensive agent and of the most expensive manager.
 #[derive(Debug, Clone, Default)]
 pub struct Rest {
     pub agent: Cost,
@@ -31,7 +31,7 @@ impl Cost {
         self.rss_kb as f64 / 1024.0
     }
 
-    /// Processor time of the process itself, in percent of one core.
+    /// Processor time of the daemon's own process, in percent of one core.
     pub fn percent(&self) -> f64 {
         percent(self.own_ms, self.over)
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Rest {
     }
 }
 
-/// Measures all five daemons at the same time.
+/// Measures the costs of all five daemons at the same time.
 pub fn measure(cluster: &Cluster, time: Duration) -> Result<Rest> {
     let pids = five::HOSTS.map(|host| {
         let all = cluster.lab.processes(host);

@@ -13,7 +13,7 @@ const CUT: Duration = Duration::from_secs(75);
 /// the second one returns.
 const LATER: Duration = Duration::from_secs(37);
 
-/// One value for each round, in milliseconds.
+/// One measured time for each round, in milliseconds.
 #[derive(Debug, Default)]
 pub struct Times(Vec<u64>);
 

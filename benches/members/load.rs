@@ -71,7 +71,7 @@ impl Http {
     }
 }
 
-/// A request in its wire form.
+/// The bytes of an HTTP request.
 #[derive(Debug, Clone)]
 pub struct Request(Vec<u8>);
 

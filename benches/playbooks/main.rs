@@ -21,7 +21,7 @@ use node::{COUNTS, HOSTS, Node};
 use std::fmt;
 use tools::{Case, Kind, Tool};
 
-/// The cost of one run, in seconds.
+/// The times of one run of a tool, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     pub wall: f64,

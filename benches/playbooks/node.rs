@@ -254,7 +254,7 @@ fn sshd(dir: &Path, port: u16, hosts: RangeInclusive<usize>) -> Result<Child> {
 /// `/proc/ID/stat`.
 fn seconds(id: &str, fields: [usize; 2]) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The name may contain blanks. Field 3 follows after it.
+    // Field 2, the name of the process, may contain blanks. Field 3 follows after it.
     let (_, rest) = text.rsplit_once(") ").context("no state")?;
     let words: Vec<&str> = rest.split(' ').collect();
     let ticks = |field: usize| -> Result<f64> { Ok(words.get(field - 3).context("no field")?.parse()?) };

@@ -43,7 +43,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     thread::spawn(move || {
         for (due, piece) in under_way {
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            // An empty block marks the end.
+            // An empty block marks the end of the data.
             if piece.is_empty() || to.write_all(&piece).is_err() {
                 break;
             }

@@ -18,7 +18,7 @@ const WORK: &str = include_str!("work.sh");
 /// One measured case.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The number of hosts, counted from the first host.
+    /// The number of hosts on which the playbook runs. They are the first hosts.
     pub hosts: usize,
     /// Whether the run is over the slow link, to one host.
     pub far: bool,

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
-/// Maximum, in ms: ten years, so that a sum with another time never overflows.
+/// Maximum duration, in ms: ten years, so that a sum with another time never overflows.
 const MS_MAX: u64 = 10 * 365 * 86_400_000;
 
 impl FromStr for Span {

@@ -77,7 +77,7 @@ impl CommandError {
         result
     }
 
-    /// The text for standard error.
+    /// This error as text for standard error.
     pub fn render(&self) -> String {
         let mut out = format!("error: {}\n", sanitize::block(&self.message));
         for cause in &self.causes {

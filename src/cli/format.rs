@@ -13,7 +13,7 @@ pub enum Format {
     /// A table with more columns and no cut cells.
     Wide,
     Json,
-    /// A Tera template that is rendered with the JSON.
+    /// A Tera template that is rendered with the JSON of the answer.
     Template(String),
 }
 

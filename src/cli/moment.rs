@@ -31,13 +31,13 @@ impl Today {
         }
     }
 
-    /// The time between `at` and the answer.
+    /// The time between `at` and the time of the answer.
     pub fn age(self, at: Wall) -> String {
         super::duration::age(self.0.ms_since(at))
     }
 }
 
-/// Parses RFC 3339.
+/// Parses a timestamp in RFC 3339.
 pub fn parse(text: &str) -> Option<Wall> {
     let moment: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(moment.as_millisecond()).ok().map(Wall)

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
 
-/// Destination of the text.
+/// The destination of answers and messages.
 #[derive(Debug, Clone)]
 enum Sink {
     Process,

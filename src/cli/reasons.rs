@@ -72,7 +72,8 @@ enum Change {
     Other(String),
 }
 
-/// The lines for `reasons`, in the same order. Files of which only the checksum is known come last.
+/// The lines for `reasons`, in the same order, except that files of which only the checksum is
+/// known come last.
 pub fn lines(reasons: &[Reason]) -> Vec<ReasonLine> {
     let mut lines: Vec<ReasonLine> = Vec::new();
     for reason in reasons {
@@ -96,7 +97,7 @@ pub fn lines(reasons: &[Reason]) -> Vec<ReasonLine> {
     lines
 }
 
-/// The first summaries, followed by the number of the others.
+/// The summaries of the first reasons, followed by the number of the other reasons.
 pub fn top_summaries(reasons: &[Reason]) -> Vec<String> {
     let lines = lines(reasons);
     let mut shown: Vec<String> = lines.iter().take(SHOWN_MAX).map(ReasonLine::summary).collect();

@@ -25,7 +25,7 @@ pub fn role(node: &NodeView) -> String {
 pub fn manager(node: &NodeView) -> String {
     let mut out = match (node.membership.state.as_str(), node.membership.lag) {
         ("worker", _) => return String::new(),
-        // Managers of older versions do not send the state.
+        // Managers of older versions do not send a node's state in Raft.
         ("", _) => return node.manager.clone().unwrap_or_default(),
         ("learner", Some(lag)) if lag > 0 => format!("learner {lag} behind"),
         (state, _) => state.to_owned(),
@@ -42,7 +42,7 @@ pub fn manager(node: &NodeView) -> String {
     out
 }
 
-/// The age of the last verified backup, and the schedule.
+/// The age of the last verified backup, and the schedule of backups.
 pub fn backup(backup: &BackupView) -> String {
     let mut out = match (backup.age_ms, &backup.file) {
         (Some(age), Some(file)) => format!("verified {} ago ({file})", duration::age(age)),
@@ -77,7 +77,7 @@ pub fn config(node: &NodeView) -> &str {
     match newer.map(|f| &f.verdict) {
         None | Some(Verdict::Same) if node.config.outdated => "outdated",
         None | Some(Verdict::Same) => "ok",
-        // The verdict was about an older desired state.
+        // The node was outdated when it was examined, but is not outdated now.
         Some(Verdict::Outdated) if !node.config.outdated => "ok",
         Some(other) => other.as_str(),
     }

@@ -30,7 +30,7 @@ pub struct Story {
     /// The time at which the node was last seen and the time of its return, by node and number of
     /// the absence.
     absences: BTreeMap<(u64, AbsenceNo), (Wall, Option<Wall>)>,
-    /// Number of an attempt within its job.
+    /// The number of each attempt within its job.
     attempts: BTreeMap<AttemptId, u32>,
     /// Texts of the reasons of each node's last verdict.
     reasons: BTreeMap<u64, BTreeSet<String>>,
@@ -262,7 +262,7 @@ pub fn service_list(services: &[ServiceName]) -> String {
     services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// The most important reasons in one line.
+/// The most important reasons of a verdict in one line.
 pub fn reason_list(all: &[Reason]) -> String {
     reasons::top_summaries(all).join("; ")
 }

@@ -79,7 +79,7 @@ fn of_check(check: &Check) -> ListedCheck {
     }
 }
 
-/// The reason why a file applies.
+/// The reason why a check file applies.
 fn reason_to_apply(header: &Header, group: &str) -> String {
     let role = match &header.roles[..] {
         [] => "for all roles".to_owned(),

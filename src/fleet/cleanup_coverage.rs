@@ -164,7 +164,7 @@ fn named_entry(task: &PredictedTask) -> Option<(&'static str, String)> {
     let kind = match task.module.as_str() {
         "user" => "user",
         "group" => "group",
-        // An entry in its own file disappears together with the file.
+        // A crontab entry in its own file disappears together with the file.
         "cron" if !args.contains_key("cron_file") => "cron entry",
         _ => return None,
     };

@@ -20,7 +20,7 @@ pub struct NodeVariables {
 }
 
 impl NodeVariables {
-    /// The value of a variable.
+    /// The value of a variable, which may be a large one.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.shared.get(name).map(SharedVar::json).or_else(|| self.vars.get(name))
     }

@@ -165,7 +165,7 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
     ] {
         let all = warnings(up, down);
         assert!(all.iter().all(|told| !told.contains("does not mention")), "{up}{down}{all:?}");
-        // A cleanup of another item does not count.
+        // A cleanup that names only another item causes a warning.
         let all = warnings(up, ANY);
         assert!(all.iter().any(|told| told.contains("does not mention")), "{up}{all:?}");
     }

@@ -15,14 +15,15 @@ const STOPPING: [&str; 4] = ["systemctl", "service", "stop", "disable"];
 
 #[derive(Debug, Default)]
 pub(super) struct Mentions {
-    /// Removed paths, including everything below them.
+    /// Paths that the cleanup removes, each with everything below it.
     removed: Vec<String>,
-    /// All texts in options except the removed paths.
+    /// All texts in the options of the cleanup's tasks, except the removed paths.
     options: Vec<String>,
-    /// The texts of commands and scripts.
+    /// The texts of the cleanup's commands and scripts.
     scripts: Vec<String>,
     units: Vec<String>,
-    /// Removed packages. Only the package manager knows which files belong to them.
+    /// Packages that the cleanup removes. Only the package manager knows which files belong to
+    /// them.
     packages: Vec<String>,
     /// Whether the cleanup removes files whose names are known only at run time. The next two
     /// fields say the same about units, and about accounts and crontab entries.

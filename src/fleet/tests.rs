@@ -174,7 +174,7 @@ fn a_check_file_adds_to_what_is_hashed() {
     let fleet = fleet(&[
         ("remoor.yml", &config),
         ("checks/app.yml", header),
-        // A file for another role adds nothing.
+        // A check file for another role adds nothing to the manifest.
         ("checks/other.yml", "remoor: {service: app, roles: [manager], digest: {include: [/etc/manager]}}\n"),
     ]);
     let manifest = manifest_of(&fleet);

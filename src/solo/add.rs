@@ -25,10 +25,10 @@ const PRINTED: &str = "run the command without --file to print the check, and in
 /// The reason why nothing was added. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AdditionError {
-    /// The type or id does not exist.
+    /// The type or id that `--add` names does not exist.
     #[error("{0}")]
     NoSuch(String),
-    /// This machine does not provide the value.
+    /// This machine does not provide the value of a property.
     #[error("can't determine the value of {check}: {property}: {why}")]
     NoAnswer { check: String, property: String, why: String },
     /// The file already contains the check, or can't be extended.
@@ -38,7 +38,7 @@ pub enum AdditionError {
     Write(#[source] DiskError),
 }
 
-/// Observes the state of each of `ids`. Nothing is written.
+/// Makes a check for the present state of each resource in `ids`. Nothing is written.
 pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<Addition>, AdditionError> {
     let mut out = Vec::new();
     for id in ids {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Version of the JSON. Other versions are rejected.
+/// Version of the JSON of a stored digest. Other versions are rejected.
 const VERSION: u32 = 1;
 /// Maximum size of the JSON in bytes: about 500,000 entries.
 const FILE_MAX: u64 = 256 << 20;
@@ -31,13 +31,13 @@ pub struct DigestRequest {
     pub paths: Vec<PathBuf>,
     /// Globs of excluded paths.
     pub exclude: Vec<String>,
-    /// Regular expressions of lines that are ignored.
+    /// Regular expressions of lines that are ignored when contents are hashed.
     pub normalize: Vec<String>,
     /// File with the key for the HMAC of secret files. The file is created if it does not exist.
     pub key: Option<PathBuf>,
 }
 
-/// A stored digest.
+/// A digest of paths, in the form in which it is stored as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredDigest {

@@ -18,9 +18,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Version of the file. Other versions are not read.
+/// Version of the file with the results. Other versions are not read.
 const VERSION: u32 = 1;
-/// Maximum file size in bytes: about 180,000 assertions.
+/// Maximum size of the file with the results, in bytes: about 180,000 assertions.
 const FILE_MAX: usize = 16 << 20;
 /// Maximum number of stored suites. The suites with the oldest runs are removed first.
 const SUITES_MAX: usize = 256;
@@ -33,7 +33,7 @@ struct StoredRun {
     results: BTreeMap<String, String>,
 }
 
-/// The last run of a suite, and its file.
+/// The results of the last run of a suite, and the file in which they are stored.
 #[derive(Debug)]
 pub struct LastRun {
     path: PathBuf,
@@ -43,7 +43,7 @@ pub struct LastRun {
     pub unusable: Option<String>,
 }
 
-/// The changes since the last run.
+/// The number of changes since the last run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changes {
     /// Number of assertions that are new or have another result than before.
@@ -110,7 +110,7 @@ fn results(run: &SuiteRun) -> Vec<(String, String)> {
     let mut named = |outcome: &AssertionOutcome| {
         let result = &outcome.result;
         let name = hash(&[result.service.as_str(), &result.check, &result.property]);
-        // Two files may contain the same check.
+        // Two files may contain the same check, so a number makes its names different.
         let number = seen.entry(name.clone()).or_default();
         *number += 1;
         if *number == 1 { name } else { format!("{name}.{number}") }

@@ -6,7 +6,7 @@ use remoor_model::{CheckState, Severity, Wall};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The options of a run.
+/// The options of a run of check files.
 #[derive(Debug, Clone)]
 pub struct SuiteRunOptions {
     /// Maximum number of parallel checks.
@@ -18,7 +18,7 @@ pub struct SuiteRunOptions {
     pub pause: Duration,
 }
 
-/// The result of the last try.
+/// The result of the suite's last try.
 #[derive(Debug)]
 pub struct SuiteRun {
     pub outcomes: Vec<AssertionOutcome>,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const TEXT_MAX: u64 = 4 << 20;
 const ENDINGS: [&str; 3] = ["yml", "yaml", "json"];
 
-/// One text and its source.
+/// The text of one check file, and its source.
 #[derive(Debug)]
 pub(super) struct CheckSource {
     /// The name of the source for messages.

@@ -34,11 +34,11 @@ pub struct SuiteOptions {
     pub only: Vec<String>,
 }
 
-/// At least one check, ready to run.
+/// The checks of all loaded files, ready to run. There is at least one check.
 #[derive(Debug)]
 pub struct Suite {
     pub checks: Vec<Check>,
-    /// Files that do not apply to this machine.
+    /// Check files that do not apply to this machine.
     pub skipped_files: Vec<String>,
     /// An identity of the suite across runs: a hash of the named paths, the tags and the variables.
     pub name: Sha256,
@@ -149,7 +149,7 @@ fn variables(texts: &[(String, String)], read: fn(&str, &str) -> Read) -> Read {
 
 struct Loader {
     env: BTreeMap<String, String>,
-    /// The variables `node` and `vars`.
+    /// The variables `node` and `vars` for files with a `remoor:` block.
     context: Map<String, Value>,
     /// The variable `vars` for files without a `remoor:` block.
     go_vars: Map<String, Value>,
@@ -161,7 +161,7 @@ struct Loader {
     passed_over: Vec<String>,
 }
 
-/// The rendering of a file. An included file inherits it.
+/// The way in which a file is rendered. An included file inherits it.
 #[derive(Clone)]
 struct FileRendering {
     service: ServiceName,

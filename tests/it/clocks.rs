@@ -157,7 +157,7 @@ fn a_manager_whose_clock_was_wrong_once_takes_part_again() {
 }
 
 /// The clocks of the two managers agree with each other, so each manager issues itself a
-/// certificate of the future.
+/// certificate whose validity begins in the future.
 #[test]
 fn two_managers_whose_clocks_were_wrong_once_form_a_quorum_again() {
     let mut cluster = Cluster::of_three();

@@ -113,7 +113,7 @@ fn output_text(out: &Output) -> String {
     String::from_utf8_lossy(&[out.stdout.as_slice(), out.stderr.as_slice()].concat()).into_owned()
 }
 
-/// A waiting command. It ends together with the test.
+/// A running `join` command that waits for approval. It is killed when this value is dropped.
 struct Waiting(Option<Child>);
 
 impl Waiting {
@@ -453,8 +453,8 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
         assert!(out.status.code() == Some(4) && wanted, "{text}");
         assert!(!cluster.folder("w2/identity.json").exists());
 
-        // A client of another implementation says that it does not answer. The leader dials it
-        // nevertheless.
+        // A client of another implementation says that nothing answers at its address (`answers:
+        // false`). The leader dials the address nevertheless.
         let key = NodeKey::load_or_create(&cluster.folder("w2")).expect("a key");
         let request = serde_json::json!({
             "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last), "answers": false,

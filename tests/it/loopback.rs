@@ -146,7 +146,7 @@ impl Kept {
         Ok(command)
     }
 
-    /// The remains of these hosts on this machine.
+    /// What is left of the demo's hosts on this machine.
     fn leftovers() -> Result<Vec<String>> {
         let spaces = run_tool(&["ip", "netns", "list"])?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;

@@ -157,7 +157,8 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     assert_eq!((&after.node.instance, after.node.manager), (&view.node.instance, false));
     assert_eq!(fs::metadata(w1.join("s")).expect("a socket").ino(), socket);
 
-    // A crash between the write of the identity and the write of the log leaves these files.
+    // The test writes the files that a crash leaves between the write of the identity and the write
+    // of the log.
     worker.kill();
     fs::create_dir(w1.join("raft")).expect("made");
     fs::write(w1.join("raft/log.redb"), "left").expect("written");

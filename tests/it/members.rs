@@ -117,8 +117,8 @@ fn worker(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr) -> Daemon {
     Daemon::start(&dir.join(name))
 }
 
-/// One manager becomes three. The founder, which leads, leaves and returns with another id. Then
-/// two managers leave at once.
+/// One manager becomes three. m1, which founded the cluster and leads it, is demoted, and is
+/// promoted again with another Raft id. Then one order demotes two managers.
 #[test]
 fn managers_come_and_go_without_an_absence() {
     let cluster = Cluster::of_one();
@@ -132,8 +132,8 @@ fn managers_come_and_go_without_an_absence() {
     }
     let first = cluster.raft_id(1).expect("an id");
 
-    // DemotePromoteLeader: first the leadership is handed over, then the former leader stops being
-    // a voter, then its id is retired. Afterwards the node returns with another id.
+    // The scenario DemotePromoteLeader: first the leadership is handed over, then the former leader
+    // stops being a voter, then its id is retired. Afterwards the node returns with another id.
     assert_eq!(cluster.leader(1), 0);
     cluster.order_successfully(1, &["demote", "m1"]);
     cluster.votes(1, &["w1", "w2"]);
@@ -144,8 +144,8 @@ fn managers_come_and_go_without_an_absence() {
     let again = cluster.raft_id(0).expect("an id");
     assert!(again > first, "{again} was granted after {first}");
 
-    // DemoteToSingleManager is tested with one order. An order to demote all three is refused, and
-    // no part of it is executed.
+    // The scenario DemoteToSingleManager is tested with one order. An order to demote all three is
+    // refused, and no part of it is executed.
     let (code, text) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
     assert_eq!(code, Some(4), "{text}");
     cluster.votes(0, &["m1", "w1", "w2"]);
@@ -161,8 +161,8 @@ fn managers_come_and_go_without_an_absence() {
     );
 }
 
-/// A single leader that is to be demoted keeps leading until its successor is back. Its output says
-/// how to bring the successor back.
+/// A single leader that is to be demoted keeps leading until its successor is back. The output of
+/// `remoor nodes` says how to bring the successor back.
 #[test]
 fn the_only_manager_is_demoted_when_its_successor_is_back() {
     let mut cluster = Cluster::of_one();
@@ -190,9 +190,9 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     assert!(code == Some(0) && history.contains("maintenance"), "{history}");
 }
 
-/// DemoteDownedManager: the dead manager is demoted while the two others are alive. It learns of
-/// the demotion when it returns. If one of two managers is dead, neither is demoted. The living
-/// manager reports the reason, and the order can be cancelled.
+/// The scenario DemoteDownedManager: the dead manager is demoted while the two others are alive. It
+/// learns of the demotion when it returns. If one of two managers is dead, neither is demoted. The
+/// living manager reports the reason, and the order can be cancelled.
 #[test]
 fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();

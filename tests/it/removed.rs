@@ -95,7 +95,7 @@ impl Visitor {
     }
 }
 
-/// A path with values for its parameters.
+/// An API path with values in place of its parameters.
 fn with_values(path: &str) -> String {
     let value = |part| match part {
         "{name}" => "m1",
@@ -432,7 +432,8 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
         (nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
     });
     assert_eq!(names(&m1), ["m1"]);
-    // w1 returns too late. Its key is rejected, and the error says how to join.
+    // w1 returns after it was removed permanently. Its key is rejected, and the error says how to
+    // join.
     w1.kill();
     let out = join_command(dir.path(), "w1", host(1), host(2), &home).bounded_output();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();

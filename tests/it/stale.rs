@@ -1,7 +1,7 @@
-//! Data directories of managers that are copied, or replaced as a whole by an older copy, as
-//! processes on the loopback of this machine. The other managers notice this and the manager
-//! archives its log. The printed commands make it a manager again. These tests need neither the lab
-//! nor root.
+//! The data directory of a manager is copied, or is replaced as a whole by an older copy. The other
+//! managers notice this, and the affected manager archives its log. The printed commands make it a
+//! manager again. All managers are processes on the loopback of this machine. These tests need
+//! neither the lab nor root.
 
 use crate::local::{Daemon, net, run_successfully, three_managers, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -121,8 +121,8 @@ fn archived_log(dir: &Path) -> Option<PathBuf> {
     (identity(dir)["raft"].is_null() && kept.join("log.redb").exists()).then_some(kept)
 }
 
-/// The other managers reject a message of an earlier start without recording anything for this time
-/// after the first message of a start. They assume that the message was delayed (`LATE_MS` of
+/// For this time after the first message of a new start, the other managers only reject messages of
+/// an earlier start, and record nothing. They assume that such a message was delayed (`LATE_MS` of
 /// `crates/cluster/src/incarnation.rs`).
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 

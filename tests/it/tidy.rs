@@ -136,8 +136,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap", &["remoor::cli"]),
 ];
 
-/// Crates and modules that must be pure. They may not use a clock, IO, a runtime, randomness, or maps
-/// with an order that depends on more than their content.
+/// Crates and modules that must be pure. They must not use a clock, IO, a runtime, randomness, or
+/// maps with an order that depends on more than their content.
 const PURE: &[&str] = &["remoor_model", "remoor_engine", "remoor_cluster::incarnation"];
 const IMPURE: &[&str] = &[
     "tokio",

@@ -23,10 +23,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 const MANAGERS: usize = 3;
-/// The pause between two decisions. It limits their number, so that one answer of the journal
+/// The pause between two decisions. It limits their number, so that one answer of `remoor history`
 /// contains all of them.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Number of decisions that each mixture of versions makes before the next step.
+/// Number of decisions that are made with each mixture of program versions before the next process
+/// is upgraded.
 const EACH: usize = 10;
 
 /// The program of the previous version. None: it is not needed or can't be built, and the reason

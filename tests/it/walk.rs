@@ -94,8 +94,8 @@ impl Machines {
         self.dir.path().join(node)
     }
 
-    /// Runs the command of a step. Returns the exit code and the output, with the values of the
-    /// guide.
+    /// Runs the command of a step. Returns the exit code and the output. In the output, the values
+    /// of the guide replace those of this run.
     fn run(&mut self, step: &Step) -> (i32, Vec<String>) {
         let argv: Vec<&str> = step.argv.iter().map(String::as_str).collect();
         let home = self.home(&step.node);

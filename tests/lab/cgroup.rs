@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The paths of this lab's group in the trees of this machine.
+/// The paths of this lab's group in the control-group trees of this machine.
 #[derive(Debug, Clone)]
 pub struct Groups {
     unified: PathBuf,
@@ -21,8 +21,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Finds the trees of this machine, and the path of `group` in each. Nothing is created. The
-    /// error names the missing tree.
+    /// Finds the control-group trees of this machine, and the path of `group` in each. Nothing is
+    /// created. The error names the missing tree.
     pub fn find(group: &str) -> Result<Groups, String> {
         let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| format!("/proc/self/mounts: {e}"))?;
         let (mut unified, mut named) = (None, None);

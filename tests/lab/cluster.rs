@@ -200,8 +200,8 @@ impl Cluster {
         })
     }
 
-    /// Everything that a reader without access to this machine needs to understand a failure:
-    /// status, why, and the end of each daemon's log.
+    /// Everything that a reader without access to this machine needs to understand a failure: the
+    /// output of `remoor status` and `remoor why`, and the end of each daemon's log.
     pub fn describe(&self) -> String {
         let answer = |argv: &[&str]| self.ask(argv).unwrap_or_else(|e| format!("{e:#}"));
         let mut description = format!("--- status\n{}\n", answer(&["status"]));

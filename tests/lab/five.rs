@@ -1,6 +1,6 @@
 //! The fleet of five hosts that the demo and the tests use: three masters and two workers, each
-//! with etcd, contiv's network and nginx. Writes the fleet directory for a lab. Installs the
-//! programs on the hosts that no playbook of the fleet installs.
+//! with etcd, contiv's network and nginx. Writes the fleet directory for a lab. Installs on the
+//! hosts the programs that no playbook of the fleet installs.
 
 use super::tool::find_program;
 use super::{Host, Lab, Program};

@@ -74,7 +74,7 @@ struct Changing {
 }
 
 impl Lab {
-    /// The reason why no real hosts can run on this machine.
+    /// Returns an error with the reason if no real hosts can run on this machine.
     pub fn available() -> Result<(), String> {
         if !rustix::process::geteuid().is_root() {
             return Err("real hosts need root".into());

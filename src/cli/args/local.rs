@@ -114,7 +114,8 @@ pub struct LeaveArgs {
 }
 
 impl LeaveArgs {
-    /// Leaving is only possible through the daemon of this machine.
+    /// The connection to the daemon of this machine, because only this daemon can leave the
+    /// cluster.
     pub fn connection(&self) -> ConnectionOptions {
         ConnectionOptions { socket: self.socket.clone(), ..ConnectionOptions::default() }
     }

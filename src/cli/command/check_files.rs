@@ -42,7 +42,8 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     run_with(out, args, drivers::state_home().as_deref())
 }
 
-/// Runs the command. The results of the run are stored below `state_home`.
+/// Runs `remoor check --file` or `--add`. With `--changed-only`, the results are stored below
+/// `state_home`.
 pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
     let here = &args.here;
     if let Some((kind, ids)) = here.add.split_first() {

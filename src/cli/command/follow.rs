@@ -33,15 +33,15 @@ const LOG_DEPTH: usize = 256;
 pub struct FollowedJob {
     pub node: String,
     id: u64,
-    /// Number of the newest job before the order.
+    /// Number of the newest job before the order was sent. A job of the order has a higher number.
     before: u64,
     /// The last known state of the job.
     pub last: Option<Job>,
-    /// The last phase that was printed.
+    /// The last phase of the job that was printed.
     shown: Option<(AttemptId, Phase)>,
     closed_shown: Option<AttemptId>,
     waiting: String,
-    /// The exit code, after the job has ended.
+    /// The exit code for the job. None: the job has not ended.
     exit: Option<Exit>,
 }
 

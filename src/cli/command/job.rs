@@ -148,7 +148,7 @@ async fn logs(api: &Api, out: &Out, args: &JobLogsArgs) -> anyhow::Result<Exit> 
     }
 }
 
-/// The message for Ctrl-C while following.
+/// The message after Ctrl-C ended the following of a job. The job itself continues.
 pub fn continues_text(job: u64) -> String {
     format!("job {job} continues; follow it: remoor job logs {job} -f")
 }

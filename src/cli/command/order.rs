@@ -140,7 +140,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
         return result.finish(out);
     }
     if result.exit == Exit::Done && result.ordered.iter().all(|o| !o.order.queued) {
-        // The canary succeeded.
+        // The canary succeeded, so the order for the other nodes needs no canary.
         let request = OrderRequest { no_canary: true, ..request };
         let rest = place(api, out, &others, JobOrder::Update, &request, &args.following).await?;
         result.ordered.extend(rest.ordered);
@@ -153,7 +153,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     result.finish(out)
 }
 
-/// The first node of each group, and the others.
+/// Splits the nodes into the first node of each group and all other nodes.
 fn first_of_each(nodes: Vec<NodeView>) -> (Vec<NodeView>, Vec<NodeView>) {
     let mut groups = BTreeSet::new();
     nodes.into_iter().partition(|node| groups.insert(node.group.clone()))
@@ -270,7 +270,7 @@ pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit>
     OrderResult { ordered: vec![OrderedNode { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
-/// Sends an order that takes effect at once to all nodes.
+/// Sends all nodes an order that takes effect at once.
 async fn order_immediate(
     api: &Api,
     out: &Out,

@@ -151,7 +151,7 @@ impl LiveTasks {
     }
 }
 
-/// Formats events for people.
+/// Formats the events of a play for people.
 pub struct PlayScreen {
     /// Length of the longest host name.
     pub width: usize,

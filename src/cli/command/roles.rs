@@ -46,7 +46,7 @@ impl TargetRole {
     }
 }
 
-/// The answer for one node, for programs.
+/// The answer about the role change of one node, for programs.
 #[derive(Debug, Serialize)]
 struct ChangedRole {
     #[serde(flatten)]

@@ -32,7 +32,7 @@ pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
     }
 }
 
-/// Formats the items of a stream as lines.
+/// Formats the items of an event stream as lines.
 #[derive(Debug, Default)]
 pub struct StreamPrinter {
     story: Story,
@@ -43,7 +43,7 @@ impl StreamPrinter {
         Self { story: Story::new(names) }
     }
 
-    /// Prints an item of a stream. An item that this version can't parse is printed as JSON.
+    /// Prints an item of an event stream. An item that this version can't parse is printed as JSON.
     pub fn print(&mut self, out: &Out, value: Value) -> anyhow::Result<()> {
         if out.machine_line(&value)? {
             return Ok(());
@@ -58,7 +58,7 @@ impl StreamPrinter {
         Ok(())
     }
 
-    /// The line for an item. None: the item is not shown to people.
+    /// The line for a stream item. None: the item is not shown to people.
     pub fn line(&mut self, item: &StreamItem, today: Today) -> Option<String> {
         match item {
             StreamItem::History { item, node } => {

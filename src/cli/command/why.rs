@@ -16,7 +16,7 @@ use remoor_model::{
 };
 use std::collections::BTreeMap;
 
-/// Number of journal events that are shown.
+/// Number of journal events that `remoor why` shows.
 const ITEMS: usize = 20;
 
 pub async fn run(api: &Api, out: &Out, args: &WhyArgs) -> anyhow::Result<Exit> {

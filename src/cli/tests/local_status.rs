@@ -1,4 +1,4 @@
-//! The answers of a machine that is not a manager, and the replay of a node.
+//! The answers of a machine that is not a manager, and the output of `remoor why --replay`.
 
 use super::views;
 use crate::cli::api::Api;

@@ -101,7 +101,7 @@ pub fn manager(id: u64, name: &str, is: &str) -> NodeView {
     NodeView { role: "manager".into(), manager: Some(is.into()), membership, group, ..node(id, name) }
 }
 
-/// w1 is being set up, w2 is away, and m3 is outdated.
+/// A status in which w1 is being set up, w2 is away, and m3 is outdated.
 pub fn status() -> StatusView {
     let w1 = NodeView {
         config: drifted_config(),
@@ -137,7 +137,7 @@ pub fn status() -> StatusView {
     }
 }
 
-/// All nodes are as desired.
+/// A status in which all nodes are as desired.
 pub fn clean_status() -> StatusView {
     let nodes = vec![manager(1, "m1", "leader"), node(4, "w1")];
     StatusView { nodes, warnings: Vec::new(), managers: 1, managers_up: 1, ..status() }

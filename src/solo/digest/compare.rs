@@ -27,7 +27,7 @@ pub struct DigestComparison {
 pub struct PathChange {
     pub path: String,
     pub change: PathChangeKind,
-    /// The changed attributes. Empty unless the path was changed.
+    /// The changed attributes. Empty if the path was added or removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
 }
@@ -50,7 +50,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// The text for people.
+    /// The change as text for people.
     pub fn describe(&self) -> String {
         match self.before == SECRET {
             true => "content".to_owned(),

@@ -86,7 +86,8 @@ impl ConnectionFinder {
         }
         let local = match own.last_part("ansible_connection") {
             Some(word) => word == "local",
-            // A local name means this machine, unless the inventory gives it another address.
+            // A name such as `localhost` means this machine, unless the inventory sets an address
+            // or port for it.
             None if LOCAL.contains(&name) => {
                 !["ansible_host", "ansible_port"].iter().any(|var| own.value(var).is_some())
             }
@@ -141,7 +142,7 @@ fn expand_path(path: &str) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// One host's variables.
+/// Reads the inventory variables of one host.
 struct HostVars<'a> {
     fleet: &'a Fleet,
     host: &'a str,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Version of the types in this file.
 pub const VERSION: u32 = 1;
 
-/// One line of the output.
+/// An event of the run: one line of the output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum PlayRunEvent {
@@ -111,7 +111,7 @@ pub struct FailureView {
     pub tail: Vec<String>,
 }
 
-/// The end of a host's run.
+/// The way in which the run on a host ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
@@ -148,7 +148,7 @@ impl PlaySummary {
     }
 }
 
-/// A line in the format for programs.
+/// An event with the version, in the format for programs.
 #[derive(Debug, Serialize)]
 pub struct PlayRunLine<'a> {
     version: u32,

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files.
+/// Maximum number of files that are loaded.
 const FILES_MAX: usize = 10_000;
 /// Maximum size of all files together, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -28,7 +28,7 @@ const CLIMB_MAX: usize = 3;
 #[derive(Debug)]
 pub struct Files {
     pub set: FileSet,
-    /// Modes of all files.
+    /// The permission mode of each file, by name.
     pub modes: BTreeMap<String, u32>,
     pub playbook: String,
     /// The directory to which the names are relative. Empty: the current directory.

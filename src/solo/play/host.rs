@@ -33,7 +33,7 @@ pub(super) struct PlayContext {
     pub progress: mpsc::UnboundedSender<(String, Progress)>,
 }
 
-/// The end of a host's run.
+/// The result of the run on one host.
 #[derive(Debug, Clone)]
 pub(super) struct HostResult {
     pub state: HostState,
@@ -167,7 +167,7 @@ async fn run_order(
     reply
 }
 
-/// The error, with the action that helps the user.
+/// The text of a failed connection's error, with the action that helps the user.
 fn unreachable(error: &SshError) -> String {
     match error {
         SshError::Auth(said) if said.contains("sudo") => {

@@ -13,7 +13,7 @@ use std::io::Read;
 /// Maximum size of a file for `--limit @FILE`, in bytes.
 const LIMIT_FILE_MAX: u64 = 1 << 20;
 
-/// The names of the inventory, restricted by `--limit`.
+/// The names of the inventory's hosts and groups, restricted by `--limit`.
 pub(super) struct HostSelection {
     pub hosts: InventoryNames,
 }

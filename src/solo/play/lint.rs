@@ -28,7 +28,7 @@ const PARTS: [&str; 12] = [
     "library",
     "node_modules",
 ];
-/// Maximum depth of directories.
+/// Maximum depth of the directories in which playbooks are searched.
 const DEPTH_MAX: usize = 3;
 /// Maximum size of a playbook, in bytes. A larger file is not a playbook.
 const PLAYBOOK_MAX: u64 = 1 << 20;

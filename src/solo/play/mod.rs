@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The options of the user.
+/// The options of `remoor play`.
 #[derive(Debug, Clone, Default)]
 pub struct PlayRequest {
     pub playbook: PathBuf,
@@ -43,7 +43,7 @@ pub struct PlayRequest {
     pub limit: Vec<String>,
     pub tags: Vec<String>,
     pub skip_tags: Vec<String>,
-    /// Variables with the highest precedence.
+    /// The variables of `--extra-vars`, which have the highest precedence.
     pub extra: Map<String, Value>,
     pub check: bool,
     pub diff: bool,

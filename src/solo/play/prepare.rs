@@ -20,7 +20,7 @@ pub(super) const NOBODY: &str = "none of its plays matches a host of the invento
 /// Maximum size of a plan in bytes. The limit of a protocol frame is a little larger.
 const PLAN_MAX: usize = 30 << 20;
 
-/// A run that is ready to start.
+/// A run of a playbook that is ready to start.
 #[derive(Debug)]
 pub struct PreparedPlay {
     pub(super) request: PlayRequest,

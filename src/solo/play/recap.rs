@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One line of the recap.
+/// The counts of one host in the recap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recap {
     pub ok: u32,
@@ -46,7 +46,7 @@ pub struct Counted<'a> {
     pub status: &'a str,
 }
 
-/// A task whose items are still arriving.
+/// A task of which the results of items are still arriving.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     task: (u32, u32, bool),
@@ -55,7 +55,7 @@ struct Open {
     times: u32,
 }
 
-/// Counts results during a run.
+/// Counts the results of tasks during the run on one host.
 #[derive(Debug, Default)]
 pub struct RecapCounter {
     recap: Recap,

@@ -1,4 +1,4 @@
-//! Messages about a request before any host is changed.
+//! Messages about a play request, before any host is changed.
 
 use super::*;
 use tempfile::TempDir;

@@ -23,7 +23,7 @@ use std::str::FromStr;
 pub enum Form {
     Documentation,
     Rspecish,
-    /// The JSON on one line.
+    /// The JSON of goss on one line.
     Structured,
     Tap,
     Junit,

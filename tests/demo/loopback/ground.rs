@@ -101,8 +101,8 @@ pub fn order(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends the hosts of this user that were kept or left behind. It is no error if there are none. Hosts
-/// of a running demo are not changed.
+/// Ends the hosts of this user that were kept or left behind. It is no error if there are none.
+/// Hosts of a running demo are not changed.
 pub fn remove_hosts() -> Result<()> {
     let base = Place::base();
     if UnixStream::connect(Place::ground()).is_ok() {

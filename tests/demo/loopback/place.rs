@@ -28,7 +28,7 @@ const CTL: &str = include_str!("ctl");
 #[derive(Debug, Clone)]
 pub struct Place {
     pub base: PathBuf,
-    /// The third number of the IP addresses.
+    /// The third number of the hosts' IP addresses.
     pub net: u8,
 }
 
@@ -147,7 +147,7 @@ fn key(programs: &Programs, path: &Path) -> Result<()> {
 }
 
 impl Programs {
-    /// Finds the programs. The error names the missing packages.
+    /// Finds the programs that the hosts run. The error names the missing packages.
     pub fn find() -> Result<Programs> {
         let mut missing = Vec::new();
         let mut find = |name: &str, package: &'static str| {

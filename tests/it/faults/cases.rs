@@ -1,5 +1,5 @@
-//! The cases of swarm's own manager tests, under their names; and some cases of remoor that take
-//! too long for a round of faults.
+//! The cases of Docker Swarm's own manager tests, under their names; and some cases of remoor that
+//! take too long for a round of faults.
 
 use super::cluster::{Cluster, name};
 use super::{Rng, namespaces_missing, one_at_a_time};

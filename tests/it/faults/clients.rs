@@ -27,7 +27,8 @@ const WITHIN: Duration = Duration::from_secs(4);
 /// The pause between two requests of a client.
 const PAUSE_MS: u64 = 25;
 
-/// An acknowledged write: its register, its value, and its start by the clock of the proposer.
+/// An acknowledged write: its register, its value, and the start of the maintenance by the clock of
+/// the proposer.
 struct Acked {
     key: usize,
     value: u64,
@@ -221,8 +222,8 @@ fn values(status: &StatusView) -> [u64; KEYS] {
 
 /// Checks that every acknowledged write has its own item in the journal.
 fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
-    /// Maximum difference between the time in the answer and the time of the entry, by the clock of
-    /// one machine.
+    /// Maximum difference between the time in the answer and the time of the log entry, by the
+    /// clock of one machine.
     const LATER_MS: u64 = 5_000;
     for key in 0..KEYS {
         let path = format!("/v1/history?node={}&limit=1000", name(key));

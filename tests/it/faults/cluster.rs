@@ -33,7 +33,8 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub runtime: tokio::runtime::Runtime,
     places: Vec<Place>,
-    /// The state after each entry that was queried, with the node that reported it first.
+    /// For each queried log index: the digest of the applied state, and the node that reported it
+    /// first.
     seen: Mutex<BTreeMap<u64, (Sha256, usize)>>,
 }
 

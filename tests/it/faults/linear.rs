@@ -52,13 +52,13 @@ struct Search<'a> {
     deepest: Vec<usize>,
 }
 
-/// A partial order: the completed operations in their order, and the resulting value of the
+/// The beginning of an order: the operations that are in it so far, and the resulting value of the
 /// register.
 struct Place {
     done: Vec<u64>,
     order: Vec<usize>,
     value: u64,
-    /// Index of the first operation that is not completed.
+    /// Index of the first operation that is not in the order yet.
     from: usize,
 }
 

@@ -175,8 +175,8 @@ fn a_type_is_compared_by_its_fields_and_attributes_and_not_by_its_place() {
     assert_eq!(items("impl<'de> Deserialize<'de> for Point {\n    fn f() {\n    }\n}\nfn g() {}\n").len(), 1);
 }
 
-/// With `REMOOR_PUBLISHED=COMMIT` this test writes the file again, because the present source is
-/// published as that commit.
+/// With `REMOOR_PUBLISHED=COMMIT` this test writes `tests/fixtures/formats.txt` again, because the
+/// present source is published as that commit.
 #[test]
 fn the_formats_of_the_previous_version_are_known() {
     if let Ok(commit) = std::env::var("REMOOR_PUBLISHED") {

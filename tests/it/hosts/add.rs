@@ -139,7 +139,7 @@ fn set_up(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Adds all hosts that are not nodes yet in one command. The command is rejected as a whole if a
+/// With one command, adds all hosts that are not nodes yet. The command is rejected as a whole if a
 /// host key is not confirmed, and succeeds if a file confirms the keys.
 fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
     let add = |more: &[&str]| lab.exec("m1", &[&[REMOOR, "node", "add"], more].concat());

@@ -46,8 +46,8 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
     let pids = || units.iter().map(|unit| five::main_pid(&c.lab, "w1", unit)).collect::<Result<Vec<_>>>();
     let then = pids()?;
     let rounds = if has_production_durations { 20 } else { 5 };
-    // The leader pings one peer a second, so not every interruption meets a ping. But out of twenty
-    // interruptions, at least one meets a ping.
+    // The leader pings one peer a second, so not every interruption stops a ping. But out of twenty
+    // interruptions, at least one stops a ping.
     let (mut round, mut tried) = (0, 0);
     while round < 20 {
         tried += 1;

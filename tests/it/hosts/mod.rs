@@ -62,8 +62,8 @@ const GATE: &[(&str, &str)] = &[
 
 /// Tests with separate hosts that `make test` omits, by their names for
 /// [`retry_policy::run_with_retry`]. X3 tries each invalid order in each state of a node. Invariant
-/// I12 of the simulation checks the same with each seed. The gate has another story (X3) that
-/// checks some orders on real hosts.
+/// I12 of the simulation checks the same with each seed. [`GATE`] contains another story (X3),
+/// which checks some orders on real hosts.
 const LEFT_OUT: &[&str] = &["X3 refused orders"];
 
 /// The longest stories with their durations, in seconds, on a machine without other work. They run

@@ -76,7 +76,7 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     ensure!(shown.contains(&ip.to_string()) && !shown.contains(&format!("{before}:")), "{shown}");
     let host: serde_json::Value = serde_json::from_str(&c.ask(&["inventory", "--host", "w1"])?)?;
     ensure!(host["ansible_host"] == ip.to_string(), "{host:#}");
-    // The caches of the other nodes list the new address first.
+    // The address caches (`addresses.json`) of the other nodes list the new address first.
     wait_for("w2 to have it in its cache", PATIENCE, || {
         let cache = c.lab.read("w2", "/var/lib/remoor/addresses.json").ok()?;
         let cache: serde_json::Value = serde_json::from_slice(&cache).ok()?;

@@ -182,7 +182,7 @@ fn check_resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
     check_sequential(&jobs(c)?.into_iter().filter(|j| j["id"].as_u64() > Some(last)).collect::<Vec<_>>())
 }
 
-/// Checks, by the journal's own clock, that no attempt began before the previous attempt was
+/// Checks, by the times in the journal, that no attempt began before the previous attempt was
 /// closed. So two nodes of a group are never set up at the same time.
 fn check_sequential(jobs: &[Value]) -> Result<()> {
     ensure!(jobs.len() == five::HOSTS.len(), "{} jobs", jobs.len());

@@ -15,7 +15,7 @@ pub const MAX_RETRIES: usize = 5;
 #[derive(Debug)]
 pub struct Failure<T> {
     pub name: &'static str,
-    /// The first line of the reason.
+    /// The first line of the reason for the failure.
     pub why: String,
     pub what: T,
 }

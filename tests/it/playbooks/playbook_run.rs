@@ -17,7 +17,7 @@ pub struct Answer {
     pub ansible: Option<String>,
     pub command: Option<String>,
     pub runs: Vec<Run>,
-    /// The tree by path: mode and content, or the target of a link.
+    /// The directory tree after the runs, by path: mode and content, or the target of a link.
     pub tree: BTreeMap<String, String>,
 }
 

@@ -136,8 +136,8 @@ fn neither_a_template_nor_json_controls_a_terminal() {
     }
 }
 
-/// If only its owner may read a file, its content is hidden through a link too. `secret: true`
-/// hides values of all types.
+/// The content of a file that only its owner may read is hidden, even if the check names a link to
+/// the file. `secret: true` hides values of all types.
 #[test]
 fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     let suite = "file:\n  DIR/link: {exists: true, contents: {have-prefix: x}, sha256: y}\n\
