@@ -82,7 +82,7 @@ fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
     })
 }
 
-/// Forwards each connection to the manager, and binds each to its own source address.
+/// Forwards each connection to the manager, each time from another source address.
 async fn relay_from_everywhere(relay: TcpListener, to: SocketAddr) {
     let mut number = 0;
     while let Ok((mut client, _)) = relay.accept().await {

@@ -92,8 +92,8 @@ fn main() -> Result<()> {
     println!("{rounds} rounds on sshds of its own at 127.0.0.2 to 127.0.0.51; seconds; CPU of all hosts together");
     let upload = upload(&node, rounds)?;
     let mut tools = tools::available_tools(&node);
-    // This run is not measured. It fills the tools' caches, such as bytecode, which are filled only
-    // once for a host.
+    // This run is not measured. It fills the tools' caches, such as bytecode. Each tool fills its
+    // cache only once for a host.
     tools.retain(|tool| match node.measure(&mut (tool.command)(&node, Case::on_hosts(1))) {
         Err(why) if tool.kind == Kind::Peer => {
             println!("{} DOES NOT RUN HERE, LEFT OUT: {why:#}", tool.name);

@@ -525,9 +525,8 @@ file:
     assert_eq!(hidden, told[..4]);
 }
 
-/// The plans of all hosts share the large variables. The hash of such a plan equals the hash of a
-/// plan with copies, because the desired state of a node must not depend on the storage of its
-/// plan.
+/// The plans of all hosts share the large variables. Such a plan has the same hash as a plan with
+/// copies. The desired state of a node must not depend on the storage of its plan.
 #[test]
 fn a_plan_with_shared_variables_has_the_hash_of_a_plan_with_copies() {
     let tasks = "    - debug: {msg: '{{ peers }} {{ groups.web }} {{ hostvars[inventory_hostname].port }}'}\n";

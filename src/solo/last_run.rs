@@ -110,7 +110,7 @@ fn results(run: &SuiteRun) -> Vec<(String, String)> {
     let mut named = |outcome: &AssertionOutcome| {
         let result = &outcome.result;
         let name = hash(&[result.service.as_str(), &result.check, &result.property]);
-        // Two files may contain the same check, so a number makes its names different.
+        // Two files may contain the same check, so a number is added to the later names.
         let number = seen.entry(name.clone()).or_default();
         *number += 1;
         if *number == 1 { name } else { format!("{name}.{number}") }

@@ -210,8 +210,8 @@ impl<S> Filter<S> for Floods {
         true
     }
 
-    // These two functions leave the decision to the level filter. A line that the level filter
-    // always rejects never reaches this filter.
+    // `callsite_enabled` and `max_level_hint` leave the decision to the level filter. A line that
+    // the level filter always rejects never reaches this filter.
     fn callsite_enabled(&self, _meta: &'static Metadata<'static>) -> Interest {
         Interest::always()
     }

@@ -59,7 +59,7 @@ fn may_sudo() -> bool {
     !unwanted && asks_nothing()
 }
 
-/// Runs the same command as root. It returns only after a failure.
+/// Runs the same command as root. This function returns only after a failure.
 fn as_root(words: &[&str]) -> anyhow::Error {
     let program = std::env::current_exe().unwrap_or_default();
     anyhow::Error::from(Command::new("sudo").arg("-n").arg(program).args(words).exec()).context("starting sudo")

@@ -1,6 +1,6 @@
-//! Data that others may send costs a manager a bounded amount of memory. Strangers and one worker
-//! attack real daemons on the loopback of this machine. The daemons answer all other clients
-//! meanwhile. These tests need neither the lab nor root.
+//! Data that strangers and workers can send costs a manager a bounded amount of memory. Strangers
+//! and one worker attack real daemons on the loopback of this machine. The daemons answer all other
+//! clients meanwhile. These tests need neither the lab nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;

@@ -49,8 +49,8 @@ impl Cluster {
         let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
         for manager in &cluster.managers {
             wait_until("all have the entry", || {
-                // The manager answers this request itself and not the leader, so the answer shows
-                // the content of its own log.
+                // The asked manager answers this request from its own log and does not forward it
+                // to the leader.
                 let history = manager.json("history").to_string();
                 history.contains("maintenance").then_some(())
             });

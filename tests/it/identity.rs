@@ -547,7 +547,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     assert!(new != old && key("w2") == old);
     alive(&["m1", "w1"]);
 
-    // The absent node w2 has only the old gossip key. Its certificate lets it return.
+    // The absent node w2 has only the old gossip key. The certificate of w2 lets it return.
     let _w2 = Daemon::start(&cluster.folder("w2"));
     alive(&["w2"]);
     wait_until("w2 has the new key", || (key("w2") == new).then_some(()));

@@ -190,9 +190,9 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     assert!(code == Some(0) && history.contains("maintenance"), "{history}");
 }
 
-/// The scenario DemoteDownedManager: the dead manager is demoted while the two others are alive. It
-/// learns of the demotion when it returns. If one of two managers is dead, neither is demoted. The
-/// living manager reports the reason, and the order can be cancelled.
+/// The scenario DemoteDownedManager: the dead manager is demoted while the two others are alive.
+/// The dead manager learns of the demotion when it returns. If one of two managers is dead, neither
+/// is demoted. The living manager reports the reason, and the order can be cancelled.
 #[test]
 fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();

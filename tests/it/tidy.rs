@@ -1,4 +1,4 @@
-//! Rules for the text of the project: allowed imports, names that the pure layers may not use, the
+//! Rules for the text of the project: allowed imports, names that the pure layers must not use, the
 //! first line of each file, agreement of documents and code, and a valid shipped fleet.
 //!
 //! Each rule is a function from small inputs to faults. A test shows that the rule finds a fault.

@@ -185,8 +185,8 @@ impl Cluster {
     }
 
     /// Makes a manager with `program` the leader. A leader with the other program is stopped until
-    /// the others have elected a new leader, and is then started again. If it were started at once,
-    /// it would be elected again.
+    /// the other managers have elected a new leader, and is then started again. If it were started
+    /// at once, it would be elected again.
     fn make_leader_run(&mut self, program: &Path) {
         /// Maximum number of attempts. Several may be needed, because the newly elected manager may
         /// run the other program too.

@@ -62,7 +62,7 @@ fn packages() -> Vec<String> {
     PACKAGES.iter().map(|name| (*name).to_owned()).chain(more.split_whitespace().map(str::to_owned)).collect()
 }
 
-/// The path of the image of this recipe. The image may not be built yet.
+/// The path of the image of this recipe. Possibly the image is not built yet.
 pub fn path() -> PathBuf {
     let recipe = format!("{RECIPE} {SUITE} {:?} {OFF:?}", packages());
     lab_dir().join(format!("base-{:016x}", super::hash(&recipe)))

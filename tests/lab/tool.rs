@@ -126,7 +126,7 @@ pub fn run_tool_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Re
 }
 
 /// Runs a command on this machine. Its failure is ignored, for example when it removes an object
-/// that may not exist.
+/// that does not exist.
 pub fn attempt(argv: &[&str]) {
     let _ = run(command(argv), None, Duration::from_secs(60));
 }

@@ -27,7 +27,7 @@ pub struct DigestComparison {
 pub struct PathChange {
     pub path: String,
     pub change: PathChangeKind,
-    /// The changed attributes. Empty if the path was added or removed.
+    /// The changed attributes. Empty if the path was added or is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
 }

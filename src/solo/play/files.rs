@@ -80,7 +80,7 @@ pub fn root_of(own: &Path) -> &Path {
     own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(own)
 }
 
-/// `root` for messages. It is relative if it is the current directory or below it.
+/// `root` for messages. The path is relative if `root` is the current directory or is below it.
 fn from_here(root: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(fs::canonicalize).unwrap_or_default();
     root.strip_prefix(&here).unwrap_or(root).to_owned()

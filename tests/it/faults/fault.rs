@@ -1,4 +1,4 @@
-//! The faults of a round. Each fault returns a proof that it took effect.
+//! The faults of a round. Each fault returns a proof that the fault took effect.
 
 use super::cases::raft_id;
 use super::cluster::{Cluster, NODES, name};
@@ -67,8 +67,8 @@ pub const GATE: [Fault; 8] = [
 /// The duration of a fault, longer than an election.
 const HOLD: Duration = Duration::from_millis(5_000);
 
-/// Causes the fault, holds it and ends it. Returns the proof that it took effect. None: it did not
-/// take effect this time.
+/// Causes the fault, holds it and ends it. Returns the proof that the fault took effect. None: the
+/// fault did not take effect this time.
 pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
     let leader = cluster.wait_for_leader();
     // This query waits, because no manager reports the voters while the leader changes.

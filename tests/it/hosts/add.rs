@@ -189,7 +189,7 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
         ensure!(of_w1["remoor_lifecycle"] == "commissioned", "{of_w1:#}");
     }
     // Ansible reads the same variables for one host as the script prints. A verdict may arrive
-    // between the two queries, so they are repeated.
+    // between the two queries, so both queries are repeated.
     let host = |text: String| serde_json::from_str::<Value>(&text).context("a host's variables");
     let mut both = (one, Value::Null);
     let same = wait_for("remoor and Ansible to say the same", PATIENCE, || {

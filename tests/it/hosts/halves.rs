@@ -23,7 +23,7 @@ const TOGETHER: Duration = Duration::from_secs(65);
 /// Length of a partition. It is longer than the period in which an isolated agent dials most often.
 const APART: Duration = Duration::from_secs(30);
 
-/// The peers of an agent with their presence, as its own socket reports them.
+/// The peers of an agent with their presence, as the agent's own socket reports them.
 fn peers(c: &Cluster, host: &str) -> Result<BTreeMap<String, String>> {
     // Exit code 3 means that the node is not a manager or has no leader. The node reports this and
     // answers nevertheless.

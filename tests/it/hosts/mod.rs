@@ -30,9 +30,9 @@ mod steps;
 mod stories;
 mod undo;
 
-/// The stories of `make test`, each with its mechanism. For each mechanism it is the shortest story
-/// that uses it. Absences, budgets and leaders are simulated with every change. These stories show
-/// that they also work with real gossip, SSH, systemd and etcd.
+/// The stories of `make test`, each with its mechanism. Each is the shortest story that uses its
+/// mechanism. The simulation covers absences, budgets and leaders at every change. These stories
+/// show that remoor also works with real gossip, SSH, systemd and etcd.
 const GATE: &[(&str, &str)] = &[
     ("A02 network loss and drift", "an absence and its cause, drift found by digest, one service set up again"),
     ("A02 a paused node", "a node paused by an operator: examined, reported, not changed"),

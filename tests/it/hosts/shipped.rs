@@ -12,8 +12,8 @@ use serde_json::Value;
 pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", shipped_checks)];
 
 /// A unit that runs chronyd without setting the clock. A host must not set the clock, because the
-/// clock is that of this machine. chronyd follows its own clock instead. Debian's own unit would be
-/// skipped, because the host may not set the clock.
+/// clock is that of this machine. chronyd follows its own clock instead. systemd would skip
+/// Debian's own unit, because a host lacks the right to set the clock.
 pub const CHRONY: &str = "[Unit]
 Description=chronyd that leaves the clock alone
 [Service]

@@ -29,8 +29,8 @@ pub fn check_interval() -> std::time::Duration {
     std::time::Duration::from_secs(if has_production_durations() { 60 } else { 5 })
 }
 
-/// The fleet with the short durations of CI, or the default durations with `REMOOR_LONG`. They
-/// change only waiting times and no decision.
+/// The fleet with the short durations of CI, or the default durations with `REMOOR_LONG`. The short
+/// durations change only waiting times and no decision.
 pub fn fleet_with_short_durations(path: &str, text: String) -> String {
     match path {
         "remoor.yml" if has_production_durations() => format!("{text}\nlimits: {{{LENIENT}}}\n"),
