@@ -57,7 +57,7 @@ pub fn is_watcher(manifest: impl Fn(&str) -> NodeManifest) -> bool {
 fn run_watcher(manifest: &NodeManifest, entries: usize) -> io::Result<()> {
     let mut watcher = watch(directories(manifest, &Servers::now()), drop).map_err(io::Error::other)?;
     let mut cache = Cache::default();
-    // The pass runs in a thread, as in the agent, so that the stack is freed after it.
+    // The digest pass runs in a thread, as in the agent, so that the stack is freed after it.
     let mut pass = || {
         let servers = Servers::now();
         watcher.set(directories(manifest, &servers));

@@ -19,7 +19,7 @@ use rounds::{Repair, Times};
 use std::time::Duration;
 
 const COMMAND: &str = "cargo bench --bench hosts";
-/// A wait that is longer than the time in which a new leader repairs nothing.
+/// A wait that is longer than `leader-grace`, the time in which a new leader repairs nothing.
 const GRACE: Duration = Duration::from_secs(70);
 const AT_REST: Duration = Duration::from_secs(60);
 

@@ -106,7 +106,8 @@ struct Writer {
     targets: Vec<Target>,
     open: Option<Http>,
     at: usize,
-    /// The last value that was tried. `acked` is the last value that a manager acknowledged.
+    /// The last value that the client tried to write. `acked` is the last value that a manager
+    /// acknowledged.
     tried: u64,
     acked: u64,
 }

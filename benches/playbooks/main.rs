@@ -79,7 +79,7 @@ pub struct Found {
     pub far: Vec<Runs>,
     pub check: Vec<Runs>,
     pub local: Vec<here::Local>,
-    /// Time of a run on a host without the program, including the upload.
+    /// Time of a run on a host that lacks the program remoor, including its upload.
     pub upload: Spread,
     /// Memory of the executor in MB, for each of several runs.
     pub peaks: Vec<f64>,
@@ -118,8 +118,8 @@ fn number_from_env(name: &str, otherwise: usize) -> Result<usize> {
     text.parse().ok().filter(|n| *n > 0).with_context(|| format!("{name} is a number, at least 1"))
 }
 
-/// Measures the upload to a host that has never had the program. Afterwards all hosts have the
-/// program.
+/// Measures the upload of the program remoor to a host that has never had it. Afterwards all hosts
+/// have the program.
 fn upload(node: &Node, rounds: usize) -> Result<Spread> {
     let mut costs = Vec::new();
     for _ in 0..rounds {

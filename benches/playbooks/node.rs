@@ -129,8 +129,8 @@ impl Node {
         }
     }
 
-    /// Gives all hosts the program that the first host has. The files are hard links, because fifty
-    /// copies would measure the disk.
+    /// Gives all hosts the program remoor that the first host has. The files are hard links,
+    /// because fifty copies would measure the disk.
     pub fn spread(&self) -> Result<()> {
         for host in names(HOSTS).iter().skip(1) {
             let bin = self.path("state").join(host).join("bin");

@@ -74,8 +74,8 @@ impl Story {
         text
     }
 
-    /// The lines below an item. A verdict has its reasons and its evidence. A job has the reasons
-    /// that the node's last verdict did not have.
+    /// The lines below a journal item. A verdict has its reasons and its evidence. A job has the
+    /// reasons that the node's last verdict did not have.
     fn details(&self, item: &HistoryItem, node: u64) -> Vec<String> {
         match &item.what {
             JournalEvent::Concluded { finding } => {
@@ -176,7 +176,7 @@ impl Story {
     }
 }
 
-/// An item as `TIME  NODE  headline`, followed by its indented details.
+/// A journal item as `TIME  NODE  headline`, followed by its indented details.
 pub fn lines(story: &mut Story, item: &HistoryItem, today: Today) -> String {
     let name = item.node.map(|n| story.name(n.0)).unwrap_or_else(|| "-".to_owned());
     let text = story.describe_event(item);

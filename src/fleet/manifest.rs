@@ -129,7 +129,7 @@ pub(super) struct ApplicableCheckFile {
 /// The reason why a check file does not apply.
 pub(super) enum NotApplicable {
     OtherService,
-    /// The file is for another role. `role` is the cluster role of the node.
+    /// The check file is for another role. `role` is the cluster role of the node.
     OtherRole {
         role: String,
     },

@@ -197,7 +197,7 @@ fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// The text of the first of these options that exists and is a text.
+/// The value of the first option in `names` that exists and is a text.
 pub(super) fn one_of(args: &Map<String, Value>, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| args.get(*name)?.as_str()).map(str::to_owned)
 }

@@ -118,7 +118,8 @@ impl StoredDigest {
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
         let bytes = bytes.map_err(failed)?;
-        // The parser's message is not used, because it quotes the text. The text may be the key.
+        // The parser's message is not used, because it quotes the text of the file. The file may be
+        // a key file.
         let strange = |e: serde_json::Error| {
             invalid(format!("line {}, column {} does not match the output of -o json", e.line(), e.column()))
         };

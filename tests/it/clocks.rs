@@ -241,8 +241,8 @@ fn while_clocks_differ_no_certificate_is_issued_and_no_node_is_forgotten() {
     let refused = join(&cluster, "w2", 12);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(4) && text.contains("until the clocks of the managers agree"), "{text}");
-    // The leader stamps the entry with its time. If the entry were applied with that time, w1 would
-    // be removed.
+    // The leader stamps the log entry with its own wrong time. If the entry were applied with that
+    // time, w1 would be removed.
     let ordered = cluster.daemon(other).ask(&["maintenance", "m1", "--for", "1h"]);
     assert!(ordered.status.success(), "{ordered:?}");
     assert_eq!(left(&mut cluster)[0]["name"], "w1");

@@ -453,8 +453,8 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
         assert!(out.status.code() == Some(4) && wanted, "{text}");
         assert!(!cluster.folder("w2/identity.json").exists());
 
-        // A client of another implementation says that nothing answers at its address (`answers:
-        // false`). The leader dials the address nevertheless.
+        // A client of another implementation says by `answers: false` that it answers no dial-back
+        // requests. The leader ignores that field and dials the address.
         let key = NodeKey::load_or_create(&cluster.folder("w2")).expect("a key");
         let request = serde_json::json!({
             "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last), "answers": false,

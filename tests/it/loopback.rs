@@ -69,7 +69,8 @@ impl Stage {
         command
     }
 
-    /// The remains of a demo: processes that name the stage on their command lines, and files.
+    /// What is left of a demo: files, and processes whose command lines contain the directory of
+    /// this stage.
     fn leftovers(&self) -> Vec<String> {
         let stage = self.dir.path().display().to_string();
         let lines = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -36,7 +36,7 @@ impl Cluster {
         self.dir.path().join(format!("m{}", at + 1))
     }
 
-    /// Waits until all three are voters, as reported by manager `at`.
+    /// Waits until all three managers are voters, as reported by manager `at`.
     fn votes(&self, at: usize) {
         wait_until("three are voters", || (self.voters(at)?.len() == 3).then_some(()));
     }
@@ -113,7 +113,8 @@ fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-/// The archived log. None: the identity still has a Raft id, or there is no complete archive.
+/// The path of the archived log. None: the identity still has a Raft id, or there is no complete
+/// archive.
 fn archived_log(dir: &Path) -> Option<PathBuf> {
     let mut paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
     let removed = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"));

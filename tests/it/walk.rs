@@ -153,8 +153,7 @@ fn normalize(line: &str) -> String {
             false => out.push(c),
         }
     }
-    // A time of today may be seconds with a fraction or without, and an age may be in seconds or
-    // minutes.
+    // From run to run, seconds have a fraction or none, and an age is in seconds or in minutes.
     out.replace("#.#", "#").replace("# ms", "# s").replace("# m ", "# s ")
 }
 

@@ -7,7 +7,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Timeout of a step. No step takes longer, even on a busy machine, so the timeout only ends hangs.
+/// Timeout of a step of a test. No step takes longer, even on a busy machine, so the timeout only
+/// ends hangs.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Number of lines of each daemon's log in a report, for readers without access to the machine.
 const LINES_TOLD: usize = 60;
@@ -99,8 +100,9 @@ impl Cluster {
     }
 
     /// Runs `remoor` on a host's console and returns its output with the exit code. If an election
-    /// prevented the command, it is repeated once after the election. Such a command says that
-    /// nothing was changed, that the query must be repeated, or that the answer is stale.
+    /// prevented the command, it is repeated once after the election. The output of a prevented
+    /// command says that nothing was changed, that the query must be repeated, or that the answer
+    /// is stale.
     pub fn run_with_retry(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -251,8 +253,8 @@ impl Cluster {
         .with_context(|| format!("{node}: {}", self.node(node).unwrap_or_default()))
     }
 
-    /// The runs on the host after the first `before` lines of its log: (phase, service), in their
-    /// order.
+    /// The playbook runs on the host after the first `before` lines of its log, in their order.
+    /// Each is (phase, service).
     pub fn ran_since(&self, host: &str, before: usize) -> Result<Vec<(String, String)>> {
         let runs = five::runs(&self.lab, host)?;
         ensure!(runs.len() >= before, "the log of runs of {host} became shorter");

@@ -46,7 +46,8 @@ const OFF: &[&str] = &[
     "fstrim.timer",
 ];
 
-/// Number of the recipe. It must be increased when [`customize`] changes.
+/// Number of the recipe by which the image is built. It must be increased when [`customize`]
+/// changes.
 const RECIPE: u32 = 1;
 
 /// The lab's directory: `REMOOR_LAB_DIR`, or the lab's own folder in `/var/lib`. The image stays in

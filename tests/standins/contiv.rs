@@ -174,16 +174,15 @@ fn find_store(place: &str) -> Result<(), String> {
     }
 }
 
-/// The store's answer, with head and version. None: the store accepted the connection but did not
-/// answer in time.
+/// The store's answer to the query for its version, including the HTTP head. None: the store
+/// accepted the connection, but gave no answer in time or a server error.
 fn ask_store(place: &str) -> std::io::Result<Option<String>> {
     let to = place.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&to, STORE_ANSWER)?;
     stream.set_read_timeout(Some(STORE_ANSWER))?;
     stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
-    // No answer or a server error comes from an etcd without a quorum, or from a proxy without
-    // members.
+    // An etcd without a quorum, or a proxy without members, gives no answer or a server error.
     let _ = stream.take(4096).read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer).into_owned();
     let waits = text.is_empty() || text.split(' ').nth(1).is_some_and(|code| code.starts_with('5'));

@@ -48,8 +48,9 @@ pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
             || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
 }
 
-/// Arguments that are valid only for checks on this machine. Each of them is listed as a conflict,
-/// because clap does not check `requires` if the required argument is in conflict.
+/// Arguments that are valid only for checks on this machine. Every argument for nodes lists them as
+/// conflicts, because clap does not enforce `requires` if the required argument is itself in
+/// conflict.
 const HERE: [&str; 8] = ["file", "add", "vars", "vars_inline", "only", "retry_timeout", "sleep", "parallel"];
 
 #[derive(Debug, Args)]

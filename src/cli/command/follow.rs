@@ -244,7 +244,7 @@ fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
     });
 }
 
-/// Shows the progress: lines, and a spinner below them on a terminal.
+/// Shows the progress of jobs: lines, and a spinner below the lines on a terminal.
 struct JobScreen<'a> {
     out: &'a Out,
     bar: Option<ProgressBar>,

@@ -104,7 +104,7 @@ pub fn exit(summary: &PlaySummary, args: &PlayArgs) -> Exit {
             exit = exit.more_serious(means);
         }
     }
-    // The interrupt ended a running task, so its failure counts as an interrupt.
+    // The interrupt ended a running task, so the task's failure counts as an interrupt.
     if summary.interrupted && summary.states.values().any(|state| *state != HostState::Done) {
         exit = exit.more_serious(Exit::Interrupted);
     }

@@ -19,9 +19,9 @@ pub enum PollResult {
     Ended(Exit),
 }
 
-/// Polls the status and passes each answer to `look`, until `look` returns an end. Prints each
-/// reason for waiting once. Returns [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling,
-/// not the order.
+/// Polls the status and passes each answer to `look`, until `look` returns [`PollResult::Ended`].
+/// Prints each reason for waiting once. Returns [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends
+/// the polling, not the order.
 pub async fn poll_until(
     api: &Api,
     out: &Out,

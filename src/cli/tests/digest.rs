@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Runs the command and returns the answer, the exit code and the messages. `DIR` replaces the
+/// Runs `remoor digest` and returns the answer, the exit code and the messages. `DIR` replaces the
 /// directory, and words are separated by one space.
 fn run_digest(dir: &Path, line: &str, format: Format) -> String {
     let place = dir.display().to_string();

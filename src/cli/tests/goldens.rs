@@ -193,8 +193,8 @@ fn history_shows_each_reason_once() {
     );
 }
 
-/// The counts of a later examination must not be next to an earlier verdict: a failed check would
-/// seem to have passed.
+/// The counts of check results of a later examination must not be shown with an earlier verdict: a
+/// failed check would seem to have passed.
 #[test]
 fn a_repaired_verdict_shows_no_check_counts() {
     let mut view = views::why_view();

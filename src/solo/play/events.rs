@@ -125,7 +125,7 @@ pub enum HostState {
     Refused,
     /// The run was started, and its end is unknown.
     Unknown,
-    /// The run was stopped early, by the user or by the end of a play.
+    /// The run was stopped early, by the user or because a play stopped all hosts.
     Cancelled,
 }
 

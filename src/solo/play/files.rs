@@ -21,7 +21,7 @@ const DEPTH_MAX: usize = 32;
 const NO_DIRECTORIES: [&str; 2] = ["node_modules", "__pycache__"];
 /// Names that mark the root directory of a project.
 const SIGNS: [&str; 3] = ["ansible.cfg", "roles", "remoor.yml"];
-/// Maximum number of directories above the playbook that are searched for these names.
+/// Maximum number of directories above the playbook that are searched for the names in `SIGNS`.
 const CLIMB_MAX: usize = 3;
 
 /// The playbook's files, and the playbook's name among them.
@@ -31,7 +31,7 @@ pub struct Files {
     /// The permission mode of each file, by name.
     pub modes: BTreeMap<String, u32>,
     pub playbook: String,
-    /// The directory to which the names are relative. Empty: the current directory.
+    /// The directory to which the names of the files are relative. Empty: the current directory.
     pub root: PathBuf,
     /// Files below `root` that were omitted because they are too large.
     left_out: Vec<PathBuf>,

@@ -17,7 +17,7 @@ pub struct Recap {
     pub unknown: u32,
 }
 
-/// The result of one item of a task. The highest of all items is the result of the task.
+/// The result of one item of a task. The result of a task is the highest result of its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Weight {
     Skipped,

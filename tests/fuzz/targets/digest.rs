@@ -136,7 +136,7 @@ fn check_roots(found: &NodeDigest) {
 }
 
 /// A digest with at most two services, each with at most a thousand files. Most of the files are
-/// equal in all digests.
+/// equal in all digests that this function makes.
 fn node(input: &mut Input) -> NodeDigest {
     let mut services = BTreeMap::new();
     for name in ["a", "b"].iter().take(usize::from(input.byte() % 3)) {

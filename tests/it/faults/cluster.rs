@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const NODES: usize = 5;
-/// Timeout of a step. No step takes longer, even on a busy machine.
+/// Timeout of a step of a test. No step takes longer, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(240);
 const ASK: Duration = Duration::from_secs(3);
 /// Size of the small disk. It has space for a node's copy of the program and for its log.
@@ -172,7 +172,7 @@ impl Cluster {
         self.dir.path().join(format!("{}.log", name(at)))
     }
 
-    /// Kills the process at once. Returns true if it was running until then.
+    /// Kills the process of node `at` at once. Returns true if the process was running until then.
     pub fn kill(&mut self, at: usize) -> bool {
         let Some(mut child) = self.places[at].child.take() else { return false };
         let ran = child.try_wait().expect("a status").is_none();
@@ -181,7 +181,8 @@ impl Cluster {
         ran && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9)
     }
 
-    /// Sends `signal`, and returns the resulting process state from `/proc`.
+    /// Sends `signal` to the process of node `at`, and returns the resulting process state from
+    /// `/proc`.
     pub fn signal(&self, at: usize, signal: Signal) -> Option<char> {
         let child = self.places[at].child.as_ref()?;
         let pid = Pid::from_child(child);

@@ -204,7 +204,8 @@ fn ports(c: &Cluster) -> Result<()> {
     updated("2389")?;
     let env = String::from_utf8_lossy(&c.lab.read("w2", "/etc/etcd-proxy-contiv.env")?).into_owned();
     ensure!(env.contains("2389") && !env.contains("2379"), "{env}");
-    // The file says port 2389, and the process listens on port 2379.
+    // After this command, the file `etcd-proxy-contiv.env` says port 2389, and the process listens
+    // on port 2379.
     let dir = "/run/systemd/system/etcd-proxy-contiv.service.d";
     c.lab.shell(
         "w2",

@@ -189,8 +189,8 @@ fn check_failure_report(c: &Cluster, host: &str, job: u64, phase: &str) -> Resul
     Ok(())
 }
 
-/// The phase fails and is retried three times, then the node is held. No other node is affected. An
-/// order of the operator resumes the work.
+/// The phase `phase` of a job fails and is retried three times, then the node is held. No other
+/// node is affected. An order of the operator resumes the work.
 fn fail_and_retry(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
     wait_quiet(c)?;
     c.lab.push("w1", FAIL, hook, 0o644)?;

@@ -95,7 +95,7 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     ensure!(c.leader()? == old, "the leadership was transferred without need");
     let check = c.run(other, &["check", "w1"])?;
     ensure!(check.code == 0, "check: {} {}", check.code, String::from_utf8_lossy(&check.stderr));
-    // The agent reports drift by gossip, and it is repaired without an order.
+    // The agent reports drift by gossip, and the drift is repaired without an order.
     c.apply(fleet_with_live_repair)?;
     drift(c)?;
     wait_until_repaired(c, runs)?;

@@ -20,8 +20,8 @@ pub struct Failure<T> {
     pub what: T,
 }
 
-/// The result. `flaky` has the lines for the end of the log, `failed` the lines about final
-/// failures.
+/// The result of the retries. `flaky` has the lines for the end of the log, `failed` the lines
+/// about final failures.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ending {
     pub flaky: Vec<String>,

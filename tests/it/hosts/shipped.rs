@@ -43,8 +43,8 @@ fn fleet_with_monitored_services(path: &str, text: String) -> String {
     let text = fleet_with_hooks(path, text);
     match path {
         "remoor.yml" => {
-            // The limit is above 100 %, because the disk usage of this machine does not matter
-            // here.
+            // The limit of the disk usage is above 100 %, because the disk usage of this machine
+            // does not matter here.
             let vars = format!("{GROUP}    vars: {{base_timezone: Etc/UTC, base_usage_max: 101}}\n");
             five::with_monitored_services(&text, &["service-worker"]).replacen(GROUP, &vars, 1)
         }

@@ -232,8 +232,8 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     wait_until_away(m, &format!("m{}", killed + 1));
     assert_accepted(m, &["key", "rotate", "ca", "--finish", "--yes"], "w2");
     wait_for_step(m, "issue");
-    // Meanwhile a node returns that missed all steps. A machine joins with a token from before the
-    // rotation.
+    // Meanwhile a node returns that missed all steps of the rotation. A machine joins with a token
+    // from before the rotation.
     assert_eq!(trust(dir, "w2"), old);
     let _w2 = Daemon::start(&dir.join("w2"));
     wait_until("w2 has a certificate of the new CA without an approval", || {
@@ -361,7 +361,8 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let public = cluster.public_token();
     assert!(public.contains(&trust(&dir, "m1").1) && trust(&dir, "m1").0 == 1);
 
-    // A manager that joins now receives the former keys that it needs, and can lead.
+    // A manager that joins now receives the keys of the former CAs that are still needed, and can
+    // lead.
     let manager = output_text(&cluster.m1.ask(&["token", "rotate", "--role", "manager", "-q"]));
     fs::write(dir.join("manager"), manager.trim()).expect("written");
     run_successfully(cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(dir.join("manager")));

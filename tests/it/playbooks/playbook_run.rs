@@ -46,7 +46,8 @@ pub fn options_of(playbook: &str) -> Vec<String> {
     if found.is_empty() { vec![String::new(), String::new()] } else { found }
 }
 
-/// Runs the playbook `name` of `home` with each of its options, in a separate directory.
+/// Runs the playbook `name` of `home` once for each of its lines of options, in a separate
+/// directory.
 pub fn run_playbook(home: &Path, name: &str) -> Answer {
     let ground = tempfile::tempdir().expect("a directory");
     let ground = ground.path().canonicalize().expect("its real path");
