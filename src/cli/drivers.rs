@@ -271,8 +271,8 @@ fn backup_error(error: BackupError) -> anyhow::Error {
     CommandError { exit, ..stop }.next(next).into()
 }
 
-/// Protects the memory of this process from other processes, because it will contain the keys of a
-/// node.
+/// Protects the memory and the new files of this process from other users, because both will
+/// contain keys of a node.
 pub fn protect_process() -> anyhow::Result<()> {
     remoor_host::process::protect_process().context("the memory of this process can't be protected")
 }

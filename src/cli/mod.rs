@@ -96,8 +96,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     if renders_fleet {
         drivers::render_in_children();
     }
-    // These commands keep the keys of a node in files and memory, so only their owner may read
-    // these. The other commands write files for people.
+    // These commands handle the keys of a node, so their memory and their new files are protected
+    // from other users. The other commands write files that other users may read.
     if matches!(verb, Verb::Init(_) | Verb::Join(_) | Verb::Recover(_) | Verb::Restore(_) | Verb::Agent(_)) {
         drivers::protect_process()?;
     }

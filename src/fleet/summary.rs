@@ -170,7 +170,7 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
 
 /// The faults of check files for services or roles that `remoor.yml` does not contain. Such a file
 /// would silently check nothing. An unknown role is only a warning if the file also has a known
-/// role, because the file is then perhaps shared with other fleets.
+/// role. Such a file is perhaps shared with other fleets.
 fn unknown_services_and_roles(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in check_files(fleet) {

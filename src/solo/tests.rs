@@ -1,4 +1,4 @@
-//! Patterns that name included files.
+//! Shell patterns that name included check files.
 
 use super::glob::expand;
 use std::fs;

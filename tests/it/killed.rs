@@ -2,7 +2,8 @@
 //! started again. The resulting tree equals the tree of an uninterrupted run. Pending handlers have
 //! run, and no temporary files remain.
 //!
-//! `SEED=n` selects the moments. With `REMOOR_LONG` the executor is killed at every event.
+//! `SEED=n` selects the moments of the kills. With `REMOOR_LONG` the executor is killed at every
+//! event.
 
 use crate::local::{LONG, remoor};
 use crate::time_limit::TimeLimit;

@@ -1,5 +1,5 @@
-//! The process of a daemon. No process without the right to trace can read its memory. The daemon
-//! writes no core file, and its files are only for their owner.
+//! The protection of a daemon's process and files. No process without the right to trace can read
+//! its memory. The daemon writes no core file, and its files are only for their owner.
 
 use crate::local::{Daemon, PROGRAM, net, remoor, run_successfully, wait_until};
 use std::fs;

@@ -1,4 +1,4 @@
-//! `--add`: checks for the present state, added to files.
+//! `remoor check --add`: checks for the present state of this machine, added to files.
 
 use super::{check, place};
 use crate::cli::exit::Exit;

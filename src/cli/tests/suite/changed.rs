@@ -1,4 +1,5 @@
-//! `--changed-only`: the output of a second run in each format, and the stored results.
+//! `remoor check --changed-only`: the output of a second run in each format, and the stored
+//! results.
 
 use super::{narrow, parse_check, place, run_and_capture};
 use crate::cli::command::check_files;

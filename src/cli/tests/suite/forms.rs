@@ -1,4 +1,4 @@
-//! The output formats, all for the same suite.
+//! The output formats of `remoor check --file`, all for the same suite.
 
 use super::{check, narrow, place};
 use crate::cli::command::check_files;
