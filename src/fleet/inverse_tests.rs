@@ -106,7 +106,7 @@ fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
     .assert_eq(&warnings(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
 }
 
-/// Each of these cleanups removes, or may remove, the item that the provisioning created.
+/// Each cleanup in this test removes, or may remove, the item that the provisioning created.
 #[test]
 fn what_a_cleanup_names_in_any_words_is_mentioned() {
     let unit = "    - systemd: {name: app.service, state: started}\n";

@@ -237,8 +237,8 @@ fn sudo_is_tried_once_and_a_password_prompt_is_reported() {
     assert!(code == Some(2) && text.contains("site.yml:2:") && text.contains("run as the login user"), "{text}");
 }
 
-/// One task that runs until the file `go` exists, then many tasks. A few of these may start before
-/// the loss is noticed.
+/// One task that runs until the file `go` exists, then many tasks. A few of these tasks can start
+/// before the loss of the connection is noticed.
 const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; \
                          echo x > {{ dir }}/done'}, {shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}";
 

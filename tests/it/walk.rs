@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/walkthrough.md");
 const BEGIN: &str = "## A walk";
-/// The maximum time until the output becomes that of the guide.
+/// Maximum time until the output of a command equals the output in the guide.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The wait before the output of a query is written into the guide, so that the output has settled.
 const SETTLE: Duration = Duration::from_secs(15);

@@ -129,9 +129,9 @@ fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -
     }
 }
 
-/// Removes hashes that can't be compared. Returns a line for each such file that was secret both
-/// times. No line is needed for a file that changed between secret and not secret, because its mode
-/// differs.
+/// Removes the hashes of files that can't be compared. Returns a line for each of these files that
+/// was secret both times. No line is needed for a file that changed between secret and not secret,
+/// because its mode differs.
 fn drop_incomparable(
     before: &StoredDigest,
     now: &StoredDigest,

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The Raft id of the node in this directory. None: it is a worker.
+/// The Raft id of the node in this directory. None: the node is a worker.
 pub fn raft_id(home: &Path) -> Option<u64> {
     let bytes = fs::read(home.join("identity.json")).expect("an identity");
     serde_json::from_slice::<Value>(&bytes).expect("JSON")["raft"].as_u64()

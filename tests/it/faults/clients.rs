@@ -20,8 +20,8 @@ const CLIENTS: usize = 6;
 /// The length of maintenance per unit of a register's value, in ms. It is larger than the time
 /// between two readings of the clock, so that a value can be computed from times.
 const UNIT_MS: u64 = 20_000;
-/// The first value; 0 means no maintenance. A maintenance of this length does not expire during the
-/// test.
+/// The first value that is written to a register. The value 0 means no maintenance. A maintenance
+/// of this length does not expire during the test.
 const FIRST: u64 = 1_000;
 const WITHIN: Duration = Duration::from_secs(4);
 /// The pause between two requests of a client.

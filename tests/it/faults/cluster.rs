@@ -340,7 +340,7 @@ impl Cluster {
         self.get::<RaftView>(self.leader()?, "/v1/raft").ok().filter(|view| !view.as_of.stale)
     }
 
-    /// The current voters, by index.
+    /// The indexes of the current voters.
     pub fn voters(&self) -> Vec<usize> {
         let members = self.members().map(|view| view.members).unwrap_or_default();
         let votes = members.iter().filter(|m| m.is != "learner").filter_map(|m| m.node.as_deref());

@@ -36,8 +36,8 @@ impl Op {
 pub fn check(first: u64, ops: &[Op]) -> Result<(), String> {
     let read: HashSet<u64> =
         ops.iter().filter_map(|op| if let Act::Read(v) = op.act { Some(v) } else { None }).collect();
-    // A read without an answer proves nothing. A write without an answer may never have happened if
-    // no read returned its value.
+    // A read without an answer proves nothing. If no read returned its value, a write without an
+    // answer possibly never happened.
     let counts = |op: &&Op| op.answered.is_some() || matches!(op.act, Act::Write(v) if read.contains(&v));
     let mut ops: Vec<Op> = ops.iter().filter(counts).copied().collect();
     ops.sort_by_key(|op| (op.asked, op.ends()));
@@ -122,7 +122,7 @@ impl Search<'_> {
         }
     }
 
-    /// The operations that may be next: they began before any other remaining operation was
+    /// The operations that can be next: they began before any other remaining operation was
     /// answered.
     fn next<'b>(&'b self, place: &'b Place) -> impl Iterator<Item = usize> + 'b {
         let left = move || (place.from..self.ops.len()).filter(|at| !place.is_done(*at));

@@ -14,7 +14,8 @@ const ETCD: &str = "/etc/etcd-contiv.env";
 fn drain_a_manager(c: &Cluster) -> Result<()> {
     wait_quiet(c)?;
     let result = drain_and_check(c);
-    // If the story failed, m3 may be drained or decommissioned; these commands end both.
+    // If the story failed, m3 is possibly drained or decommissioned. The next commands end both
+    // states.
     c.run_with_retry("m1", &["resume", "m3"])?;
     c.run_with_retry("m1", &["commission", "m3"])?;
     result?;

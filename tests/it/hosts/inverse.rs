@@ -57,8 +57,8 @@ fn fleet_with_chrony(path: &str, text: String) -> String {
 }
 
 fn provision_and_clean_up(c: &Cluster) -> Result<()> {
-    // Debian's own unit would set the clock of this machine, so this unit replaces it. The original
-    // configuration of chrony is saved for another story.
+    // Debian's own unit would set the clock of this machine, so a unit that does not set the clock
+    // replaces it. The original configuration of chrony is saved for another story.
     for host in ["w1", "w2"] {
         c.lab.push(host, CHRONY.as_bytes(), UNIT, 0o644)?;
         c.lab.shell(host, "systemctl daemon-reload; cp -p /etc/chrony/chrony.conf /root/chrony.conf")?;

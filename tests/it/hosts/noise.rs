@@ -240,7 +240,7 @@ fn refusals(c: &Cluster) -> Result<()> {
         refused(4, "commission w2 nobody")
     })?;
     c.verdict("w2", no)?;
-    // During these orders a job is open. The job continues as if no order had been given.
+    // During the following orders a job is open. The job continues as if no order had been given.
     c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
     c.lab.push("w1", b"", HOLD, 0o644)?;
     run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;

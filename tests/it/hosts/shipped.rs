@@ -25,7 +25,7 @@ pub const UNIT: &str = "/etc/systemd/system/chrony.service";
 const OWN_CLOCK: &str = "/etc/chrony/conf.d/lab.conf";
 const RESOLV: &str = "/etc/resolv.conf";
 
-/// The findings that the three services must report after [`break_each`].
+/// The findings that sshd, chrony and base must report after [`break_each`].
 const AMISS: [&str; 7] = [
     "base: file:/etc/shadow mode: ",
     "chrony: command:offset exit-status: ",
@@ -36,7 +36,7 @@ const AMISS: [&str; 7] = [
     "sshd: command:config stdout: ",
 ];
 
-/// The usual fleet, in which the workers have the three services too.
+/// The usual fleet, in which the workers also have the services sshd, chrony and base.
 fn fleet_with_monitored_services(path: &str, text: String) -> String {
     const GROUP: &str = "\n  service-worker:\n";
     const RETRY: &str = ", retry: {count: 3, delay: 2s}";
@@ -59,8 +59,8 @@ fn fleet_with_monitored_services(path: &str, text: String) -> String {
 fn shipped_checks(c: &Cluster) -> Result<()> {
     c.lab.push("w1", CHRONY.as_bytes(), UNIT, 0o644)?;
     c.lab.push("w1", b"local stratum 10\n", OWN_CLOCK, 0o644)?;
-    // The hosts have no DNS server. Without this entry, the server of this machine would be
-    // queried.
+    // The hosts have no DNS server. Without this `nameserver` line, the DNS server of this machine
+    // would be queried.
     c.lab.push("w1", b"nameserver 127.0.0.1\n", RESOLV, 0o644)?;
     // `reset-failed` makes systemd forget units that failed in other stories.
     c.lab.shell("w1", "systemctl daemon-reload; systemctl enable --now chrony 2>&1; systemctl reset-failed")?;
@@ -79,7 +79,7 @@ fn break_and_check(c: &Cluster) -> Result<()> {
     };
     let (before, runs) = (pids()?, five::runs(&c.lab, "w1")?.len());
     ensure!(before.iter().all(|pid| *pid > 0), "sshd and chronyd are to run: {before:?}");
-    // A complete re-setup stops none of the three services.
+    // A complete re-setup stops none of the services sshd, chrony and base.
     run_expecting(c, "m1", 0, &["update", "w1"])?;
     let ran = c.ran_since("w1", runs)?;
     ensure!(ran.len() == 6 && ran.iter().all(|(_, service)| !five::MONITORED.contains(&service.as_str())), "{ran:?}");
@@ -110,7 +110,7 @@ fn break_and_check(c: &Cluster) -> Result<()> {
     let why = run_expecting(c, "m1", 0, &["why", "w1"])?.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(AMISS.iter().all(|amiss| why.contains(amiss.trim_end())), "{why}");
     ensure!(failed_checks(&run_checks(c, 1)?) == AMISS, "{:#?}", failed_checks(&run_checks(c, 1)?));
-    // An order can't set up these services either, because they have no playbooks.
+    // An order can't set up sshd, chrony or base either, because they have no playbooks.
     let text = run_expecting(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
     ensure!(text.contains("only looked at"), "{text}");
     ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
