@@ -1,5 +1,5 @@
-//! Arguments of `remoor play`. The options that `ansible-playbook` also has use its names and
-//! letters.
+//! Arguments of `remoor play`. An option that `ansible-playbook` also has takes its name and letter
+//! from there.
 
 use super::Output;
 use crate::cli::format::Format;
