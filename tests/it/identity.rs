@@ -457,7 +457,7 @@ fn a_join_with_a_wrong_address_is_rejected_without_changes() {
         // requests. The leader ignores that field and dials the address.
         let key = NodeKey::load_or_create(&cluster.folder("w2")).expect("a key");
         let request = serde_json::json!({
-            "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last),
+            "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last), "answers": false,
             "gossip_addr": format!("{}:7946", (cluster.at)(last)), "node_public_key": hex::encode(key.public()),
             "tls_csr_pem": key.csr_pem().expect("a request"), "machine_id": "m", "version": "0.1.0",
         });
