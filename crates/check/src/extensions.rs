@@ -4,14 +4,16 @@
 use super::load::{Assertion, Check, Loader};
 use super::matcher::Matcher;
 use super::redact::redact_passwords;
-use super::spec::{EXTENSION_SPECS, HOLDS, ResourceKind, ResourceSpec};
+use super::spec::{EXTENSION_SPECS, HOLDS, ResourceSpec};
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, OnFail, Severity, did_you_mean};
 use serde_json::{Number, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys of the `remoor:` block that contain checks.
-pub(super) const KEYS: [&str; 3] = ["cert", "any-of", "all-of"];
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    EXTENSION_SPECS.iter().map(|spec| spec.name)
+}
 
 /// A group as written, before its members are looked up.
 struct Group {
@@ -21,16 +23,19 @@ struct Group {
 }
 
 impl Loader<'_> {
-    /// Loads the certificate checks of the `remoor:` block. [`Loader::groups`] loads the groups,
-    /// and `header` the other keys.
-    pub fn load_certificates(&mut self, block: &YamlNode) {
-        for (_, resources) in block.pairs().iter().filter(|(key, _)| key.text == "cert") {
+    /// Loads the checks of the `remoor:` block that are not groups. [`Loader::groups`] loads the
+    /// groups, and `header` the other keys.
+    pub fn load_extensions(&mut self, block: &YamlNode) {
+        for (key, resources) in block.pairs() {
+            let Some(spec) = EXTENSION_SPECS.iter().find(|spec| !spec.kind.is_group() && spec.name == key.text) else {
+                continue;
+            };
             if !matches!(resources.yaml, Yaml::Map(_)) {
-                self.faults
-                    .push(resources.fault(self.file, format!("`cert` is {}, not a map of ids", resources.kind())));
+                let message = format!("`{}` is {}, not a map of ids", spec.name, resources.kind());
+                self.faults.push(resources.fault(self.file, message));
             }
             for (id, node) in resources.pairs() {
-                self.resource(ResourceKind::Cert.spec(), id, node);
+                self.resource(spec, id, node);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The `remoor:` block at the beginning of a check file. It is cut out as text and read before
-//! rendering.
+//! The `remoor:` block at the beginning of a check file. It is read before the rest of the file is
+//! rendered.
 
 use super::extensions;
 use super::yaml::{self, Yaml, YamlKey, YamlNode};
@@ -151,8 +151,8 @@ impl Reader<'_> {
                     _ => self.report_wrong_kind(key, node, "a map"),
                 },
                 // `parse` reads these keys together with the other checks.
-                name if extensions::KEYS.contains(&name) => header.has_checks = true,
-                _ => self.report_unknown_key(key, &[&KEYS[..], &extensions::KEYS].concat()),
+                name if extensions::keys().any(|key| key == name) => header.has_checks = true,
+                _ => self.report_unknown_key(key, &KEYS.into_iter().chain(extensions::keys()).collect::<Vec<_>>()),
             }
         }
         if header.service.as_str().is_empty() && self.faults.is_empty() {

@@ -138,7 +138,7 @@ impl Loader<'_> {
         let name = key.text.as_str();
         if name == "remoor" {
             self.loaded.header = Some((key.line, key.column));
-            self.load_certificates(node);
+            self.load_extensions(node);
             return;
         }
         if EXTENSION_SPECS.iter().any(|spec| spec.name == name) {

@@ -117,8 +117,9 @@ fn waits_for_others(check: &Check) -> bool {
         | ResourceKind::Interface
         | ResourceKind::KernelParam
         | ResourceKind::Matching
-        | ResourceKind::Port => false,
-        ResourceKind::Package
+        | ResourceKind::Port
+        // `threads` counts one more thread for the queries of packages and services.
+        | ResourceKind::Package
         | ResourceKind::Process
         | ResourceKind::Service
         | ResourceKind::User

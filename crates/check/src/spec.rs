@@ -1,7 +1,6 @@
 //! The table of resource types and their attributes, by which check files are loaded.
 //!
-//! A new type needs a variant in `ResourceKind`, an entry in `SPECS` and a probe. A type that goss
-//! does not have gets an entry in `EXTENSION_SPECS` instead.
+//! `CONTRIBUTING.md` lists what a new type needs.
 
 /// A resource type of check files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! Checks the options of a module: known names, required options, types and form.
 
-use super::{Compiler, ELSEWHERE, module_specs, option_types, options};
+use super::{Compiler, HINT_ANSIBLE, module_specs, option_types, options};
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::lang::{pyregex, word_split};
 use crate::plan::elevation;
@@ -130,7 +130,7 @@ impl Compiler<'_> {
                 continue;
             }
             let near = did_you_mean(&name, spec.options.iter().copied());
-            let hint = near.unwrap_or_else(|| format!("known are {}; else {ELSEWHERE}", spec.options.join(", ")));
+            let hint = near.unwrap_or_else(|| format!("known are {}; else {HINT_ANSIBLE}", spec.options.join(", ")));
             self.fault_hint(file, options.place(&name), format!("unknown option `{name}` of {}", spec.name), hint);
         }
         for group in spec.required {
@@ -165,7 +165,7 @@ impl Compiler<'_> {
             && let Some(odd) =
                 options::odd_extra(extra.iter().filter_map(Value::as_str).filter(|text| !var_map::has_markup(text)))
         {
-            self.fault_hint(file, at, format!("`{odd}` in `extra_opts` is not part of the language"), ELSEWHERE);
+            self.fault_hint(file, at, format!("`{odd}` in `extra_opts` is not part of the language"), HINT_ANSIBLE);
         }
     }
 
@@ -188,7 +188,7 @@ impl Compiler<'_> {
                 file,
                 options.place(name),
                 format!("`{name}` of {module} is not part of the language"),
-                ELSEWHERE,
+                HINT_ANSIBLE,
             );
         }
     }

@@ -1,6 +1,6 @@
 //! Collects the errors and warnings of a compilation, so that all of them can be reported.
 
-use super::ELSEWHERE;
+use super::HINT_ANSIBLE;
 use remoor_model::Fault;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Diagnostics {
     pub fn soften_faults(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
         let new = self.faults.get(from..)?;
         let first = new.first()?;
-        if !new.iter().all(|fault| fault.hint.as_ref().is_some_and(|hint| hint.contains(ELSEWHERE))) {
+        if !new.iter().all(|fault| fault.hint.as_ref().is_some_and(|hint| hint.contains(HINT_ANSIBLE))) {
             return None;
         }
         let reason = format!("{}:{}: {}", first.file, first.line, first.message);
@@ -36,7 +36,7 @@ impl Diagnostics {
             file,
             at,
             format!("`{name}` is left out: {reason}"),
-            format!("a run that needs it fails; {ELSEWHERE}"),
+            format!("a run that needs it fails; {HINT_ANSIBLE}"),
         );
         Some(reason)
     }

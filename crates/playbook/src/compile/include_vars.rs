@@ -3,7 +3,7 @@
 
 use super::include::CHOICES_MAX;
 use super::task::is_literal;
-use super::{Compiler, Context, ELSEWHERE, Role, assets};
+use super::{Compiler, Context, HINT_ANSIBLE, Role, assets};
 use crate::plan::Task;
 use crate::vars::var_map;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ impl Compiler<'_> {
                 &own.file,
                 at,
                 "`hash_behaviour` other than replace is not part of the language",
-                ELSEWHERE,
+                HINT_ANSIBLE,
             );
         }
         if task.args.contains_key("dir") {

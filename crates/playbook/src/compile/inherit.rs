@@ -1,7 +1,7 @@
 //! Keywords that plays, roles, blocks and tasks share. Each is applied as in Ansible or rejected by
 //! name.
 
-use super::{Compiler, Context, ELSEWHERE, module_specs};
+use super::{Compiler, Context, HINT_ANSIBLE, module_specs};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::vars::var_map;
@@ -53,10 +53,10 @@ impl Compiler<'_> {
                 context.keywords.notify.extend(items.iter().filter_map(SpannedNode::text));
             }
             "throttle" if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") => {
-                self.fault_hint(file, at, "`throttle` is not part of the language", ELSEWHERE);
+                self.fault_hint(file, at, "`throttle` is not part of the language", HINT_ANSIBLE);
             }
             "debugger" if value.text().is_none_or(|text| text != "never") => {
-                self.fault_hint(file, at, "`debugger` is not part of the language", ELSEWHERE);
+                self.fault_hint(file, at, "`debugger` is not part of the language", HINT_ANSIBLE);
             }
             "module_defaults" => self.module_defaults(file, value, context),
             "collections" => self.collections(file, value),
@@ -70,13 +70,14 @@ impl Compiler<'_> {
                     Some("local") if self.is_local() => {}
                     Some("local") => {
                         let message = format!("`connection: local`, and {} is not this machine", self.host.name);
-                        let hint =
-                            format!("`remoor play --connection local` makes every host this machine; else {ELSEWHERE}");
+                        let hint = format!(
+                            "`remoor play --connection local` makes every host this machine; else {HINT_ANSIBLE}"
+                        );
                         self.fault_hint(file, at, message, hint);
                     }
                     _ => {
                         let message = "`connection` other than ssh and local is not part of the language";
-                        self.fault_hint(file, at, message, ELSEWHERE);
+                        self.fault_hint(file, at, message, HINT_ANSIBLE);
                     }
                 }
             }
@@ -181,7 +182,7 @@ impl Compiler<'_> {
             | ("become_flags", "" | "-H -S -n" | "-H -n" | "-H")
             | ("become_exe", "" | "sudo") => {}
             (_, text) => {
-                self.fault_hint(file, at, format!("`{word}` `{text}` is not part of the language"), ELSEWHERE);
+                self.fault_hint(file, at, format!("`{word}` `{text}` is not part of the language"), HINT_ANSIBLE);
             }
         }
     }
@@ -212,7 +213,7 @@ impl Compiler<'_> {
                 file,
                 at,
                 format!("`delegate_to` another host (`{shown}`) is not part of the language"),
-                ELSEWHERE,
+                HINT_ANSIBLE,
             );
         }
     }
@@ -223,7 +224,7 @@ impl Compiler<'_> {
             let known = ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name.as_str());
             if !known && !name.starts_with("community.") {
                 let message = format!("collection `{name}` may give modules another meaning");
-                self.fault_hint(file, (node.line, node.column), message, ELSEWHERE);
+                self.fault_hint(file, (node.line, node.column), message, HINT_ANSIBLE);
             }
         }
     }
@@ -240,8 +241,9 @@ impl Compiler<'_> {
                 let short = module_specs::short_name(&key.text);
                 let Some(found) = module_specs::find(short) else {
                     if short.starts_with("group/") {
-                        self.fault_hint(file, at, "groups of modules are not part of the language", ELSEWHERE);
-                    } else if !module_specs::has_word(module_specs::ELSEWHERE, short) && !short.contains('.') {
+                        self.fault_hint(file, at, "groups of modules are not part of the language", HINT_ANSIBLE);
+                    } else if !module_specs::has_word(module_specs::UNSUPPORTED_MODULES, short) && !short.contains('.')
+                    {
                         let near = did_you_mean(short, module_specs::MODULES.iter().map(|m| m.name));
                         let fault = self.fault(file, at, format!("unknown module `{}`", key.text));
                         fault.hint = near;

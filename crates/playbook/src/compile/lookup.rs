@@ -1,7 +1,7 @@
 //! Checks lookups in templates. Files that they read are added to the plan, so that the node has
 //! the same files as the manager.
 
-use super::{Compiler, ELSEWHERE, assets};
+use super::{Compiler, HINT_ANSIBLE, assets};
 use crate::filters;
 use crate::lang::hosts;
 use crate::plan::RepeatKind;
@@ -27,7 +27,7 @@ impl Compiler<'_> {
             } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
                 let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
                 let near = did_you_mean(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
-                let hint = near.unwrap_or_else(|| ELSEWHERE.to_owned());
+                let hint = near.unwrap_or_else(|| HINT_ANSIBLE.to_owned());
                 self.fault_hint(file, at, format!("lookup `{}` is not part of the language", lookup.name), hint);
             }
         }
@@ -37,12 +37,12 @@ impl Compiler<'_> {
         let Some(names) = lookup.terms.as_ref().filter(|names| !names.is_empty()) else {
             let message =
                 format!("lookup `{kind}` takes only literal names, because the node has only the files that are named");
-            return self.fault_hint(file, at, message, ELSEWHERE);
+            return self.fault_hint(file, at, message, HINT_ANSIBLE);
         };
         for name in names {
             if name.starts_with('/') || var_map::has_markup(name) {
                 let message = format!("lookup `{kind}`: `{name}` is not a file of the fleet directory");
-                self.fault_hint(file, at, message, ELSEWHERE);
+                self.fault_hint(file, at, message, HINT_ANSIBLE);
                 continue;
             }
             let mut dirs = self.lookup_dirs(file, if kind == "template" { "templates" } else { "files" });
@@ -107,13 +107,13 @@ impl Compiler<'_> {
             let message = format!(
                 "lookup `{kind}` takes only literal {what}, because the node has only the files that are named"
             );
-            return self.fault_hint(file, at, message, format!("loop with `with_{kind}`, or {ELSEWHERE}"));
+            return self.fault_hint(file, at, message, format!("loop with `with_{kind}`, or {HINT_ANSIBLE}"));
         };
         let dirs = self.lookup_dirs(file, "files");
         for term in terms {
             if term.starts_with('/') {
                 let message = format!("lookup `{kind}`: `{term}` is outside the fleet directory");
-                self.fault_hint(file, at, message, ELSEWHERE);
+                self.fault_hint(file, at, message, HINT_ANSIBLE);
                 continue;
             }
             let found = match kind {

@@ -45,7 +45,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Hint for everything that only Ansible supports.
-const ELSEWHERE: &str = "use `provisioner: ansible`";
+pub(crate) const HINT_ANSIBLE: &str = "use `provisioner: ansible`";
 
 /// The host for which a playbook is compiled, as the inventory describes it.
 #[derive(Debug, Clone, Default)]
@@ -216,7 +216,7 @@ impl Compiler<'_> {
             ErrorKind::UnknownMethod => format!("method {}", error.detail().unwrap_or("")),
             _ => format!("template: {}", expr::explain(error)),
         };
-        self.fault(file, at, message).hint = refused.then(|| ELSEWHERE.to_owned());
+        self.fault(file, at, message).hint = refused.then(|| HINT_ANSIBLE.to_owned());
     }
 
     /// Reads `when` and similar keywords: one condition or a list of conditions.
@@ -255,7 +255,7 @@ impl Compiler<'_> {
             Ok(value) => vec![text(&value)],
             Err(e) => {
                 let message = format!("`{key}` must be known before the run: {}", expr::explain(&e));
-                self.fault_hint(file, at, message, ELSEWHERE);
+                self.fault_hint(file, at, message, HINT_ANSIBLE);
                 Vec::new()
             }
         }

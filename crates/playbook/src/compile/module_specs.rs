@@ -85,7 +85,7 @@ const COLLECTIONS: &[(&str, &str)] =
 
 /// Ansible modules that remoor does not support. With this list, an error distinguishes them from
 /// typing errors.
-pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
+pub const UNSUPPORTED_MODULES: &str = "apt_repository rpm_key apt_key yum_repository \
     firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
@@ -144,7 +144,7 @@ pub const PLAY_KEYS: &[&str] = keys! {
     "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
 };
 /// Keywords of tasks and plays that Ansible has and remoor does not support.
-pub const KEYS_ELSEWHERE: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
+pub const UNSUPPORTED_KEYWORDS: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
     gather_timeout fact_path import_playbook";
 
 /// A module's or keyword's name without its collection, if the collection is known.

@@ -31,7 +31,7 @@ pub fn missed_names(plan: &Plan, elsewhere: &[(String, SourcePlace)]) -> Vec<Fau
     missed
         .map(|(name, place)| {
             let message = format!("`{name}` is set by a task that runs once, on another host, and is read on this one");
-            Fault::error(&place.file, place.line, 1, message).hint(super::ELSEWHERE)
+            Fault::error(&place.file, place.line, 1, message).hint(super::HINT_ANSIBLE)
         })
         .collect()
 }

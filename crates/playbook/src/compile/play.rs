@@ -3,7 +3,7 @@
 use super::context::InheritedKeywords;
 use super::include::CHOICES_MAX;
 use super::playbook::PlaySource;
-use super::{Compiler, Context, ELSEWHERE, assets, include_vars, module_specs};
+use super::{Compiler, Context, HINT_ANSIBLE, assets, include_vars, module_specs};
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::schedule::{PlayKeys, Schedule};
 use crate::plan::{Play, VarsFile};
@@ -96,7 +96,7 @@ impl Compiler<'_> {
                             file,
                             at,
                             "`strategy` other than linear is not part of the language",
-                            ELSEWHERE,
+                            HINT_ANSIBLE,
                         );
                     }
                 }
@@ -186,8 +186,8 @@ impl Compiler<'_> {
             return true;
         }
         let at = (key.line, key.column);
-        if module_specs::has_word(module_specs::KEYS_ELSEWHERE, &key.text) || key.text.starts_with("with_") {
-            self.fault_hint(file, at, format!("`{}` is not part of the language", key.text), ELSEWHERE);
+        if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, &key.text) || key.text.starts_with("with_") {
+            self.fault_hint(file, at, format!("`{}` is not part of the language", key.text), HINT_ANSIBLE);
         } else {
             let fault = self.fault(file, at, format!("unknown {what} keyword `{}`", key.text));
             fault.hint = did_you_mean(&key.text, known.iter().copied());

@@ -1,7 +1,7 @@
 //! Reads a playbook as a list of plays. Opens `import_playbook`, and reads those keywords of each
 //! play that concern all its hosts. `play.rs` compiles a play for one host.
 
-use super::{Compiler, Context, ELSEWHERE, assets, module_specs};
+use super::{Compiler, Context, HINT_ANSIBLE, assets, module_specs};
 use crate::SharedVar;
 use crate::lang::hosts::InventoryNames;
 use crate::lang::yaml::{SpannedData, SpannedNode};
@@ -149,7 +149,7 @@ impl Compiler<'_> {
             Some(path) => self.collect(&path, (file, at), &source, out),
             None => {
                 let hint =
-                    if text.contains('.') && !text.contains('/') && !text.ends_with("ml") { ELSEWHERE } else { "" };
+                    if text.contains('.') && !text.contains('/') && !text.ends_with("ml") { HINT_ANSIBLE } else { "" };
                 let fault = self.fault(file, at, format!("{text} is not in the fleet directory"));
                 fault.hint = Some(hint.to_owned()).filter(|h| !h.is_empty());
             }
@@ -216,7 +216,7 @@ impl Compiler<'_> {
                 Some(order) => keys.order = order,
                 None => {
                     let hint = if word == "shuffle" {
-                        ELSEWHERE
+                        HINT_ANSIBLE
                     } else {
                         "known are inventory, reverse_inventory, sorted, reverse_sorted"
                     };

@@ -1,7 +1,7 @@
 //! Loops: `loop`, the `with_` family and `loop_control`. The node evaluates the items. For loops
 //! over files, the compiler determines the files that could be found.
 
-use super::{Compiler, Context, ELSEWHERE, assets, lookup};
+use super::{Compiler, Context, HINT_ANSIBLE, assets, lookup};
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::{Repeat, RepeatKind, Task};
 use crate::vars::var_map::{self, SharedVar};
@@ -167,7 +167,7 @@ impl Compiler<'_> {
                 _ => {
                     let known =
                         ["loop_var", "index_var", "label", "pause", "extended", "extended_allitems", "break_when"];
-                    let hint = did_you_mean(&key.text, known).unwrap_or_else(|| ELSEWHERE.to_owned());
+                    let hint = did_you_mean(&key.text, known).unwrap_or_else(|| HINT_ANSIBLE.to_owned());
                     self.fault_hint(file, at, format!("unknown option `{}` of loop_control", key.text), hint);
                 }
             }

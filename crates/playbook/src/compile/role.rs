@@ -7,7 +7,7 @@
 //! Parameters written next to the role's name take precedence over registered results.
 
 use super::task::{TaskModule, is_literal};
-use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, module_specs};
+use super::{Compiler, Context, HINT_ANSIBLE, Role, assets, include, include_vars, module_specs};
 use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Block, Choices, DynamicInclude, Exports, PlanStep, RejectedChoices, RoleRun, SourcePlace};
 use crate::vars::var_map;
@@ -90,11 +90,11 @@ impl Compiler<'_> {
                             file,
                             (key.line, key.column),
                             format!("`{word}` of a role to be fetched is not part of the language"),
-                            ELSEWHERE,
+                            HINT_ANSIBLE,
                         );
                         continue;
                     }
-                    if module_specs::has_word(module_specs::KEYS_ELSEWHERE, word) {
+                    if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, word) {
                         self.known_key(file, key, &[], "role");
                         continue;
                     }
@@ -251,7 +251,7 @@ impl Compiler<'_> {
         if let Some((option, _)) =
             PARTS.iter().skip(1).find(|(option, _)| text(option).is_some_and(|t| !is_literal(&t)))
         {
-            self.fault_hint(file, at, format!("`{option}` takes a fixed name"), ELSEWHERE);
+            self.fault_hint(file, at, format!("`{option}` takes a fixed name"), HINT_ANSIBLE);
             return Vec::new();
         }
         let mut names = BTreeSet::new();
@@ -325,8 +325,9 @@ impl Compiler<'_> {
         let Some(dir) = self.role_dir(&name, context) else {
             let message = format!("role `{name}` is not in the fleet directory (looked for roles/{name})");
             let fault = self.fault(file, at, message);
-            fault.hint =
-                name.contains('.').then(|| format!("roles of collections are not part of the language; {ELSEWHERE}"));
+            fault.hint = name
+                .contains('.')
+                .then(|| format!("roles of collections are not part of the language; {HINT_ANSIBLE}"));
             return None;
         };
         let meta_file = format!("{dir}/meta/main.yml");

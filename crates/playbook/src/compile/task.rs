@@ -1,7 +1,7 @@
 //! Compiles tasks and blocks: their module, keywords and inherited values. Loops are in
 //! `repeat.rs`, includes in `include.rs`.
 
-use super::{Compiler, Context, ELSEWHERE, include, module_specs, repeat};
+use super::{Compiler, Context, HINT_ANSIBLE, include, module_specs, repeat};
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::elevation;
 use crate::plan::{Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskPrivileges};
@@ -96,7 +96,7 @@ impl Compiler<'_> {
                 "`become_user` `{user}` works only with command, shell, raw and script; {} runs as root",
                 call.spec.name
             );
-            self.fault_hint(&own.file, at, message, ELSEWHERE);
+            self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
         }
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
@@ -141,7 +141,7 @@ impl Compiler<'_> {
             } else {
                 self.fault(&own.file, at, format!("unknown meta `{action}`"))
             };
-            fault.hint = Some(ELSEWHERE.into());
+            fault.hint = Some(HINT_ANSIBLE.into());
         }
         if matches!(action, "end_play" | "end_batch") && !own.keywords.when.is_empty() && !self.current_play.alone {
             let message = format!("meta `{action}` with a condition would decide for all hosts on one host");
@@ -237,7 +237,7 @@ impl Compiler<'_> {
             let (named, args) = match key.text.as_str() {
                 "action" => action(value),
                 "local_action" => {
-                    self.fault_hint(file, place, "`local_action` is not part of the language", ELSEWHERE);
+                    self.fault_hint(file, place, "`local_action` is not part of the language", HINT_ANSIBLE);
                     faulty = true;
                     continue;
                 }
@@ -260,19 +260,19 @@ impl Compiler<'_> {
                 continue;
             }
             faulty = true;
-            if module_specs::has_word(module_specs::ELSEWHERE, short)
+            if module_specs::has_word(module_specs::UNSUPPORTED_MODULES, short)
                 || short.contains('.') && !short.starts_with("with_")
             {
-                self.fault_hint(file, place, format!("module `{named}` is not part of the language"), ELSEWHERE);
-            } else if module_specs::has_word(module_specs::KEYS_ELSEWHERE, short) || short.starts_with("with_") {
-                self.fault_hint(file, place, format!("`{named}` is not part of the language"), ELSEWHERE);
+                self.fault_hint(file, place, format!("module `{named}` is not part of the language"), HINT_ANSIBLE);
+            } else if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_") {
+                self.fault_hint(file, place, format!("`{named}` is not part of the language"), HINT_ANSIBLE);
             } else {
                 let modules = module_specs::MODULES.iter().map(|m| m.name);
                 let near = did_you_mean(
                     short,
                     modules.chain(module_specs::TASK_KEYS.iter().copied()).chain(["block", "rescue", "always"]),
                 );
-                let hint = near.unwrap_or_else(|| format!("if it is a module of Ansible, {ELSEWHERE}"));
+                let hint = near.unwrap_or_else(|| format!("if it is a module of Ansible, {HINT_ANSIBLE}"));
                 self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
             }
         }

@@ -2,7 +2,7 @@
 //! `docs/reference/playbooks.md` lists the same words, and a test compares the two lists. This file
 //! does not implement the words.
 
-use crate::compile::module_specs;
+use crate::compile::{HINT_ANSIBLE, module_specs};
 use crate::{facts, filters};
 
 /// The kind of a word of the playbook language.
@@ -43,9 +43,6 @@ pub struct LanguageWord {
     pub state: State,
 }
 
-/// The alternative for rejected keywords and modules.
-const ELSEWHERE: &str = "use `provisioner: ansible`";
-
 /// Lists every word that is supported or rejected by name.
 pub fn all_words() -> Vec<LanguageWord> {
     let mut out = Vec::new();
@@ -58,16 +55,16 @@ pub fn all_words() -> Vec<LanguageWord> {
     ] {
         names.iter().for_each(|name| put(kind, *name, "", State::Known));
     }
-    module_specs::KEYS_ELSEWHERE
+    module_specs::UNSUPPORTED_KEYWORDS
         .split_whitespace()
-        .for_each(|n| put(WordKind::TaskKeyword, n, "", State::Refused(ELSEWHERE)));
+        .for_each(|n| put(WordKind::TaskKeyword, n, "", State::Refused(HINT_ANSIBLE)));
     for module in module_specs::MODULES {
         put(WordKind::Module, module.name, "", State::Known);
         module.options.iter().for_each(|option| put(WordKind::Option, *option, module.name, State::Known));
     }
-    module_specs::ELSEWHERE
+    module_specs::UNSUPPORTED_MODULES
         .split_whitespace()
-        .for_each(|name| put(WordKind::Module, name, "", State::Refused(ELSEWHERE)));
+        .for_each(|name| put(WordKind::Module, name, "", State::Refused(HINT_ANSIBLE)));
     filters::all_filters().for_each(|filter| put(WordKind::Filter, filter.name, "", told(filter.differs)));
     filters::all_tests().for_each(|ask| put(WordKind::Test, ask.name, "", told(ask.differs)));
     filters::BUILTIN_TESTS.iter().for_each(|name| put(WordKind::Test, *name, "", State::Known));

@@ -83,7 +83,7 @@ pub struct TaskOutcome {
     pub keep_trailing_newlines: bool,
     pub diff: Option<String>,
     pub attributes: Vec<AttributeChange>,
-    /// The variables that `set_fact` sets.
+    /// Variables that the module sets for the host without `register`, by name.
     pub facts: Map<String, Value>,
     /// Additional keys of the registered result.
     pub extra_keys: Map<String, Value>,
