@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 /// A maximum matching: for each matcher the index of its element, or None.
 ///
-/// `fits(matcher, element)` is called at most once per pair. For each matcher, `fits` is no longer
-/// called after it has accepted `matchers` elements: the other matchers cannot take all of them.
-/// The work after these calls is at most proportional to `matchers`^2.5, regardless of the number
-/// of elements.
+/// `fits(matcher, element)` is called at most once per pair. Once a matcher has accepted as many
+/// elements as there are matchers, `fits` is not called for it again: the other matchers cannot
+/// take all these elements. The work after these calls is at most proportional to `matchers`^2.5,
+/// regardless of the number of elements.
 pub(super) fn assign(
     matchers: usize,
     elements: usize,
@@ -38,7 +38,7 @@ struct Pairing {
 
 impl Pairing {
     /// For each matcher, its distance in moves from the nearest matcher that has no element. None
-    /// if no matcher can be added.
+    /// if no further matcher can get an element.
     fn levels(&self) -> Option<Vec<usize>> {
         let mut levels: Vec<usize> =
             self.element_of.iter().map(|own| if own.is_none() { 0 } else { usize::MAX }).collect();

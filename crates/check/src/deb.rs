@@ -2,7 +2,8 @@
 //!
 //! The rules are in the policy manual, section "Version": the epoch, the upstream version and the
 //! revision are compared in this order. The last two are compared in alternating runs of non-digits
-//! and digits. `~` sorts before everything, even before the end.
+//! and digits. `~` sorts before everything, even before the end of the text: `1.0~rc1` is before
+//! `1.0`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -87,7 +88,8 @@ fn split_leading(text: &[u8], is: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|byte| !is(byte)).unwrap_or(text.len()))
 }
 
-/// Compares runs of non-digits: letters sort before other characters, and `~` before the end.
+/// Compares runs of non-digits: letters sort before other characters, and `~` before the end of the
+/// run.
 fn compare_non_digits(a: &[u8], b: &[u8]) -> Ordering {
     let weight = |byte: Option<&u8>| match byte {
         Some(b'~') => -1,

@@ -28,8 +28,8 @@ pub struct Explained {
     pub untransformed: Value,
 }
 
-/// The text that goss shows instead of a value that it reads line by line. `judge` replaces it with
-/// the text for the source of the value.
+/// The text that goss shows instead of a value that it reads line by line. For the content of a
+/// file, the output of a command and an HTTP body, `judge` replaces it with goss's text for these.
 const READER: &str = "object: *strings.Reader";
 
 /// The fields `missing`, `found` and `extra`.
@@ -71,7 +71,8 @@ impl Matcher {
         }
     }
 
-    /// Explains a matcher that contains no other matchers, or only matchers for elements.
+    /// Explains a matcher that contains no other matchers, or only matchers for the elements of a
+    /// list.
     fn explain_leaf(&self, actual: &Value, negated: bool, budget: &MatchBudget) -> Explained {
         let made = self.convert_value(actual);
         let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));

@@ -96,7 +96,7 @@ impl Loader<'_> {
         Some(Group { check, places })
     }
 
-    /// Reads a list of at least one label, without duplicates.
+    /// Reads the labels of a group's members: a list of at least one label, without duplicates.
     fn members(&mut self, node: &YamlNode) -> Option<Vec<YamlNode>> {
         let Yaml::List(items) = &node.yaml else { return None };
         let mut seen = BTreeSet::new();

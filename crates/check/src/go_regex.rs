@@ -25,7 +25,7 @@ impl GoRegex {
 
     /// The cost of searching `text`, in the unit of `MatchBudget`: one comparison. A small
     /// expression costs one comparison per KiB of `text`. The cost of a large expression grows with
-    /// the square of its number of steps.
+    /// the square of its number of steps (see `regex_steps`).
     pub fn cost(&self, text: &str) -> usize {
         let each = self.steps.saturating_mul(self.steps);
         (each.saturating_mul(text.len()) / COST_SHARE).max(text.len() / 1024)
@@ -47,8 +47,9 @@ impl fmt::Display for GoRegex {
 /// `(\w{1000}){1000}` is rejected before it is compiled completely.
 const LONGEST: usize = 16 << 10;
 const COMPILED_MAX: usize = 4 << 20;
-/// Divisor for the cost of a search in comparisons: the square of the steps, times the bytes of the
-/// text, divided by this number. 64 steps over 1 MiB cost 16,384 comparisons.
+/// Divisor for the cost of a search in comparisons: the squared number of steps of the expression,
+/// times the bytes of the text, divided by this number. 64 steps over 1 MiB cost 16,384
+/// comparisons.
 const COST_SHARE: usize = 1 << 18;
 /// Maximum nesting of groups.
 const DEEPEST: u32 = 100;

@@ -7,12 +7,12 @@ use super::spec::{HOLDS, ResourceKind};
 use remoor_model::{CheckResult, CheckState};
 use std::collections::BTreeMap;
 
-/// The combined result of one check.
+/// The combined result of all assertions of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MemberOutcome {
     Holds,
     Fails,
-    /// The check could not be answered.
+    /// An assertion of the check has the result `Unknown`, and none fails.
     Unanswered,
     /// The check was skipped.
     Skipped,
@@ -82,7 +82,8 @@ fn answer(kind: ResourceKind, members: &[(&str, MemberOutcome)]) -> Option<Probe
     })
 }
 
-/// Combines the results of one check. A waived failure does not count as a failure.
+/// Combines the results of all assertions of one check. A waived failure does not count as a
+/// failure.
 fn outcome(results: &[JudgedAssertion]) -> MemberOutcome {
     let any = |state: CheckState| results.iter().any(|judged| judged.result.state == state);
     if any(CheckState::Fail) {

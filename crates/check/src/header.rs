@@ -48,9 +48,9 @@ pub struct DigestOptions {
 const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
 const DIGEST_KEYS: [&str; 4] = ["include", "exclude", "secret", "normalize"];
 
-/// Reads the `remoor:` block, and returns its settings with the goss text. The lines of the block
-/// are blank in that text, so that line numbers stay valid. A block that contains checks is not
-/// removed, because `parse` reads them and goss ignores the block.
+/// Reads the `remoor:` block, and returns its settings and the text for goss. In this text, the
+/// lines of the block are blank, so that line numbers stay valid. A block that contains checks is
+/// not removed, because `parse` reads them and goss ignores the block.
 ///
 /// A file without the block is plain goss: the service has the name of the file, all roles apply,
 /// and the file is not a template.

@@ -24,8 +24,8 @@ pub(super) struct JudgedAssertion {
     pub result: CheckResult,
     /// None if there was no value, or if [`Detail::Results`] was requested.
     pub explained: Option<Explained>,
-    /// With [`Detail::Full`]: the hash of the complete value, if the assertion does not hold and
-    /// the value is not hidden.
+    /// With [`Detail::Full`]: the hash of the complete found value, if the assertion does not hold
+    /// and the value is not hidden.
     pub seen: Option<Sha256>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Ve
     all
 }
 
-/// Whether the check is about a file that only its owner may read. Reports contain neither the
+/// Whether the check is about a file that only its owner may read. Results contain neither the
 /// content nor the hash of such a file, even if the check is not marked as secret.
 fn is_private(check: &Check, answers: &ProbeAnswers) -> bool {
     check.kind == ResourceKind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
@@ -79,9 +79,10 @@ fn reader(kind: ResourceKind, property: &str) -> &'static str {
     }
 }
 
-/// Lists the unmet patterns, or the found elements that a list does not expect, because the result
-/// itself has only all expected values. Empty for other matchers. The message never quotes the
-/// content of a file: only elements of lists are quoted, and a content is no list.
+/// The message of a failed assertion: the unmet patterns, or the found elements that a list does
+/// not expect. A result without this message has all expected values and would not show which one
+/// failed. Empty for other matchers. The message never quotes the content of a file, because it
+/// quotes only elements of lists.
 fn explain_unmet(matcher: &Matcher, value: &Value) -> String {
     match matcher {
         Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}
@@ -98,8 +99,8 @@ fn explain_unmet(matcher: &Matcher, value: &Value) -> String {
     shorten(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
 }
 
-/// Properties that reveal nothing of a secret. All others are hidden, including those of resource
-/// types that are added later.
+/// Properties of a secret check that reveal nothing of the secret. Its other properties are hidden,
+/// including those of resource types that are added later.
 const NON_SECRET_PROPERTIES: [&str; 20] = [
     "exists",
     "mode",
@@ -204,7 +205,8 @@ impl Judge<'_> {
         assertion.stream && self.check.kind == ResourceKind::File
     }
 
-    /// Whether values of this property could reveal something of a secret.
+    /// Whether the value of the asserted property is hidden, because it could reveal something of a
+    /// secret.
     fn hides(&self, assertion: &Assertion) -> bool {
         self.secret && (assertion.stream || !NON_SECRET_PROPERTIES.contains(&assertion.property))
     }

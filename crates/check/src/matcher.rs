@@ -76,7 +76,7 @@ impl NumericComparison {
 /// 10,000 elements against 200 matchers cost 2 million.
 const MAX_COST: u64 = 6_000_000;
 
-/// The remaining budget for one value, and properties of that value.
+/// The cost that the comparisons with one found value may still have, and properties of that value.
 pub(super) struct MatchBudget {
     left: Cell<u64>,
     /// Whether the found value is a list from the machine. Such a list has strings as elements,
@@ -92,7 +92,8 @@ impl MatchBudget {
         Self { left: Cell::new(MAX_COST), list: actual.is_array(), hide_value: false }
     }
 
-    /// Checks that `cost` remains. Otherwise uses up the whole budget and returns Err.
+    /// Checks that `cost` is less than the remaining cost. Otherwise sets the remaining cost to 0
+    /// and returns Err.
     fn afford(&self, cost: usize) -> Result<(), String> {
         if self.left.get() <= cost as u64 {
             self.left.set(0);
@@ -100,7 +101,7 @@ impl MatchBudget {
         self.spend(0)
     }
 
-    /// Spends `cost`. Once the budget is used up, every call is an error.
+    /// Subtracts `cost` from the remaining cost. Once nothing remains, every call is an error.
     fn spend(&self, cost: usize) -> Result<(), String> {
         let left = self.left.get().checked_sub(cost as u64);
         self.left.set(left.unwrap_or(0));
@@ -121,8 +122,8 @@ impl Matcher {
     pub(super) fn evaluate(&self, actual: &Value, hide_value: bool) -> Result<bool, String> {
         let budget = MatchBudget { hide_value, ..MatchBudget::full(actual) };
         let answer = self.evaluate_within(actual, &budget)?;
-        // Fails if the budget is used up: further elements were then treated as not matching, so
-        // the answer is not reliable.
+        // Fails if no cost remains: further elements were then treated as not matching, so the
+        // answer is not reliable.
         budget.spend(0)?;
         Ok(answer)
     }

@@ -31,7 +31,7 @@ pub enum ObserveError {
     /// The resource type or the id is not valid.
     #[error("{0}")]
     Wrong(String),
-    /// The machine gave no answer.
+    /// The property could not be read on this machine.
     #[error("{check} {property}: {why}")]
     NoAnswer { check: String, property: String, why: String },
 }

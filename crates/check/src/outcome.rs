@@ -1,5 +1,5 @@
-//! The complete result of one assertion, for reports: the found value, the time, and the position
-//! in the check file.
+//! The complete result of one assertion, for output formats: the found value, the time, and the
+//! position in the check file.
 
 use super::explain::Explained;
 use super::judge::JudgedAssertion;
@@ -10,7 +10,7 @@ use remoor_model::{CheckResult, Sha256};
 use serde_json::{Map, Value};
 use std::time::{Duration, SystemTime};
 
-/// Maximum length of strings and lists that a report keeps of a found value.
+/// Maximum length of strings and lists that a result keeps of a found value.
 const TEXT_MAX: usize = 16 << 10;
 const LIST_MAX: usize = 1000;
 
@@ -66,7 +66,7 @@ fn goss_id(check: &Check) -> String {
     if known && name != check.id { format!("{}: {name}", check.id) } else { check.id.clone() }
 }
 
-/// Cuts all values, so that a report of many large files stays small.
+/// Cuts all values, so that the results of checks of many large files stay small.
 pub(super) fn limit_sizes(mut explained: Explained) -> Explained {
     let lists = [&mut explained.missing, &mut explained.extra, &mut explained.transforms];
     for list in lists.into_iter().chain(&mut explained.found) {

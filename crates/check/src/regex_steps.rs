@@ -3,7 +3,7 @@
 /// Approximate number of steps of a pattern for each byte of a text: its characters and classes,
 /// each counted as often as it is repeated.
 pub(super) fn steps(pattern: &str) -> usize {
-    // The steps of each open group; the first entry is the whole pattern.
+    // The number of steps of each open group; the first entry is that of the whole pattern.
     let mut groups = vec![1_usize];
     let mut last = 0_usize;
     let mut chars = pattern.chars().peekable();

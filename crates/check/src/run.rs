@@ -77,7 +77,7 @@ fn answers(checks: &[Check], options: &CheckRunOptions, detail: Detail) -> Vec<C
     let mut all: Vec<(usize, CheckRun)> = thread::scope(|scope| {
         let started: Vec<_> = (1..threads(checks, options.parallelism)).map(|_| scope.spawn(work)).collect();
         let mut all = work();
-        // A worker cannot panic, because panics of checks are caught.
+        // These threads cannot panic, because panics of checks are caught.
         all.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()));
         all
     });
@@ -94,8 +94,8 @@ fn answers(checks: &[Check], options: &CheckRunOptions, detail: Detail) -> Vec<C
 /// time.
 fn threads(checks: &[Check], parallelism: usize) -> usize {
     let waiting = checks.iter().filter(|check| waits_for_others(check)).count();
-    // Services and packages are each queried once for all checks: one thread waits for the answer
-    // while another runs the rest.
+    // All services are queried with one call, and so are all packages. One thread waits for the
+    // answer while another runs the other checks.
     let shared =
         usize::from(checks.iter().any(|check| matches!(check.kind, ResourceKind::Service | ResourceKind::Package)));
     let processors = thread::available_parallelism().map_or(1, usize::from);

@@ -41,8 +41,8 @@ impl Fleet {
             Ok(inventory) => inventory,
             Err(more) => {
                 faults.extend(more);
-                // Parts that need no inventory are checked anyway, so that their faults are
-                // reported now.
+                // The parts of the fleet that need no inventory are checked anyway, so that their
+                // faults are reported together with those of the inventory.
                 let inventory = AnsibleInventory::default();
                 faults.extend(Fleet { config, inventory, files, outside }.validate_alone());
                 return Err(errors(faults));

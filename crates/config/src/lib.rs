@@ -31,8 +31,8 @@ pub use settings::{
 };
 pub use target::SshTarget;
 
-/// Parses one YAML value with the rules of inventories, including their booleans. An empty document
-/// becomes an empty text.
+/// Parses one YAML value with the rules of inventories, in which `yes` and `on` are booleans too.
+/// An empty document becomes an empty text.
 pub fn parse_value(text: &str) -> Result<serde_json::Value, String> {
     match tree::parse("the value", text) {
         Ok(Some(node)) => Ok(node.to_json()),

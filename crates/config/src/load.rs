@@ -17,8 +17,9 @@ const DEPTH_MAX: usize = 32;
 const NO_DIRECTORIES: &[&str] = &[".git", ".hg", ".svn", ".remoor", "__pycache__"];
 const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".retry"];
 
-/// Reads the directory. Links are followed, and their targets become part of the set; a link that
-/// leads out of the directory causes a warning. Err: all faults, followed by the warnings.
+/// Reads the fleet directory `dir`. Links are followed, and their targets become files of the
+/// result. A link that leads out of the directory causes a warning. Err: all faults, followed by
+/// the warnings.
 pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
     let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let (set, way, faults, outside) = Default::default();

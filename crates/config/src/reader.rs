@@ -1,7 +1,8 @@
-//! Reads typed values from a tree and records every fault instead of stopping at the first.
+//! Reads typed values from the tree of a parsed YAML file. Records every fault instead of stopping
+//! at the first.
 //!
-//! The position of each value is kept under its dotted path (`groups.web.provision`) for later
-//! faults.
+//! The position of each value is kept under its dotted path (`groups.web.provision`), for faults
+//! that are found after this reading.
 
 use super::scalar::Scalar;
 use super::tree::{ConfigNode, ConfigNodeKind};

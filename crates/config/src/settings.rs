@@ -42,7 +42,7 @@ pub struct SshConfig {
     pub user: String,
     pub port: u16,
     /// Private key: an absolute path on the managers. None: the keys of the SSH agent and the
-    /// user's default keys. The cluster key is always tried last.
+    /// user's default keys. The cluster's own SSH key is always tried last.
     pub identity: Option<String>,
     pub connect_timeout_ms: u64,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).

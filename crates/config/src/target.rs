@@ -16,7 +16,7 @@ pub struct SshTarget {
     pub port: u16,
     pub user: String,
     /// Private key: a file of the managers. None: the keys of the SSH agent and the user's default
-    /// keys. The cluster key is always tried last.
+    /// keys. The cluster's own SSH key is always tried last.
     pub identity: Option<String>,
     pub sudo: bool,
     /// More options for an ssh_config, keyword and value. None of them affects host keys.
@@ -161,8 +161,9 @@ impl Fleet {
             .hint(hint)
     }
 
-    /// The position of the first line of this fleet file that contains `var` and `word`. If there
-    /// is none, the position of the first line that contains `var`; otherwise 0.
+    /// The line and column of the first `var` in the fleet file `file`: on the first line that also
+    /// contains `word`, or else on the first line with `var`. Both numbers are 0 if no line
+    /// contains `var`.
     fn place(&self, file: &str, var: &str, word: &str) -> (u32, u32) {
         let lines = || self.files.text(file).into_iter().flat_map(|text| text.lines().zip(1..));
         let both = lines().find(|(line, _)| line.contains(var) && line.contains(word));
@@ -171,8 +172,8 @@ impl Fleet {
         found.map_or((0, 0), |(line, number)| (number, column(line)))
     }
 
-    /// The first of these variables that the host has: name, value and origin. A template is a
-    /// fault, because it is not rendered here.
+    /// The first variable of `vars` that the host has: its name, value and origin. A value that is
+    /// a template is a fault, because this function renders no templates.
     fn host_var(&self, name: &str, vars: &[&'static str]) -> Result<Option<(&'static str, &Value, &str)>, Fault> {
         let host = self.host(name)?;
         for var in vars {

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The attempts that a manager closed.
+/// The content of `closed.json`: the last attempts that a manager closed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct ClosedAttempts {
     /// The last closed attempt.

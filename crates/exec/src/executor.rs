@@ -33,7 +33,7 @@ pub(super) enum SessionOutcome {
     PlanRefused,
     /// The connection to the manager was lost before `Close`.
     ManagerLost,
-    /// An equal or newer attempt has the node.
+    /// An attempt with an equal or higher fence has taken the node.
     Fenced,
     Cancelled,
 }

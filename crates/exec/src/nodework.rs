@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// program itself, of which each kind of task uses another part.
 const RESIDENT_KB: usize = 11 << 10;
 
-/// The implementation that works on the executor's own machine.
+/// The real [`ExecutorWork`]: it examines the executor's own machine and runs plans there.
 pub struct NodeWork;
 
 impl ExecutorWork for NodeWork {
@@ -108,8 +108,8 @@ impl ExecutorWork for NodeWork {
     }
 }
 
-/// Runs a plan and passes stops of `cancel` on to it. True: a defect of this program ended the run,
-/// and the result of the current task is unknown.
+/// Runs a plan. A stop of `cancel` also stops the plan. True: a defect of this program ended the
+/// run, and the result of the current task is unknown.
 fn drive(
     plan: &playbook::Plan,
     options: &playbook::PlaybookRunOptions,
@@ -124,8 +124,8 @@ fn drive(
     let (end, panicked) = std::thread::scope(|scope| {
         let (plan_stop, over_soon) = (&stop, &over);
         scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
-        // The watching thread must be notified of the end also after a panic. Otherwise the scope
-        // would wait for the thread forever.
+        // The watching thread must be notified of the end of the run, also after a panic. Otherwise
+        // the scope would wait for the thread forever.
         let _end_signal = EndSignal(&over);
         let mut under_way = None;
         let mut trim = files::StepTrim::with_floor(RESIDENT_KB);
@@ -168,8 +168,9 @@ fn login_uid() -> Option<u32> {
     (rustix::process::geteuid().is_root() && login != 0).then_some(login)
 }
 
-/// While a plan runs, passes stops on to it. Also records the commands that it has started, so that
-/// a newer attempt finds them even if they left the session of the executor.
+/// While a plan runs, passes the stops of `cancel` on to `stop`, which the plan checks. Also
+/// records in `cancel` the commands that the plan has started, so that a newer attempt finds them
+/// even if they left the session of the executor.
 fn watch(cancel: &SessionCancel, stop: &playbook::CancelToken, news: &mpsc::Receiver<(u32, bool)>, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         if cancel.stop_reason().is_some() {
@@ -197,7 +198,8 @@ impl Drop for EndSignal<'_> {
 }
 
 /// The last event and the end of a run that a defect of this program ended. The event is about the
-/// current task. As after a crash, the journal contains the handlers that still have to run.
+/// current task. As after a crash, the file for pending handlers contains the handlers that still
+/// have to run.
 fn defect(
     plan: &playbook::Plan,
     under_way: Option<(u32, String)>,
@@ -231,7 +233,7 @@ fn defect(
     (playbook::RunEvent::Task(done), end)
 }
 
-/// The end of a run that did not begin.
+/// The result of a run that was refused before it began.
 fn refused_end(message: &str) -> serde_json::Value {
     let failure = playbook::RunFailure { message: message.to_owned(), ..playbook::RunFailure::default() };
     let end = playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() };
@@ -347,8 +349,9 @@ mod tests {
         assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }
 
-    /// The plan of a cleanup does not define the handlers of a provisioning. If the cleanup dropped
-    /// them from the journal, a service would keep running with its old configuration.
+    /// The plan of a cleanup does not define the handlers of a provisioning. If the cleanup removed
+    /// these handlers from the file for pending handlers, a service would keep running with its old
+    /// configuration.
     #[test]
     fn a_cleanup_keeps_pending_handlers_of_a_provisioning() {
         let dir = tempfile::tempdir().unwrap();

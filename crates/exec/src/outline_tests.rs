@@ -1,6 +1,6 @@
 //! Tests the reply `Outlined`, which has the roots of a digest in place of its entries. The
-//! sessions work on real files. Tests the size of the frames, and peers that do not know this
-//! reply.
+//! sessions work on real files. Tests the size of the frames, and an executor of an older version,
+//! which does not know this reply.
 
 use super::wire::{ExecutorOrder, Reply, frame};
 use super::{NodeWork, Tuning, serve_with};

@@ -16,7 +16,7 @@ pub struct PlayGate {
 struct State {
     /// The last play that may begin.
     through: Option<u32>,
-    /// Hosts that do not take part in the following plays.
+    /// Hosts that take part in no later play, because they failed or were not reached.
     lost: BTreeSet<String>,
     closed: bool,
 }
@@ -36,8 +36,8 @@ impl PlayGate {
         self.change(|state| state.closed = true);
     }
 
-    /// Waits until `play` may begin. Returns the hosts that were lost before it. None: no play may
-    /// begin any more.
+    /// Waits until `play` may begin. Returns the hosts that failed or were not reached before this
+    /// play. None: no play may begin any more.
     pub fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.closed && state.through < Some(play) {

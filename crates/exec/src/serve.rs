@@ -270,8 +270,8 @@ impl SessionWatch {
 fn start_watchdog(watch: Weak<SessionWatch>, cancel: Arc<SessionCancel>, tuning: &Tuning) {
     let (silence, overtime) = (tuning.silence, tuning.overtime);
     thread::spawn(move || {
-        // The session holds the only strong reference. So this thread lives as long as the session,
-        // and it still enforces the timeout of a run whose manager is lost.
+        // The session holds the only strong reference to the `SessionWatch`. So this thread lives
+        // as long as the session, and it still enforces the timeout of a run whose manager is lost.
         while let Some(watch) = watch.upgrade() {
             if watch.silent_for() > silence {
                 cancel.stop(Stop::ManagerLost);

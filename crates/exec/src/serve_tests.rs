@@ -347,7 +347,7 @@ fn cancel_and_timeout_stop_a_run() {
         let mut peer = start(dir.path());
         peer.ask(&fence(3));
         let ExecutorOrder::Run(mut order) = run(3, "tasks") else { unreachable!() };
-        // The timeout is long enough for the report of the first task on a busy machine.
+        // Even on a busy machine, the first task sends its event before this timeout.
         order.timeout_ms = if by_time { 2_000 } else { 60_000 };
         peer.send(&ExecutorOrder::Run(order));
         assert!(matches!(peer.receive(), Reply::Event { .. }));

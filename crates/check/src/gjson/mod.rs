@@ -3,8 +3,8 @@
 //!
 //! The search works on parsed values. The only crate for gjson had its last release in 2022,
 //! searches in text that it does not validate, and lacks `@keys`, `@values`, `@fromstr`, `@group`
-//! and `@dig`. Pure. The cost is limited by a budget, because each step of a path may double the
-//! value.
+//! and `@dig`. Pure. The caller limits the cost of a search, because each step of a path may double
+//! the value.
 
 mod modifier;
 mod query;
@@ -15,7 +15,7 @@ use query::Query;
 use scan::GjsonStep;
 use serde_json::{Map, Value};
 
-/// `Ok(None)` if there is nothing at the path. Err if the budget is used up.
+/// `Ok(None)` if there is nothing at the path. Err if the search costs more than the caller allows.
 type Found = Result<Option<Value>, String>;
 
 /// Maximum length of a path in bytes.
@@ -32,8 +32,8 @@ pub(super) fn get(document: &Value, path: &str, spend: &dyn Fn(usize) -> Result<
     Ok(Walk { spend }.get(Some(document), path, 0)?.map(floats))
 }
 
-/// The reason why `path` is not supported, for faults while a file is loaded. None if `path` is
-/// supported.
+/// The reason why `path` is not supported, for faults that are reported while a check file is
+/// loaded. None if `path` is supported.
 pub(super) fn refusal(path: &str) -> Option<String> {
     let has = |modifier: &str| {
         path.match_indices(modifier)
@@ -52,7 +52,7 @@ pub(super) fn refusal(path: &str) -> Option<String> {
     }
 }
 
-/// One evaluation of a path, with the callback that is charged for each step.
+/// One evaluation of a path, with the callback that counts the cost of each step.
 struct Walk<'a> {
     spend: &'a dyn Fn(usize) -> Result<(), String>,
 }

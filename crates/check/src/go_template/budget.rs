@@ -1,5 +1,5 @@
-//! The budget of a template. Limits its work, the length of its output, and the size and depth of
-//! its values. Nothing that was spent is returned.
+//! The cost limits of one template: its work, the length of its output, and the size and depth of
+//! its values. Costs are only added up; a value that is dropped does not lower them.
 
 use crate::regex_steps::steps;
 use serde_json::Value;

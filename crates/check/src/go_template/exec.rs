@@ -1,5 +1,5 @@
-//! Executes a parsed template. Every value and text that the template creates is charged to the
-//! budget.
+//! Executes a parsed template. Every value and text that the template creates counts against the
+//! limits of `budget`.
 
 use super::budget::TemplateBudget;
 use super::functions::{self, FunctionCall};
@@ -41,8 +41,8 @@ struct Machine<'a> {
     depth: usize,
 }
 
-/// What follows after a node of the template: its next node, the end of the whole `range`, or the
-/// next turn of the `range`.
+/// The next step after a node of the template: the following node, the end of the innermost
+/// `range`, or the next turn of this `range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,

@@ -29,7 +29,8 @@ mod tests;
 /// External data that templates may read in addition to their variables.
 pub struct Outside<'a> {
     pub env: &'a BTreeMap<String, String>,
-    /// Reads a file, or returns the reason for failure. The callback limits the length.
+    /// Reads a file, or returns the reason why it cannot be read. This callback also limits the
+    /// length of the text.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
 }
 

@@ -52,7 +52,7 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     if CONTENT.iter().any(|(property, _)| ask.wants(property)) {
         let (content, private) = match content_of(ask, &path, &meta) {
             Ok((bytes, read)) => (Ok(bytes), is_owner_only(&read)),
-            // A file that cannot be examined is not treated as private.
+            // A file whose metadata cannot be read is not treated as private.
             Err(why) => {
                 let target = ask.world.servers().resolve(&path).map(|_| fs::metadata(&path));
                 (Err(why), target.is_ok_and(|meta| meta.is_ok_and(|meta| is_owner_only(&meta))))

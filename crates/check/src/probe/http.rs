@@ -130,7 +130,7 @@ fn send(
     }
     let body = ask.argument("request-body").filter(|_| hop.body).unwrap_or_default().to_owned();
     let request = request.body(body).map_err(unknown_error)?;
-    // All requests together share one timeout.
+    // The first request and all redirects together have one timeout.
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let request = agent.configure_request(request).timeout_global(Some(left)).build();
     agent.run(request).map_err(|e| trouble(&e))
@@ -190,7 +190,7 @@ fn trouble(error: &ureq::Error) -> ProbeError {
     }
 }
 
-/// The headers as lines in the spelling of checks: `Content-Type: text/html`.
+/// The headers of the answer as lines in the spelling of checks: `Content-Type: text/html`.
 fn lines_of(headers: &HeaderMap) -> String {
     let line = |(name, value): (&ureq::http::HeaderName, &ureq::http::HeaderValue)| {
         let parts: Vec<String> = name.as_str().split('-').map(capital).collect();

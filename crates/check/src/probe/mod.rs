@@ -73,7 +73,7 @@ impl ProbeContext<'_> {
     }
 
     fn timeout(&self, default_ms: u64) -> Duration {
-        // As in goss, 0 means the default.
+        // As in goss, a timeout of 0 means the default timeout.
         let own = self.check.arguments.get("timeout").and_then(Value::as_u64).filter(|ms| *ms > 0);
         own.map(Duration::from_millis).unwrap_or_else(|| Duration::from_millis(default_ms).min(self.limit))
     }

@@ -31,8 +31,9 @@ pub(super) fn content_of(ask: &ProbeContext, path: &Path, seen: &Metadata) -> Re
     stable(path, Some(seen), || ())
 }
 
-/// Reads a file until it does not change while it is read. `seen` is the metadata of the target, if
-/// known. `before_check` runs after the last byte is read and before the check for changes.
+/// Reads a file. If the file changes meanwhile, reads it again, at most `RETRIES` times. `seen` is
+/// the metadata of the target, if known. `before_check` runs after the last byte is read and before
+/// the check for changes.
 fn stable(
     path: &Path,
     seen: Option<&Metadata>,
@@ -58,8 +59,8 @@ fn stable(
         if !before.is_file() {
             continue;
         }
-        // The buffer has space for the whole file and its end. A smaller buffer would grow in
-        // steps.
+        // The buffer has space for the whole file, and for the last read, which detects the end of
+        // the file. A smaller buffer would grow in steps.
         let mut bytes = Vec::with_capacity(usize::try_from(before.len().min(MAX_FILE)).unwrap_or(0) + END);
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown_error)?;
         if bytes.len() as u64 > MAX_FILE {

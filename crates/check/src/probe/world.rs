@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use ureq::tls::Certificate;
 
-/// A snapshot of the machine, read on demand. A part is Err if it could not be read.
+/// The state of the machine, read on demand. A part of it is Err if the part could not be read.
 #[derive(Default)]
 pub struct World {
     asked_units: BTreeSet<String>,

@@ -68,8 +68,8 @@ fn many_elements_and_many_matchers() {
     assert!(ask(json!({"not": {"contain-elements": all}}), json!(elements)).is_err());
 }
 
-/// An explanation costs no more than the answer. For this, the explanation must not evaluate each
-/// part again with a new budget.
+/// An explanation costs no more than the answer. For this, all parts of an explanation must share
+/// one cost limit (`MatchBudget`).
 #[test]
 fn what_is_too_much_is_explained_in_time_too() {
     let elements: Vec<Value> = (0..10_000).map(|n| json!(n)).collect();

@@ -14,7 +14,8 @@ const SHIPPED: [(&str, &str); 3] = [
     ("sshd", include_str!("../../../../checks/sshd.yml")),
 ];
 
-/// The file, rendered for the node w1.example. `vars` overrides the variables of the file.
+/// The shipped check file `name`, rendered for the node w1.example. `vars` overrides the variables
+/// of the file.
 fn render_shipped(name: &str, vars: Value) -> String {
     let text = SHIPPED.iter().find(|(file, _)| *file == name).expect(name).1;
     let (head, goss) = header(name, text).unwrap_or_else(|faults| panic!("{}", lines(&faults)));

@@ -125,7 +125,7 @@ fn long_name() -> String {
     format!("a-long-name-of-a-program-{}", std::process::id())
 }
 
-/// A web server on the loopback interface, until it is dropped.
+/// A web server on the loopback interface. It stops when this value is dropped.
 struct Server {
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,

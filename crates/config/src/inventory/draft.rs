@@ -56,7 +56,8 @@ pub struct DraftGroup {
     pub file_vars: VarsWithOrigins,
     /// Variables from the `group_vars` next to a playbook.
     pub near_vars: VarsWithOrigins,
-    /// `ansible_group_priority`; among groups of the same depth the greater value wins.
+    /// `ansible_group_priority`; among groups of the same depth, the variables of the group with
+    /// the greater value win.
     priority: Option<i64>,
 }
 

@@ -54,7 +54,7 @@ fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
     }
 }
 
-/// Expands the ranges one after the other.
+/// Expands all ranges of a host pattern without a port, such as `web[01:10]-[a:c]`.
 fn expand_ranges(host: &str) -> Result<Vec<String>, String> {
     let mut done = vec![String::new()];
     let mut rest = host;

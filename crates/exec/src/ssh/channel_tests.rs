@@ -1,4 +1,4 @@
-//! The manager's end of a session, tested against a small peer.
+//! Tests the manager's end of a session. The test itself sends the replies of the executor.
 
 use super::*;
 use crate::wire::{PROTO, sample_fence};

@@ -59,7 +59,7 @@ impl ContentReader {
             return Err(too_large());
         }
         let read_at = SystemTime::now();
-        // The file may have become a link, a pipe or a terminal since it was examined.
+        // The file may have become a link, a pipe or a terminal since its metadata was read.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
             Ok(file) => file,

@@ -109,8 +109,8 @@ fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(true).build().map_err(|e| e.to_string())
 }
 
-/// Whether a glob can match paths with more components than the glob itself. Braces count as such a
-/// glob, because an alternative in braces may contain `/`.
+/// Whether a glob can match paths with more components than the glob itself. Every glob with braces
+/// counts as such a glob, because an alternative in braces may contain `/`.
 pub(super) fn has_unbounded_depth(glob: &str) -> bool {
     glob.contains("**") || glob.contains('{')
 }

@@ -155,7 +155,8 @@ fn read_path(
     read_path_with(path, seen, how, names, reader, &mut || ())
 }
 
-/// Like `read_path`. `meanwhile` runs in each attempt before the check that the file is unchanged.
+/// Like `read_path`. Each time the file is read, `meanwhile` runs before the check that the file is
+/// unchanged.
 fn read_path_with(
     path: &Path,
     mut seen: Option<PathMetadata>,

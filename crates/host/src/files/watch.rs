@@ -1,9 +1,9 @@
-//! Reports that something in the declared directories may have changed. A report names the path;
-//! the digest determines the change.
+//! Sends an event when something in the declared directories may have changed. The event names the
+//! path; only a new digest determines the change.
 //!
-//! inotify events can be lost, so they are only a hint. The consumer waits for changes to settle,
-//! and also takes a digest at regular intervals. Only events about changes are requested, because
-//! services and the digest itself read these files all the time.
+//! inotify events can be lost, so they are only a hint. The receiver of the events (the agent)
+//! takes a digest when no more events arrive, and also at regular intervals. Only events about
+//! changes are requested, because services and the digest itself read these files all the time.
 
 use super::expand::{glob_base, has_unbounded_depth, is_glob};
 use super::mounts::Servers;
@@ -22,8 +22,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of watched directories. Changes in all others are noticed only by the digest that
-/// the consumer takes at regular intervals.
+/// Maximum number of watched directories. Changes in all other directories are noticed only by the
+/// digest that the agent takes at regular intervals.
 const MAX_WATCHES: usize = 50_000;
 /// Events that change a digest or the set of directories. Opens and reads are not included.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
@@ -168,7 +168,7 @@ impl WatchShared {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports events until `ended` is closed.
+    /// Calls `send` for each event until `ended` is closed.
     fn read_events(&self, ended: &PipeReader, send: &impl Fn(FileEvent)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         loop {

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 /// Pause between two attempts to connect while the socket's queue is full.
 const BUSY: Duration = Duration::from_millis(5);
-/// Maximum number of stored job results that were not requested yet; the oldest are dropped.
+/// Maximum number of stored results of systemd jobs that no caller has requested yet; the oldest
+/// are dropped.
 const ENDED_MAX: usize = 10_000;
 /// Maximum length of a line during authentication.
 const LINE_MAX: usize = 4096;
 
-/// The reason why there is no answer.
+/// The reason why systemd gave no answer, or answered with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// No process listens on the socket, or the authentication was refused. Nothing was done.
@@ -81,7 +82,7 @@ pub struct Bus<'a> {
     patience: BusDeadline<'a>,
     serial: u32,
     input: Vec<u8>,
-    /// Path and result of ended jobs.
+    /// D-Bus path and result of each systemd job that has ended and was not waited for yet.
     ended_jobs: VecDeque<(String, String)>,
     by_daemon: bool,
     /// Set after an error of the connection, because later answers cannot be assigned to calls.
@@ -146,8 +147,8 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// Waits for the end of a job and returns its result. The time is limited only by systemd and
-    /// by the deadline for the whole work.
+    /// Waits for the end of a systemd job and returns its result. The time is limited only by
+    /// systemd itself and by the deadline `until` of the connection.
     pub fn wait_for_job(&mut self, job: &str) -> Result<String, BusError> {
         loop {
             if let Some(at) = self.ended_jobs.iter().position(|(path, _)| path == job) {
@@ -163,8 +164,8 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// Stores the results of jobs from signals (number, path, unit, result); ignores all other
-    /// signals.
+    /// Stores the result of a systemd job from its `JobRemoved` signal (number, path, unit,
+    /// result). Ignores all other messages.
     fn record_job_end(&mut self, message: BusMessage) {
         if message.kind != wire::SIGNAL || message.member != "JobRemoved" {
             return;

@@ -46,7 +46,7 @@ pub enum UnitFileChange {
 /// A connection for one piece of work.
 pub struct SystemdManager<'a> {
     bus: Bus<'a>,
-    /// Whether job signals were subscribed.
+    /// Whether the signals of systemd jobs were subscribed to.
     subscribed: bool,
 }
 
@@ -97,8 +97,8 @@ impl<'a> SystemdManager<'a> {
         Ok(files.filter_map(|file| texts(file.items(), [0, 1])).collect())
     }
 
-    /// Starts a job. With `wait` returns its result after it has ended; `done` means success.
-    /// Otherwise returns None.
+    /// Starts a systemd job. With `wait`, returns the result of the job after its end; `done` means
+    /// success. Without `wait`, returns None.
     pub fn run(&mut self, job: UnitJob, unit: &str, wait: bool) -> Result<Option<String>, BusError> {
         if wait && !self.subscribed {
             self.subscribe()?;
@@ -108,7 +108,8 @@ impl<'a> SystemdManager<'a> {
         if wait { self.bus.wait_for_job(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Subscribes before the job starts, so that its end is not missed.
+    /// Subscribes to the signals of systemd jobs. Called before a job starts, so that the signal of
+    /// its end is not missed.
     fn subscribe(&mut self) -> Result<(), BusError> {
         if self.bus.by_daemon() {
             let rule = format!("type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='JobRemoved'");

@@ -4,7 +4,7 @@
 //! ```text
 //!   wire.rs           messages to bytes and back (pure)
 //!   bus.rs            one connection: authentication, calls, answers; deadline and stop callback
-//!   manager.rs        queries and orders to systemd, waiting for jobs
+//!   manager.rs        queries and orders to systemd, waiting for systemd jobs
 //!   property_text.rs  property values, formatted as by `systemctl show` (pure)
 //! ```
 //!

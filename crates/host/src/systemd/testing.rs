@@ -65,8 +65,8 @@ pub fn properties(serial: u32, of: &[(&str, &str)]) -> Vec<u8> {
     bytes(wire::REPLY, serial, &[], "a{sv}", &[Value::Array(of.iter().map(pair).collect())])
 }
 
-/// The signal that job `path` has ended, and the answer to the call that started it. With
-/// `end_first` the signal comes first.
+/// The signal that the systemd job `path` has ended, and the answer to the call that started this
+/// job. With `end_first` the signal comes first.
 pub fn job(serial: u32, path: &str, result: &str, end_first: bool) -> Vec<u8> {
     let text = |text: &str| Value::Text(text.into());
     let fields = [(3, b's', "JobRemoved")];

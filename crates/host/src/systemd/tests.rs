@@ -1,4 +1,5 @@
-//! A fake systemd on its own socket: calls, answers, and an invalid peer.
+//! Tests calls to a fake systemd on its own socket: valid answers, missing answers, and an answer
+//! that is not D-Bus.
 
 use super::testing::{empty, job, properties, stand_in};
 use super::wire::peer::bytes;

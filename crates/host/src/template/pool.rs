@@ -25,8 +25,8 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Maximum time for a request and its answer. A child that needs too much processor time is ended
 /// much earlier. This time is for a child that does not run, for instance after SIGSTOP.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
-/// Time for which a template that exceeded a limit is refused immediately. Without the refusal,
-/// each of 1,000 hosts would need the whole time again.
+/// Time for which a template that exceeded a limit is refused immediately. Without the refusal, the
+/// template would use up its limit of processor time again for each of 1,000 hosts.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// Maximum number of refused templates that are remembered.
 const REFUSED_MAX: usize = 256;

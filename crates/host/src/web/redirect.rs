@@ -281,7 +281,8 @@ mod tests {
             let next = next(from, 302, to).unwrap();
             assert_eq!((next.headers.len(), next.host.is_some()), (headers, host), "{from} {to}");
         }
-        // A removed header does not return after a redirect to the first host.
+        // A header that was removed for another host is not sent after a redirect back to the first
+        // host either.
         let there = next("http://h/", 302, "http://x/").unwrap();
         assert_eq!(there.next_request("http://h/", 302, Some("http://h/")).unwrap().unwrap().headers.len(), 1);
         for (status, location) in
