@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use remoor_model::{Fault, OnFail, Severity, Wall, did_you_mean};
 use std::time::Duration;
 
-/// Limits of `retry`, so that one check cannot delay a run for long.
+/// Limits of `retry`, so that one check cannot delay a run of checks for long.
 const MAX_RETRIES: u64 = 20;
 const MAX_DELAY: Duration = Duration::from_secs(60);
 

@@ -71,8 +71,8 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
             Some(Ok(Value::Array(items))) if items.is_empty() => {}
             Some(Ok(Value::String(text))) if stream => out.extend(patterns(text).map(|all| (property, all))),
             Some(Ok(value)) => out.push((property, value.clone())),
-            // A property that the resource does not have, such as the target of a file that is not
-            // a link.
+            // A property that the resource does not have is left out, such as the target of a file
+            // that is not a link.
             Some(Err(ProbeError::Failed(_))) if number > 0 => {}
             Some(Err(ProbeError::Failed(why) | ProbeError::Unknown(why))) => return Err(no_answer(why)),
             None if number > 0 => {}

@@ -42,7 +42,7 @@ struct DirectoryReader<'a> {
     /// one of them forms a cycle.
     open_dirs: Vec<PathBuf>,
     faults: Vec<Fault>,
-    /// Warnings about links that lead out of the directory.
+    /// Warnings about links that lead out of the fleet directory.
     outside: Vec<Fault>,
 }
 
@@ -56,7 +56,7 @@ impl DirectoryReader<'_> {
         inner.unwrap_or(path).display().to_string()
     }
 
-    /// Records a warning if `path` itself is a link that leads out of the directory.
+    /// Records a warning if `path` itself is a link that leads out of the fleet directory.
     fn note_link(&mut self, path: &Path) {
         let link = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
         let Some(to) = link.then(|| fs::canonicalize(path).ok()).flatten() else { return };

@@ -50,7 +50,7 @@ impl Scalar {
     }
 }
 
-/// The meaning of the unquoted `text`.
+/// The meaning of the unquoted scalar `text` under YAML 1.1.
 pub fn resolve(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,

@@ -13,7 +13,7 @@ pub const CONFIG_FILE: &str = "remoor.yml";
 pub struct FleetConfig {
     /// Path of the inventory: relative to the fleet directory, or absolute.
     pub inventory: String,
-    /// Variables with the lowest precedence.
+    /// Variables of all hosts, with the lowest precedence.
     pub vars: Map<String, Value>,
     pub ssh: SshConfig,
     pub groups: BTreeMap<GroupName, GroupConfig>,
@@ -63,7 +63,7 @@ pub enum Provisioner {
     /// This program's own executor.
     #[default]
     Remoor,
-    /// The user's `ansible-playbook`, on the manager.
+    /// The program `ansible-playbook`, which the operator has installed on the manager.
     Ansible,
 }
 

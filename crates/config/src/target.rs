@@ -57,7 +57,8 @@ impl Fleet {
         let sudo = match get(&["ansible_become"])? {
             None => ssh.sudo,
             Some((_, Value::Bool(sudo), _)) => *sudo,
-            // INI has only Python's booleans; Ansible also accepts these words.
+            // In an INI inventory, only Python's booleans are booleans, so a word such as `yes` is
+            // a text. Ansible accepts these words too.
             Some((var, Value::String(text), origin)) => match text.to_lowercase().as_str() {
                 "yes" | "true" | "on" | "1" | "y" | "t" => true,
                 "no" | "false" | "off" | "0" | "n" | "f" => false,

@@ -379,7 +379,7 @@ fn the_manual_names_every_field_and_default() {
     for word in words.chain(SCOPES.iter().map(|(word, _)| word)).chain(PROVISIONERS.iter().map(|(word, _)| word)) {
         assert!(manual.contains(&format!("`{word}`")), "`{word}`");
     }
-    // The defaults in the manual must be those of the program.
+    // The defaults in `docs/reference/config.md` must be those of the program.
     let limits: Vec<String> = sections["limits"]
         .lines()
         .filter_map(|line| {

@@ -348,7 +348,8 @@ fn merge(node: ConfigNode) -> Option<Vec<(ConfigKey, ConfigNode)>> {
     }
 }
 
-/// The size of one more copy of a value.
+/// The size of a value with everything in it. Each alias of the value adds this size to the totals
+/// of the file (`NODES_MAX`, `TEXT_MAX`).
 #[derive(Clone, Copy)]
 struct NodeSize {
     nodes: usize,

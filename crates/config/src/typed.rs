@@ -8,7 +8,8 @@ use super::windows::windows;
 use remoor_model::{Fault, GroupName, Limits, Normalizer, Policy, ServiceName, Trigger};
 use serde_json::{Map, Value};
 
-/// Known fields of each section, and the known values with their meaning. The manual must list all.
+/// Known fields of each section, and the known values with their meaning.
+/// `docs/reference/config.md` must list all.
 pub const FIELDS: &[&str] =
     &["version", "inventory", "vars", "ssh", "groups", "services", "limits", "windows", "notify"];
 pub const SSH_FIELDS: &[&str] = &["user", "port", "identity", "connect-timeout", "config", "sudo"];
@@ -72,8 +73,8 @@ const RESERVED_GROUPS: &[&str] = &["manager", "worker", "all", "ungrouped"];
 /// Maximum number of retries; more attempts are hardly useful.
 const RETRIES_MAX: usize = 20;
 
-/// The settings that could be read, and all faults. If there are faults, the settings serve only to
-/// find more of them.
+/// The settings of `remoor.yml` that could be read, and all its faults. If there are faults, the
+/// settings serve only to find more faults.
 pub fn read(text: &str) -> (FleetConfig, Vec<Fault>) {
     let node = match tree::parse(CONFIG_FILE, text) {
         Ok(Some(node)) => node,
@@ -296,8 +297,8 @@ fn limits(r: &mut ConfigReader, node: &ConfigNode) -> Limits {
         remove_left_ms,
         examination_interval_ms,
     } = &mut out;
-    // The third value is the minimum in milliseconds. 0 allows a field to be disabled. A minimum of
-    // 100 ms or more prevents busy loops.
+    // The third value of each entry is the minimum in milliseconds. A minimum of 0 allows the field
+    // to be disabled. A minimum of 100 ms or more prevents busy loops.
     let times = [
         ("settle", settle_ms, 0),
         ("leader-grace", leader_grace_ms, 0),

@@ -1,5 +1,5 @@
-//! Verifies that a cleanup left nothing behind. Changes nothing. A path or unit that cannot be
-//! examined counts as not clean.
+//! Verifies that a cleanup left nothing behind. Changes nothing. A path or unit whose state cannot
+//! be read counts as not clean.
 
 use super::program;
 use super::serve::Tuning;
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const UNIT_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of leftovers in the answer.
+/// Maximum number of leftovers that are reported.
 const LEFTOVERS_MAX: usize = 200;
 /// Maximum number of directory entries read for one declared path.
 const WALK_MAX: usize = 200_000;
@@ -76,8 +76,8 @@ fn unit_leftover(unit: &str, shown: &BTreeMap<String, String>) -> Option<String>
     }
 }
 
-/// Whether the unit starts at boot. Units such as `static`, `indirect` and `generated` have nothing
-/// to disable.
+/// Whether the unit starts at boot. A unit in a state such as `static`, `indirect` or `generated`
+/// cannot be disabled.
 fn is_enabled(unit_file_state: &str) -> bool {
     matches!(unit_file_state, "enabled" | "enabled-runtime")
 }

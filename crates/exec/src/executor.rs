@@ -76,7 +76,8 @@ pub(super) struct Executor<'a> {
     outbox: ReplyQueue,
     fences: FenceStore,
     held: Option<HeldNode>,
-    /// Built from the manifest of the last examination; None before the first examination.
+    /// Built from the manifest of the last examination in this session. None before the first
+    /// examination.
     fetcher: Option<Fetcher>,
     /// Digest entries of the last examination that were not sent to the manager.
     trees: DigestTrees,
@@ -149,8 +150,8 @@ impl<'a> Executor<'a> {
         known: Option<&BTreeMap<ServiceName, Sha256>>,
     ) -> Reply {
         let started = Instant::now();
-        // The state of the machine is read before the examination, so that a run is reported even
-        // if it ends during the examination.
+        // The state of the machine is read before the examination, so that the node is reported as
+        // busy even if the run of another session ends during the examination.
         let mut host = host::host_part(&self.state_dir);
         // A session that holds the node does not report its own attempt as busy.
         if host.busy.is_none() && self.held.is_none() {

@@ -8,7 +8,7 @@
 //! `ssh` uses tokio.
 #![doc = include_str!("../README.md")]
 
-// The protocol.
+// The protocol between manager and executor.
 pub mod wire;
 
 // The main loop, the execution of orders, and the implementation of the work.

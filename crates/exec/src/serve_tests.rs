@@ -305,7 +305,7 @@ fn the_end_of_the_stream_stops_a_run_and_releases_the_lock() {
 #[test]
 fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     let dir = tempfile::tempdir().unwrap();
-    // The silence is longer than any delay of this thread's next heartbeat on a busy machine.
+    // Even on a busy machine, this thread sends its next heartbeat before this time has passed.
     let silence = Duration::from_secs(3);
     let mut peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
     peer.ask(&fence(3));

@@ -7,7 +7,7 @@
 //! The caller provides the environment and the files.
 //!
 //! One rule is stricter than in Go: a `printf` whose format does not fit its arguments is a fault.
-//! Go prints a message as part of the text.
+//! Go writes a message about it into the rendered text instead.
 
 mod budget;
 mod exec;

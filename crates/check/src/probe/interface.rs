@@ -78,7 +78,8 @@ async fn dump(handle: &Handle) -> Result<BTreeMap<String, Interface>, rtnetlink:
     Ok(named.into_values().collect())
 }
 
-/// The interface's own address. On a point-to-point link, `Address` is the peer's address.
+/// The interface's own address. On a point-to-point link, `Address` is the address of the other
+/// end.
 fn own_address(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     let local = attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(ip) => Some(*ip),

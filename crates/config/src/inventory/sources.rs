@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sources {
     pub inventory: AnsibleInventory,
-    /// Host names in the order of the sources, which is the order of a run.
+    /// Host names in the order of the sources. A play uses its hosts in this order.
     pub order: Vec<String>,
 }
 

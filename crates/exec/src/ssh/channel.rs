@@ -44,7 +44,8 @@ const INCOMING_MAX: usize = 256;
 /// the queue is empty.
 const INCOMING_BYTES_MAX: usize = 4 << 20;
 
-/// If handling an event takes longer, its receiver has blocked. Handling itself takes microseconds.
+/// If the receiver of an event takes longer than this, it has blocked. To handle an event takes
+/// microseconds.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Stops a run, or lets its plays begin, from another task.

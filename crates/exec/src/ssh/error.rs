@@ -1,4 +1,4 @@
-//! Errors between manager and node, distinguished by the reaction of the manager.
+//! Errors of a manager's session with a node. Each variant needs another reaction of the manager.
 
 use super::host_key;
 use std::error::Error;

@@ -225,7 +225,7 @@ async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys()
 
     fs::write(server.path("authorized"), &lines).unwrap();
     remote.open(&by_cluster).await.unwrap().close().await;
-    // The key permits only a session without terminal and forwarding.
+    // The cluster key permits only a session without terminal and forwarding.
     let login = ["-p", &server.port().to_string(), "-l", &by_cluster.user, "-oBatchMode=yes"].map(str::to_owned);
     let known = format!("-oUserKnownHostsFile={}", server.path("known").display());
     fs::write(server.path("known"), format!("[127.0.0.1]:{} {}", server.port(), by_cluster.host_keys[0])).unwrap();

@@ -1,9 +1,9 @@
 //! The manager's end of an executor session: one SSH login, made by the system's `ssh`, that
 //! carries a series of orders.
 //!
-//! Host keys are always checked strictly and come from the inventory. A node that lacks this build
-//! receives it over the same login. The module `wire` defines the orders; the manager decides when
-//! to send one.
+//! Host keys are always checked strictly and come from the inventory. A node that lacks the
+//! manager's build of remoor receives this build over the same login. The module `wire` defines the
+//! orders; the manager decides when to send one.
 
 // Target; login and start of the executor; orders and replies.
 mod channel;

@@ -17,7 +17,7 @@ else d=${3:-${XDG_STATE_HOME:-${HOME:-/nonexistent}/.local/state}/remoor} s=
 fi
 "#;
 
-/// Starts the executor. `$4` is the hash of the build.
+/// Starts the executor. `$4` is the hash of the build, which is part of the file name.
 const START: &str = r#"exec $s "$d/bin/remoor-$4" exec - --state-dir "$d"
 "#;
 
@@ -25,7 +25,8 @@ const START: &str = r#"exec $s "$d/bin/remoor-$4" exec - --state-dir "$d"
 const TAKE: &str = r#"exec $s sh -c "$5" sh "$d/bin" "$4"
 "#;
 
-/// Starts the executor of this build. Exits with 127 if the build is missing.
+/// The command that starts the executor of the build with the hash `sha256`. It exits with 127 if
+/// the host lacks this build.
 pub(super) fn start(
     login: &Arc<openssh::Session>,
     target: &LoginTarget,

@@ -1,5 +1,6 @@
-//! Logs in and starts the executor. If the node lacks this build, the build is first uploaded over
-//! the same login. The file name of a build is its hash, so a running program is never overwritten.
+//! Logs in and starts the executor. If the node lacks the manager's build of remoor, the build is
+//! first uploaded over the same login. The file name of a build is its hash, so a running program
+//! is never overwritten.
 
 use super::channel::{Channel, HeartbeatTiming};
 use super::error::{self, SshError};
@@ -221,7 +222,7 @@ impl Remote {
         require_protocol(session)
     }
 
-    /// Starts this build on the node. None: the node lacks this build or has a damaged one.
+    /// Starts `build` on the node. None: the node lacks this build or has a damaged copy.
     async fn try_build(
         &self,
         login: &Arc<openssh::Session>,
@@ -239,13 +240,13 @@ impl Remote {
         format!("{}/remoor-{}", self.bin_of(target), build.sha256)
     }
 
-    /// The directory of builds on this node.
+    /// The directory of builds on the node `target`.
     fn bin_of(&self, target: &LoginTarget) -> String {
         let dir = target.state_dir.as_ref().map(|dir| dir.display().to_string());
         format!("{}/bin", dir.as_ref().unwrap_or(&self.config.state_dir))
     }
 
-    /// The command that starts this build from its directory.
+    /// The command that starts `build` from the directory of builds on the node.
     fn build_start(&self, login: &Arc<openssh::Session>, target: &LoginTarget, build: &Build) -> ExecutorStart {
         if self.config.launch == Launch::Personal {
             let command = personal_login::start(login, target, &self.config.state_dir, &build.sha256);
@@ -449,7 +450,7 @@ fn require_protocol(session: Session) -> Result<Session, SshError> {
     check_protocol(session.hello()).map(|()| session)
 }
 
-/// Refuses an executor of another protocol before any order.
+/// Refuses an executor with another protocol version, before any order is sent.
 pub(super) fn check_protocol(hello: &Hello) -> Result<(), SshError> {
     let Hello { version, proto, .. } = hello;
     if *proto == PROTO {

@@ -64,7 +64,8 @@ pub struct PlayOrder {
     /// A serialized plan; may hold secrets, as in a [`RunOrder`].
     #[serde(with = "blob")]
     pub plan: Vec<u8>,
-    /// Name of the playbook. Pending handlers of a run are kept for the next run of the same name.
+    /// Name of the playbook. Pending handlers of a run are kept for the next run of a playbook with
+    /// the same name.
     pub name: String,
     /// Id of the run, for the audit line.
     pub run_id: String,
@@ -76,7 +77,7 @@ pub struct PlayOrder {
     /// Plays after this number wait for `Go`. None: no play waits.
     #[serde(default)]
     pub through: Option<u32>,
-    /// Hosts of the run that have failed or were not reached.
+    /// Hosts of the run that had failed or were not reached when this order was sent.
     #[serde(default)]
     pub lost: Vec<String>,
 }
@@ -218,7 +219,7 @@ pub enum Reply {
         exam: Exam,
         services: BTreeMap<ServiceName, DigestSummary>,
     },
-    /// One answer for each question, in order.
+    /// One answer for each question, in the order of the questions.
     Branches {
         below: Vec<BranchContent>,
     },
@@ -238,7 +239,7 @@ pub enum Reply {
     },
     /// The run is over. The value is the result that the runner of the plan returned.
     RunEnd(serde_json::Value),
-    /// Leftovers of a cleanup, one line each; empty means clean.
+    /// The leftovers of a cleanup, one line each. An empty list means that the node is clean.
     Cleaned {
         leftovers: Vec<String>,
     },
@@ -249,7 +250,7 @@ pub enum Reply {
     Backups {
         attempts: Vec<AttemptId>,
     },
-    /// Restored paths.
+    /// The paths that `Undo` has restored.
     Undone {
         restored: Vec<String>,
     },

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = ".damaged";
-/// Maximum number of names in one answer.
+/// Maximum number of names that `damaged_files` returns.
 const NAMES_MAX: usize = 16;
 
 /// Content of a file that may be missing.

@@ -50,8 +50,9 @@ pub struct Identity {
     pub name: NodeName,
     /// Set only while this node is a member of Raft.
     pub raft: Option<RaftId>,
-    /// Random, made when the directory was first used. Another value with the same node id means
-    /// another disk.
+    /// A random id of this data directory, made when the directory was first used. If two
+    /// directories have the same node id and different values of this field, they are on different
+    /// disks.
     pub incarnation: String,
     /// Whether the Raft log of this node was begun. If this is set but the directory has no log,
     /// the node has lost votes on which other managers rely. Older files lack this field; the next
@@ -65,7 +66,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The first identity of a new directory, with a random incarnation of 32 hex digits.
+    /// The first identity of a new directory, with 32 random hex digits as `incarnation`.
     pub fn new(cluster: ClusterId, epoch: Epoch, node: NodeId, name: NodeName) -> Result<Self, DiskError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|e| {

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 const BUFFER: usize = 64 << 10;
 
-/// Result of one attempt to read.
+/// The result of reading a file or a link once.
 pub(super) enum ReadAttempt<T> {
     Done(T),
     /// The file changed during the read.

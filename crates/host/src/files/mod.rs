@@ -43,8 +43,8 @@ use std::path::PathBuf;
 /// Maximum size of a file in bytes. A larger file is reported as unreadable and not hashed.
 pub const MAX_FILE: u64 = 16 << 20;
 
-/// The digest of everything that `manifest` declares. `key` hashes the content of secret files
-/// (HMAC-SHA256).
+/// The digest of everything that `manifest` declares. The content of secret files is hashed with
+/// `key` (HMAC-SHA256).
 ///
 /// Blocks while it reads. Files that `cache` knows to be unchanged are not read; with an empty
 /// cache, every file is read. Paths that cannot be read are listed per service in `unreadable`,

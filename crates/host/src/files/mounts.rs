@@ -124,7 +124,7 @@ impl Servers {
         Self::from_mounts(mounts().unwrap_or_default())
     }
 
-    /// Uses a mount table that the caller has just read.
+    /// Like [`now`](Self::now), with a mount table that the caller has just read.
     pub fn from_mounts(mounts: Vec<Mount>) -> Self {
         let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
         let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
@@ -187,7 +187,8 @@ impl Servers {
         answer.get_or_init(|| run_with_deadline(timeout, point, question)).clone()
     }
 
-    /// The mount that contains a path without links, if it belongs to a server.
+    /// The mount that contains `path`, a path without links. None if this mount depends on no
+    /// server.
     fn on_server(&self, path: &Path) -> Option<&Mount> {
         let holding = self.mounts.iter().filter(|mount| path.starts_with(&mount.point));
         // The longest mount point contains the path most closely. Of several mounts at one point

@@ -63,7 +63,8 @@ impl StepTrim {
         Self { floor_kb, last: None }
     }
 
-    /// Called before each step. Reading the size takes microseconds.
+    /// Trims memory if this is due. Called before each step. Reading the size of the resident
+    /// memory takes microseconds.
     pub fn before_step(&mut self) {
         if self.is_due(resident_kb(), Instant::now()) {
             trim_memory();

@@ -2,7 +2,7 @@
 //! path; only a new digest determines the change.
 //!
 //! inotify events can be lost, so they are only a hint. The receiver of the events (the agent)
-//! takes a digest when no more events arrive, and also at regular intervals. Only events about
+//! takes a digest a few seconds after an event, and also at regular intervals. Only events about
 //! changes are requested, because services and the digest itself read these files all the time.
 
 use super::expand::{glob_base, has_unbounded_depth, is_glob};
@@ -350,7 +350,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (tx, rx) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
-        // The thread blocks at the first event until the queue is full.
+        // The watching thread blocks at the first event until the kernel's queue of events is full.
         let hold = move |event| {
             let _ = gone.recv();
             let _ = tx.send(event);

@@ -27,13 +27,13 @@ pub enum BusError {
     /// No process listens on the socket, or the authentication was refused. Nothing was done.
     #[error("systemd does not answer here")]
     Absent,
-    /// The request may still be executed.
+    /// systemd may still execute the request.
     #[error("timed out")]
     TimedOut,
-    /// The request may still be executed.
+    /// systemd may still execute the request.
     #[error("was cancelled")]
     Cancelled,
-    /// The request may have been executed.
+    /// systemd may have executed the request.
     #[error("the connection to systemd was lost")]
     Lost(#[source] std::io::Error),
     #[error("systemd sent an invalid message: {0}")]
@@ -178,9 +178,9 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// Authenticates by the user id that the kernel reports to the peer. Sends the authentication
-    /// in one write, and no call before its answer. If a call arrives together with the end of the
-    /// authentication, systemd leaves the call unread until more bytes arrive.
+    /// Authenticates by the user id that the kernel reports to systemd or the bus daemon. Sends the
+    /// authentication in one write, and no call before its answer. If a call arrives together with
+    /// the end of the authentication, systemd leaves the call unread until more bytes arrive.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = hex::encode(rustix::process::geteuid().as_raw().to_string());
         let until = Some(Instant::now() + self.patience.answer);

@@ -132,8 +132,8 @@ pub fn encode_call(serial: u32, call: &MethodCall) -> Vec<u8> {
     out.0
 }
 
-/// The length as `u32`. A longer value has a wrong length, which the peer refuses; no message here
-/// is near this size.
+/// The length as `u32`. A longer value gets a wrong length, which the receiver refuses; no message
+/// here is near this size.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

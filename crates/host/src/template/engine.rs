@@ -1,4 +1,5 @@
-//! Tera as remoor configures it, and its errors in a form that can be sent.
+//! Tera as remoor configures it, and its errors in a form that a child process can send to its
+//! parent.
 
 use super::RENDERED_MAX;
 use serde::{Deserialize, Serialize};

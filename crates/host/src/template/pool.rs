@@ -204,7 +204,7 @@ impl RenderPool {
         }
         let shared = self.shared.clone();
         let sweeper = thread::Builder::new().name("render-idle".to_owned());
-        // Without the thread the children wait until this process ends.
+        // If the thread cannot be started, idle children exist until this process ends.
         state.swept = sweeper.spawn(move || end_idle_children(&shared)).is_ok();
     }
 }
