@@ -1,7 +1,7 @@
 //! Check files: goss's format, read strictly, rendered for one node, and run.
 //!
 //! `header`, `applies`, `render` and `parse` are pure and run on managers and nodes alike. `run`
-//! examines the machine. This crate does not decide the reaction to a failing check.
+//! reads the state of the machine. This crate does not decide the reaction to a failing check.
 #![doc = include_str!("../README.md")]
 
 mod amend;

@@ -29,7 +29,7 @@ pub struct Check {
     pub file: String,
     pub line: u32,
     pub kind: ResourceKind,
-    /// The id as written, without the passwords of URLs.
+    /// The id of the check as written in the file, without the passwords of URLs.
     pub id: String,
     pub title: Option<String>,
     pub meta: Meta,
@@ -213,7 +213,7 @@ impl Loader<'_> {
             file: self.file.to_owned(),
             line: id.line,
             kind: spec.kind,
-            // The id is shown in many outputs and stored in the history.
+            // The id of a check is shown in many outputs and stored in the cluster's history.
             id: redact_passwords(&id.text),
             title: None,
             meta: Meta::default(),

@@ -18,9 +18,9 @@ const LIST_MAX: usize = 1000;
 #[derive(Debug, Clone)]
 pub struct AssertionOutcome {
     pub result: CheckResult,
-    /// The resource type, as in check files.
+    /// The resource type of the check, as in check files.
     pub kind: String,
-    /// The id as goss prints it, followed by the name if that is different.
+    /// The id of the check as goss prints it, followed by the name if the name is different.
     pub id: String,
     pub title: Option<String>,
     /// `meta` as written.

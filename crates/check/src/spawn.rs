@@ -117,7 +117,7 @@ impl Group {
     /// Kills the rest of the group after the program has ended. Processes that left the group may
     /// continue to run.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // This call fails if no process of the group is left, which needs no report.
+        // This call fails if no process of the group is left, which is no error.
         let _ = kill_process_group(self.pid, Signal::KILL);
         self.reaped = true;
         self.child.wait()

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub const FILES_MAX: usize = 10_000;
 /// Maximum total bytes of the files of a fleet.
 pub const BYTES_MAX: usize = 64 << 20;
-/// Maximum depth of directories.
+/// Maximum depth of directories below the fleet directory.
 const DEPTH_MAX: usize = 32;
 
 /// Directories that are not part of a fleet. `.remoor` contains the resolved inventory.

@@ -30,7 +30,7 @@ pub struct Section<'n> {
 }
 
 impl<'n> Section<'n> {
-    /// The value of a key.
+    /// The value of a key of this section. None if the section has no such key.
     pub fn get(&self, key: &str) -> Option<&'n ConfigNode> {
         self.entries.get(key).copied()
     }

@@ -114,9 +114,9 @@ pub struct ServiceConfig {
 /// An event that causes a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NotifyOn {
-    /// Every verdict other than `same`.
+    /// An examination had a verdict other than `same`.
     Verdict,
-    /// A job without attempts left, or a node that is held for another reason.
+    /// A job has no attempts left, or a node is held for another reason.
     Held,
     Alert,
 }

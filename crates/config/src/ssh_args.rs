@@ -3,7 +3,7 @@
 //! that would weaken the check of host keys, and options that remoor sets itself, are ignored with
 //! a warning. Other unsupported options are refused by name. Pure.
 
-/// The converted arguments.
+/// The result of converting the arguments for `ssh`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SshArgs {
     pub port: Option<u16>,

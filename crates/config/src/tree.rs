@@ -11,7 +11,7 @@ use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// Maximum size of a file in bytes.
+/// Maximum size of a YAML file in bytes.
 pub const FILE_MAX: usize = 4 << 20;
 /// Maximum nesting. A file with a deeper nesting was probably generated, and could exhaust the
 /// stack of later code.
@@ -156,7 +156,7 @@ struct Builder<'a> {
     file: &'a str,
     open: Vec<OpenCollection>,
     root: Option<ConfigNode>,
-    /// Finished nodes with an anchor.
+    /// Completely read nodes that have an anchor, by the number of the anchor.
     anchors: HashMap<usize, (ConfigNode, NodeSize)>,
     nodes: usize,
     bytes: usize,

@@ -406,7 +406,7 @@ fn notify(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Option<Notify>
     Some(Notify { to: to?, on, text })
 }
 
-/// Variables with names that a playbook can use.
+/// Reads a mapping of variables. A name that a playbook cannot use is a fault.
 fn variables(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Map<String, Value> {
     let mut out = Map::new();
     for (name, value) in r.mapping(node, path) {

@@ -13,7 +13,7 @@ pub enum Stop {
     Asked,
     /// The manager ordered the stop, and also to kill the current task.
     Killed,
-    /// The time limit of the order has passed.
+    /// The time limit of the order to run the plan has passed.
     Timeout,
     /// No manager is connected any longer.
     ManagerLost,

@@ -33,14 +33,14 @@ pub enum FenceError {
     Io(PathBuf, #[source] io::Error),
 }
 
-/// `fence.json` of one state directory.
+/// The file `fence.json` in the state directory of an executor.
 #[derive(Debug, Clone)]
 pub struct FenceStore {
     dir: PathBuf,
 }
 
 impl FenceStore {
-    /// `dir` must exist.
+    /// `dir` is the state directory, which must exist.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }

@@ -37,7 +37,7 @@ pub enum HolderKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub kind: HolderKind,
-    /// The fence of an attempt. None for a play.
+    /// The fence of the attempt that holds the lock. None if a play holds the lock.
     pub fence: Option<Fence>,
     pub process: ProcessId,
     pub leads_group: bool,
@@ -52,7 +52,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A record of the calling process.
+    /// Makes a record that names the calling process as the holder.
     pub fn for_this_process(kind: HolderKind, fence: Option<Fence>) -> io::Result<Self> {
         let process =
             ProcessId::current().ok_or_else(|| io::Error::other("the own process could not be read from /proc"))?;
@@ -108,7 +108,7 @@ impl Holder {
     }
 }
 
-/// The reason why the lock was not taken.
+/// The reason why the lock on the node was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// A holder that must not be killed, such as a play, did not end in time.
@@ -134,7 +134,7 @@ pub enum WaitDecision {
     GiveUp,
 }
 
-/// The lock. It is held until this value is dropped.
+/// The lock on the node. It is held until this value is dropped.
 #[derive(Debug)]
 pub struct RunLock {
     file: Arc<File>,

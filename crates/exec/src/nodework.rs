@@ -188,7 +188,7 @@ fn watch(cancel: &SessionCancel, stop: &playbook::CancelToken, news: &mpsc::Rece
     news.try_iter().filter(|(_, began)| !began).for_each(|(pid, _)| cancel.record_ended(pid));
 }
 
-/// Marks the run as over when dropped, also after a panic.
+/// When this value is dropped, also after a panic, the run is marked as over.
 struct EndSignal<'a>(&'a AtomicBool);
 
 impl Drop for EndSignal<'_> {

@@ -74,16 +74,16 @@ pub(super) fn own_leadership() -> (bool, bool) {
     Stat::read(pid).map_or((false, false), |stat| (stat.group == pid, stat.session == pid))
 }
 
-/// A process with its descendants, as far as they are known: members of the groups and sessions
-/// that it or its recorded children lead.
+/// A process (the leader) with its descendants, as far as they are known: the members of the
+/// process groups and sessions that the leader or its recorded children lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessFamily {
     pub leader: ProcessId,
-    /// Whether the leader leads its own process group. If this and `leads_session` are false, the
-    /// members are only the leader and the groups of `children`.
+    /// Whether the process `leader` leads its own process group. If this and `leads_session` are
+    /// false, the members are only the leader and the groups of `children`.
     pub leads_group: bool,
     pub leads_session: bool,
-    /// Processes that the leader started, each leading its own group.
+    /// Processes that the process `leader` started. Each of them leads its own process group.
     pub children: Vec<ProcessId>,
 }
 
@@ -112,7 +112,7 @@ impl ProcessFamily {
             .filter(|(pid, stat)| {
                 let id = ProcessId { pid: **pid, start: stat.start };
                 let named = id == self.leader || self.children.contains(&id);
-                // The leader cannot have started a process that is older than itself.
+                // The process `leader` cannot have started a process that is older than itself.
                 let member = stat.start >= self.leader.start
                     && (groups.contains(&stat.group) || sessions.contains(&stat.session));
                 stat.running && (named || member) && !spared.contains(pid)

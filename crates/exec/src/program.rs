@@ -11,7 +11,7 @@ const OUTPUT_MAX: u64 = 64 * 1024;
 const POLL: Duration = Duration::from_millis(5);
 
 pub(super) struct CapturedOutput {
-    /// The first 64 KiB of the output.
+    /// The first 64 KiB of the program's standard output.
     pub stdout: String,
 }
 

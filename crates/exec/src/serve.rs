@@ -49,11 +49,11 @@ pub struct Tuning {
     /// Time after an order's timeout until the task that still runs is killed. No task begins after
     /// the timeout.
     pub overtime: Duration,
-    /// Interval in which a waiting executor reports that it waits.
+    /// Interval in which an executor that waits for the node tells the manager that it still waits.
     pub alive_every: Duration,
     /// The sockets on which systemd is queried for the state of units.
     pub systemd: SystemdSockets,
-    /// The program that is used if systemd does not answer.
+    /// The program `systemctl`, which is used if systemd does not answer on its sockets.
     pub systemctl: PathBuf,
 }
 
@@ -126,9 +126,9 @@ pub fn serve_with(
 
 enum ReaderItem {
     Order(Box<ExecutorOrder>),
-    /// The stream ended between two frames.
+    /// The manager's stream ended between two frames.
     End,
-    /// The stream cannot be read further.
+    /// The manager's stream cannot be read further.
     Broken(String),
 }
 

@@ -263,7 +263,8 @@ fn a_blocking_play_is_reported_during_the_wait() {
 fn the_fence_is_stored_before_an_older_attempt_is_killed() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
-    // The older attempt copies the fence when it receives TERM.
+    // When the older attempt receives TERM, it copies `fence.json`, to show which fence was stored
+    // then.
     let script = "trap 'cp fence.json seen; exit 0' TERM; : > ready; while :; do sleep 0.05; done";
     let mut older = std::process::Command::new("flock")
         .args(["-o", "run.lock", "sh", "-c", script])
@@ -318,7 +319,7 @@ fn silence_stops_a_run_and_heartbeats_keep_it_going() {
         alive += 1;
     }
     assert!(alive > 2 && !peer.server.is_finished());
-    // The stream stays open, but nothing is sent.
+    // The manager's stream stays open, but the manager sends nothing.
     assert_eq!(exit_of(peer.server), 12);
     drop(peer.orders);
 }

@@ -30,13 +30,14 @@ impl TemplateBudget {
         Self { left: WORK_MAX }
     }
 
-    /// Spends the cost of a value; called before it is stored.
+    /// Adds the cost of a value to the work of the template. Called before the value is stored.
     pub fn spend(&mut self, value: &Value) -> Result<(), String> {
         let weight = weight(value, 0).ok_or_else(|| format!("a value is nested more than {VALUE_DEPTH_MAX} deep"))?;
         self.work(weight)
     }
 
-    /// Spends the cost of a function call; called before the function reads its arguments.
+    /// Adds the cost of a function call to the work of the template. Called before the function
+    /// reads its arguments.
     pub fn ask(&mut self, name: &str, arguments: &[&Value]) -> Result<(), String> {
         for value in arguments {
             self.work(weight(value, 0).unwrap_or(WORK_MAX) / 8)?;
@@ -62,7 +63,8 @@ impl TemplateBudget {
         Ok(())
     }
 
-    /// Appends `text` to the output `out`, and spends the length of `text`.
+    /// Appends `text` to the output `out`, and adds the length of `text` to the work of the
+    /// template.
     pub fn write(&mut self, out: &mut String, text: &str) -> Result<(), String> {
         if out.len() + text.len() > OUTPUT_MAX {
             return Err(format!("the result is longer than {} MiB", OUTPUT_MAX >> 20));

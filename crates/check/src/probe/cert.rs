@@ -142,7 +142,7 @@ fn config() -> Result<(ClientConfig, PresentedCertificate), ProbeError> {
 
 type PresentedCertificate = Arc<Mutex<Option<CertificateDer<'static>>>>;
 
-/// Accepts any certificate, because a `cert` check also examines certificates that have expired. No
+/// Accepts any certificate, because a `cert` check also reads certificates that have expired. No
 /// data is sent to the server.
 #[derive(Debug)]
 struct AcceptAnyCertificate {

@@ -24,7 +24,8 @@ const TYPES: [(&str, TYPE); 9] = [
     ("TXT", TYPE::TXT),
 ];
 
-/// Err: the reason why the name is not valid.
+/// Err: the reason why the DNS name of a check is not valid. Most record types also need a
+/// `server`.
 pub(super) fn validate(name: &str, server: Option<&str>) -> Result<(), String> {
     let (wanted, host) = split(name)?;
     match wanted {
@@ -228,7 +229,7 @@ fn texts(kind: TYPE, data: &RData) -> Vec<String> {
     }
 }
 
-/// The name with a dot at its end.
+/// The DNS name as text, with a dot at its end.
 fn full(name: &Name) -> String {
     let labels: String = name.as_bytes().map(|label| escape_bytes(label, b". '@;()\"\\") + ".").collect();
     if labels.is_empty() { ".".to_owned() } else { labels }

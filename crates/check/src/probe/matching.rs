@@ -1,4 +1,4 @@
-//! `matching`: does not examine the machine; the answer is the value in the check itself.
+//! `matching`: reads nothing from the machine; the answer is the value in the check itself.
 
 use super::{ProbeAnswers, ProbeContext};
 use crate::go_value::format_value;

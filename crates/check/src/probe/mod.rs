@@ -1,5 +1,5 @@
-//! Examines the machine. Each resource type has its probe, which returns the asserted properties
-//! and does not compare them.
+//! Reads the state of the machine. Each resource type has its probe, which returns the asserted
+//! properties and does not compare them.
 
 mod account;
 mod addr;
@@ -45,7 +45,7 @@ pub(super) enum ProbeError {
 pub(super) const PRIVATE: &str = "private";
 
 pub(super) type ProbeAnswer = Result<Value, ProbeError>;
-/// The answers by property. A missing property was not examined.
+/// The answers by property. A missing property was not read.
 pub(super) type ProbeAnswers = BTreeMap<&'static str, ProbeAnswer>;
 
 fn unknown_error(why: impl ToString) -> ProbeError {
@@ -91,8 +91,8 @@ fn text<'c>(check: &'c Check, argument: &str) -> Option<&'c str> {
     check.arguments.get(argument).and_then(Value::as_str)
 }
 
-/// Examines the asserted properties. A probe that waits for other programs or machines blocks for
-/// at most about the check's timeout.
+/// Reads the asserted properties. A probe that waits for other programs or machines blocks for at
+/// most about the check's timeout.
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     match ask.check.kind {
         ResourceKind::Addr => addr::ask(ask),

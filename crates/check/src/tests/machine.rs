@@ -1,5 +1,5 @@
-//! Tests of resource types that examine this machine, as far as the module `run` does not test
-//! them, and of checks of special files.
+//! Tests the resource types that read the state of this machine and that the module `run` does not
+//! test. Also tests checks of special files.
 
 use super::*;
 use remoor_model::CheckState;

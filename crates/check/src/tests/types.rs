@@ -40,8 +40,8 @@ const DEPARTURES: &[(&str, CheckState, &str)] = &[
     ("process:long running", CheckState::Pass, "goss knows the first 15 characters only"),
 ];
 
-/// The machine state that the checks in `tests/goss/types` examine. The state exists as long as
-/// this value.
+/// The machine state that the checks in `tests/goss/types` read. The state exists as long as this
+/// value.
 struct Machine {
     dir: tempfile::TempDir,
     tcp: TcpListener,

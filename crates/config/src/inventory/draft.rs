@@ -11,7 +11,7 @@ use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Variables with their origins.
+/// Variables by name, each with its value and its origin.
 pub type VarsWithOrigins = BTreeMap<String, (Value, String)>;
 
 /// Groups, hosts and faults collected from all sources so far.

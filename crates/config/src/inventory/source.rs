@@ -15,7 +15,7 @@ const NO_SOURCES: &[&str] = &["group_vars", "host_vars", "vars_plugins"];
 /// Suffixes that Ansible skips in a directory of sources.
 const NO_SOURCE_ENDINGS: &[&str] =
     &[".pyc", ".pyo", ".swp", ".bak", "~", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg", ".retry"];
-/// Maximum depth of directories.
+/// Maximum depth of directories below an inventory directory.
 const DEPTH_MAX: usize = 16;
 /// Maximum number of files and directories of one inventory; some may be programs that take long.
 const SOURCES_MAX: usize = 500;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Suffixes of files with variables, in the order in which they are tried.
 const ENDINGS: &[&str] = &["", ".yml", ".yaml", ".json"];
-/// Maximum depth of directories.
+/// Maximum depth of directories below `group_vars` and `host_vars`.
 const DEPTH_MAX: usize = 16;
 
 /// Location of the directories with variables.
@@ -92,7 +92,7 @@ fn directory(
     out
 }
 
-/// The file, or the files of a directory sorted by name.
+/// Appends to `out` the file `path`, or all files below the directory `path`, sorted by name.
 fn collect_files(root: &Path, path: &Path, out: &mut Vec<PathBuf>, depth: usize, draft: &mut Draft) {
     if !path.is_dir() {
         out.push(path.to_owned());

@@ -42,11 +42,11 @@ pub enum KeyError {
     Malformed(&'static str),
 }
 
-/// Private and public key. `Debug` shows only the public key.
+/// The private and the public key of the cluster. `Debug` shows only the public key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterKey {
     private: String,
-    /// Base64, as in a line of authorized_keys.
+    /// The public key in Base64, as in a line of authorized_keys.
     public: String,
     comment: String,
 }

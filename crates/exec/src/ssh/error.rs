@@ -83,7 +83,7 @@ fn classify_login_text(text: String, expected: &[String]) -> SshError {
     SshError::Unreachable(text)
 }
 
-/// An error with its causes, clipped.
+/// The text of an error and of its causes, shortened by [`clip`].
 pub(super) fn chain(error: &dyn Error) -> String {
     clip(&remoor_model::error_with_causes(error))
 }

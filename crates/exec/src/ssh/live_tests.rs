@@ -288,7 +288,7 @@ async fn a_shell_runs_single_commands_over_one_login() {
     let input = vec![b'x'; 1 << 20];
     let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
     assert_eq!(said, ShellOutput { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
-    // A command that fails without reading its input.
+    // This command fails without reading its input.
     let said = shell.run("echo no >&2; exit 3", &[], &input, LONG).await.unwrap();
     assert_eq!(said, ShellOutput { ok: false, stdout: String::new(), stderr: "no".into() });
     assert!(!shell.run("exit 127", &[], b"", LONG).await.unwrap().ok);

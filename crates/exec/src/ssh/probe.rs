@@ -19,7 +19,7 @@ pub enum Probe {
     Refused,
     /// The connection is accepted, but no line begins with `SSH-`. A frozen host also does this.
     Silent,
-    /// An SSH server.
+    /// An SSH server answers.
     Answers { banner: String },
 }
 

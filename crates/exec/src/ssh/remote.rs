@@ -95,7 +95,7 @@ pub struct RemoteConfig {
     pub arguments: Vec<String>,
 }
 
-/// Opens sessions. One instance serves the whole daemon.
+/// Opens sessions to nodes. The whole daemon uses one value of this type.
 #[derive(Debug, Clone)]
 pub struct Remote {
     config: RemoteConfig,

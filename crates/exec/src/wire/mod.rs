@@ -169,10 +169,10 @@ impl fmt::Debug for RunOrder {
 /// Identity of the executor; always its first frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Program version, for people.
+    /// The version of the executor's program, for people.
     pub version: String,
     pub proto: u32,
-    /// Hash of the running binary.
+    /// Hash of the executor's running binary.
     pub exe_sha256: Sha256,
     /// The machine type, as `uname -m` prints it.
     pub arch: String,
@@ -189,7 +189,7 @@ pub struct FetchedFile {
     /// The first bytes of the file, at most [`FETCH_MAX`]; empty if `error` is set.
     #[serde(with = "blob")]
     pub content: Vec<u8>,
-    /// The whole size in bytes.
+    /// The size of the whole file in bytes.
     pub size: u64,
     /// The reason why there is no content: missing, secret, not a regular file.
     pub error: Option<String>,

@@ -13,7 +13,7 @@ pub const HEAD: usize = 16;
 /// Minimum bytes of a frame for each of its values. A file of a digest has 17 values in at least 73
 /// bytes.
 const BYTES_PER_VALUE: usize = 4;
-/// Number of values that a frame of any length may have.
+/// Number of values that a frame may always have, even if the frame is short.
 const VALUES_MIN: usize = 4096;
 
 /// The limits of one kind of reply.

@@ -42,13 +42,13 @@ const IDENTITY_BYTES_MAX: usize = 64 * 1024;
 /// member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// See [`DATA_FORMAT`].
+    /// The format of the data directory, see [`DATA_FORMAT`].
     pub version: u32,
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub node: NodeId,
     pub name: NodeName,
-    /// Set only while this node is a member of Raft.
+    /// This node's Raft id. Set only while the node is a member of Raft.
     pub raft: Option<RaftId>,
     /// A random id of this data directory, made when the directory was first used. If two
     /// directories have the same node id and different values of this field, they are on different
@@ -115,7 +115,7 @@ impl DataDir {
         }
     }
 
-    /// The directory itself.
+    /// The path of the data directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -29,14 +29,14 @@ pub enum DiskError {
     /// The content differs from the content that was written. An operator has to decide.
     #[error("{} is corrupted ({why})", path.display())]
     Corrupt { path: PathBuf, why: String },
-    /// Another process uses this directory.
+    /// Another process uses the data directory.
     #[error("a second daemon on the same directory: {} is held by {holder}", path.display())]
     Held { path: PathBuf, holder: String },
     /// Other users may enter the directory and it contains foreign files, so its mode must not be
     /// changed.
     #[error("{} is accessible to other users and is not a remoor directory; choose another directory", .0.display())]
     Foreign(PathBuf),
-    /// A later version of this program wrote the directory.
+    /// A later version of this program wrote the data directory.
     #[error("{} has format {found}, this program knows up to {known}: install the newer program", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },
 }

@@ -16,7 +16,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub(super) struct Stamp {
     dev: u64,
     ino: u64,
-    /// Size in bytes.
+    /// The size of the file in bytes.
     pub size: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),

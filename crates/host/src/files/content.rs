@@ -25,12 +25,12 @@ pub(super) enum ReadAttempt<T> {
     Changed,
 }
 
-/// Content that was read and hashed.
+/// The content of a file that was read and hashed.
 pub(super) struct FreshContent {
     pub stamp: Stamp,
     pub way: HashMethod,
     pub sha256: Sha256,
-    /// The time before the first byte was read.
+    /// The time just before the first byte of the file was read.
     pub read_at: SystemTime,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct FreshContent {
 #[derive(Default)]
 pub(super) struct ContentReader {
     buffer: Vec<u8>,
-    /// The whole content. Only used if some lines are ignored.
+    /// The whole content of the file. Only used if some lines are ignored.
     whole: Vec<u8>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Paths with a query that has not been answered.
+/// Paths about which a query has not been answered yet.
 static WAITING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static ANSWERED: Condvar = Condvar::new();
 const STACK: usize = 128 << 10;

@@ -57,12 +57,12 @@ impl Names {
         names
     }
 
-    /// The user's name, or `#1234`.
+    /// The name of the user `uid`, or `#1234` if the id has no name.
     pub fn owner(&self, uid: u32) -> String {
         self.user_names.get(&uid).cloned().unwrap_or_else(|| format!("#{uid}"))
     }
 
-    /// The group's name, or `#1234`.
+    /// The name of the group `gid`, or `#1234` if the id has no name.
     pub fn group(&self, gid: u32) -> String {
         self.group_names.get(&gid).cloned().unwrap_or_else(|| format!("#{gid}"))
     }

@@ -6,7 +6,7 @@ use remoor_model::{FileEntry, FileKind};
 use std::fs::{FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// Metadata as read at one moment.
+/// The metadata of a path at the time when it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PathMetadata {
     pub kind: FileKind,

@@ -38,7 +38,7 @@ impl TestFiles {
     fn digest(&self) -> NodeDigest {
         digest(&self.manifest, &KEY, &mut Cache::default())
     }
-    /// Paths of the entries, relative to the directory.
+    /// Paths of the digest's entries, relative to the test directory.
     fn names(&self) -> Vec<String> {
         let entries = &self.digest().services["s"].entries;
         entries.iter().map(|e| e.path.strip_prefix(self.dir.path().to_str().unwrap()).unwrap().to_owned()).collect()

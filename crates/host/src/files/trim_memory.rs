@@ -45,7 +45,7 @@ pub struct StepTrim {
     last: Option<TrimPass>,
 }
 
-/// The last trimming.
+/// The time of the last trimming, and the resident memory after it.
 #[derive(Debug)]
 struct TrimPass {
     at: Instant,

@@ -37,7 +37,7 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
 const BUFFER: usize = 4096;
 const STACK: usize = 256 << 10;
 
-/// A hint from the watcher.
+/// An event that the watcher sends: a hint that something may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileEvent {
     /// Something changed at this path, or in this directory.

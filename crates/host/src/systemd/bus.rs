@@ -45,7 +45,7 @@ pub enum BusError {
 
 /// Time limits and stop callback of a connection.
 pub struct BusDeadline<'a> {
-    /// Deadline for the whole work. None: no limit.
+    /// Deadline for all calls over the connection. None: no limit.
     pub until: Option<Instant>,
     /// Maximum time for each answer.
     pub answer: Duration,

@@ -43,7 +43,7 @@ pub enum UnitFileChange {
     Unmask,
 }
 
-/// A connection for one piece of work.
+/// A connection to systemd that the caller drops after a few related requests.
 pub struct SystemdManager<'a> {
     bus: Bus<'a>,
     /// Whether the signals of systemd jobs were subscribed to.

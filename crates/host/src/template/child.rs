@@ -1,5 +1,5 @@
-//! A child that renders: it reads a template with its variables, answers, and repeats that until
-//! its parent closes the pipe.
+//! A child process that renders templates. It reads a template with its variables, answers, and
+//! repeats that until its parent closes the pipe.
 //!
 //! A request is its length (4 bytes, big endian) and JSON. An answer is one byte (see [`RENDERED`]
 //! and [`FAILED`]), its length, and the text or the error as JSON.

@@ -28,11 +28,11 @@ pub enum TemplateError {
 /// A position in a template, and the error at this position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TeraPlace {
-    /// The line, counted from 1.
+    /// The line in the template, counted from 1.
     pub line: usize,
-    /// The column, counted from 0.
+    /// The column in this line, counted from 0.
     pub column: usize,
-    /// The offset in bytes from the beginning of the text.
+    /// The offset in bytes from the beginning of the template.
     pub start: usize,
     pub message: String,
 }

@@ -1,5 +1,5 @@
-//! The children that render for this process: started when needed, used for many templates, and
-//! ended when nothing was rendered for a while.
+//! The child processes that render templates for this process. They are started when needed, used
+//! for many templates, and ended when nothing was rendered for a while.
 
 use super::child::{FAILED, RENDERED, REQUEST_MAX, RenderRequest};
 use super::engine::TemplateError;
@@ -18,9 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of children: more would not be faster on most managers.
+/// Maximum number of child processes that render: more would not be faster on most managers.
 const CHILDREN_MAX: usize = 4;
-/// An unused child is ended after this time.
+/// Time after which an unused child process is ended.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Maximum time for a request and its answer. A child that needs too much processor time is ended
 /// much earlier. This time is for a child that does not run, for instance after SIGSTOP.
@@ -49,9 +49,9 @@ struct SharedPool {
 
 #[derive(Default)]
 struct PoolState {
-    /// Children that wait for work, each with the time at which the wait began.
+    /// Child processes that wait for a request, each with the time at which the wait began.
     idle: Vec<(Instant, RenderChild)>,
-    /// Number of children, including those at work.
+    /// Number of child processes, including those that are rendering.
     children: usize,
     /// Whether a thread that ends idle children is running.
     swept: bool,
@@ -64,7 +64,7 @@ impl SharedPool {
     }
 }
 
-/// A child, which is killed when it is dropped.
+/// A child process that renders templates. It is killed when this value is dropped.
 struct RenderChild {
     process: Child,
     input: ChildStdin,
@@ -79,7 +79,7 @@ impl Drop for RenderChild {
     }
 }
 
-/// The reason why a child gave no answer.
+/// The reason why a child process gave no answer.
 enum ChildFailure {
     /// The template needed too much processor time. A used child has the same limit as a new one.
     Time(TemplateError),
@@ -141,7 +141,8 @@ impl RenderPool {
         }
     }
 
-    /// Takes an idle child or starts one; waits while all are at work. True: the child is new.
+    /// Takes an idle child process or starts one. Waits while the maximum number of them is
+    /// rendering. True: the child process is new.
     fn take_child(&self) -> Result<(RenderChild, bool), TemplateError> {
         let mut state = self.shared.lock();
         loop {
