@@ -261,7 +261,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Reads a class after its `[`.
+    /// Reads a character class after its `[`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
         self.out.extend(self.rest.next_if_eq(&'^'));

@@ -19,8 +19,8 @@ pub struct FleetConfig {
     pub groups: BTreeMap<GroupName, GroupConfig>,
     pub services: BTreeMap<ServiceName, ServiceConfig>,
     pub limits: Limits,
-    /// Maintenance windows of the fleet. The summary of each group combines them with its own
-    /// windows.
+    /// Maintenance windows of the fleet. In the `GroupSummary` of a group, these windows are
+    /// combined with the windows of the group.
     pub windows: Windows,
     pub notify: Vec<Notify>,
     /// The position of each field, by its dotted path (`groups.web.provision`).

@@ -71,7 +71,7 @@ impl Fleet {
             return Err(self.unsupported_argument(name, word, hint));
         }
         let host = text(&["ansible_host", "ansible_ssh_host"])?.unwrap_or_else(|| name.to_owned());
-        // As in Ansible, a separate variable overrides the arguments.
+        // As in Ansible, the variable for the user overrides a user in the arguments for `ssh`.
         let user = text(&["ansible_user", "ansible_ssh_user"])?.or(args.user).unwrap_or_else(|| ssh.user.clone());
         for (what, value) in [("host", &host), ("user", &user)] {
             if value.starts_with('-') || value.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -105,7 +105,8 @@ impl Fleet {
         value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    /// Warnings about variables of this host that `ssh_target` ignores, for `validate`.
+    /// Warnings about variables of the host `name` that `ssh_target` ignores. `validate` reports
+    /// these warnings.
     pub(super) fn ssh_warnings(&self, name: &str) -> Vec<(String, String)> {
         let mut out = Vec::new();
         for var in ARGS {

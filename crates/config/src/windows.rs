@@ -47,7 +47,8 @@ pub fn windows(r: &mut ConfigReader, node: &ConfigNode, path: &str) -> Windows {
     Windows { allow, deny }
 }
 
-/// The spans of one text, one per day. An end that is not after the start is on the next day.
+/// The spans of one entry such as `Mon-Fri 22:00-06:00`, one span for each day. An end that is not
+/// after the start is on the next day.
 fn spans(text: &str, offset: i32) -> Result<Vec<WeekSpan>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (days, times) = match words[..] {

@@ -20,7 +20,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The text for replies. Managers compare it, so it must not change.
+    /// The reason as text in the executor's replies. Managers compare this text, so it must not
+    /// change.
     pub fn as_str(self) -> &'static str {
         match self {
             Stop::Asked => "cancelled",

@@ -32,8 +32,8 @@ pub enum HolderKind {
     Play,
 }
 
-/// The record in the lock file. A record is void after a reboot, when `boot` differs from the
-/// current boot id.
+/// The record of the holder in the lock file. It is void after a reboot, when `boot` differs from
+/// the current boot id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub kind: HolderKind,
@@ -213,7 +213,7 @@ impl RunLock {
                 Some(holder) => {
                     if free {
                         // Only commands of a dead play still run. The lock is released, so that it
-                        // does not block other callers during the wait.
+                        // does not block other callers while this attempt waits for these commands.
                         flock(&file, FlockOperation::Unlock).map_err(|e| LockError::Io(e.into()))?;
                     }
                     if Instant::now() > deadline {
@@ -234,7 +234,8 @@ impl RunLock {
         let holder = self.holder.clone();
         move |children: &[ProcessId]| {
             let now = Holder { children: children.to_vec(), ..holder.clone() };
-            // Without the record a later attempt still finds the children by their session.
+            // If the record cannot be written, a later attempt still finds the children by their
+            // session.
             let _best_effort = write_record(&file, Some(&now));
         }
     }

@@ -382,7 +382,7 @@ fn a_started_task_finishes_when_the_manager_is_lost_or_cancels() {
         } else {
             peer.send(&ExecutorOrder::Cancel { now: false });
         }
-        // After this time the executor knows of the stop, and the task continues.
+        // After this time the executor has received the stop, and the task still runs.
         thread::sleep(Duration::from_millis(300));
         assert!(RunLock::take_for_play(dir.path(), "r1").is_err() && !dir.path().join("killed").exists());
         std::fs::write(dir.path().join("go"), b"").unwrap();
@@ -470,7 +470,7 @@ fn too_many_unanswered_orders_end_the_session() {
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
     for _ in 0..ORDERS_MAX + 1 {
-        // The pipe may be closed already.
+        // The executor may have closed the pipe already.
         let _cut_off = peer.orders.as_mut().unwrap().write_all(&frame::encode(&run(3, "ok")).unwrap());
     }
     assert_eq!(exit_of(peer.server), 11);

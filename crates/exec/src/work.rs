@@ -13,7 +13,7 @@ pub trait ExecutorWork: Send + Sync {
     fn examine(&self, manifest: &NodeManifest, digest_key: &[u8; 32]) -> Exam;
 
     /// Runs a plan, passes each event to `sink` as JSON, and returns the end of the run. Must check
-    /// `cancel` between two tasks, and end the run if a stop was requested there. Must report to
+    /// `cancel` between two tasks, and end the run if `cancel` requests a stop. Must report to
     /// `cancel` the processes that it starts in their own groups. The executor reads two keys of
     /// the result: `refused` (not null: nothing was run) and `failed` (not null: a task failed).
     fn run(

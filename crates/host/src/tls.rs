@@ -45,7 +45,7 @@ pub trait ClientRule: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct PeerVerifier<R>(pub R);
 
-/// The methods that both traits of rustls have.
+/// The methods that both verifier traits of rustls require.
 macro_rules! verify_signatures {
     () => {
         fn verify_tls12_signature(

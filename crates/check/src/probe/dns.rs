@@ -24,8 +24,8 @@ const TYPES: [(&str, TYPE); 9] = [
     ("TXT", TYPE::TXT),
 ];
 
-/// Err: the reason why the DNS name of a check is not valid. Most record types also need a
-/// `server`.
+/// Err: the reason why the DNS name of a check is not valid. Record types other than A and AAAA
+/// also need a `server`.
 pub(super) fn validate(name: &str, server: Option<&str>) -> Result<(), String> {
     let (wanted, host) = split(name)?;
     match wanted {

@@ -49,7 +49,8 @@ impl SourcePosition {
 #[derive(Default)]
 pub struct DraftGroup {
     pub hosts: BTreeSet<String>,
-    /// Child groups with the position of their declaration, which the fault of a cycle reports.
+    /// Child groups, each with the position of its declaration. A fault about a cycle of groups
+    /// reports this position.
     pub children: BTreeMap<String, SourcePosition>,
     pub vars: VarsWithOrigins,
     /// Variables from `group_vars`.

@@ -14,7 +14,7 @@ const ENDINGS: &[&str] = &["", ".yml", ".yaml", ".json"];
 /// Maximum depth of directories below `group_vars` and `host_vars`.
 const DEPTH_MAX: usize = 16;
 
-/// Location of the directories with variables.
+/// Whether `group_vars` and `host_vars` are next to the inventory or next to a playbook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VarsLocation {
     Inventory,

@@ -165,7 +165,7 @@ impl Channel {
         self.unanswered = true;
         self.heard.record();
         let deadline = Instant::now() + at_most;
-        // If the writer has ended, the reader reports the reason.
+        // If the writer task has ended, sending fails, and the reader task reports the reason.
         let _see_below = timeout_at(deadline, self.outgoing.send(frame)).await;
         loop {
             let silent_at = self.heard.last() + self.silence;

@@ -140,7 +140,7 @@ impl ClusterKey {
         Self::parse(&private).map(Some)
     }
 
-    /// The private half, as in the file. Send it only to another manager, over mutually
+    /// The private key, as in the key file. Send it only to another manager, over mutually
     /// authenticated TLS.
     pub fn private(&self) -> &str {
         &self.private

@@ -69,7 +69,7 @@ mod tests {
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(text).await.unwrap();
-            // Waits until the client closes.
+            // Waits until the client closes the connection.
             let _closed_or_reset = stream.read(&mut [0; 1]).await;
         });
         let found = probe("127.0.0.1", port, at_most).await;

@@ -33,7 +33,7 @@ pub(super) const HELLO_MAX: Duration = Duration::from_secs(20);
 const UNAME_MAX: Duration = Duration::from_secs(20);
 const UPLOAD_MAX: Duration = Duration::from_secs(600);
 
-/// A program file for one architecture.
+/// A build of remoor: its program file for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
     /// The machine type, as `uname -m` prints it.
@@ -70,8 +70,8 @@ pub enum Launch {
     /// `STATE_DIR/bin/remoor-SHA256` of the first build. If that program is missing or damaged,
     /// the program of the build for the node's architecture, which is uploaded if necessary.
     Upload,
-    /// This path, never uploaded: the program of a package, of sudoers or of a forced command. The
-    /// program must use the same protocol.
+    /// The program at this path, which is never uploaded. A package has installed it, or sudoers or
+    /// a forced command names it. The program must use the same protocol.
     Installed(String),
     /// The program for a person instead of a manager. It is uploaded as with `Upload` if the login
     /// is root or becomes root, otherwise into a directory of the login user. Host keys come from
@@ -436,8 +436,8 @@ async fn why_not_started(
     }
     match status {
         Some(Err(openssh::Error::Remote(_)) | Ok(_)) => StartFailure::Missing(stderr.explain(why)),
-        // Without a status, either a signal killed the program, which also happens to a truncated
-        // file, or the connection ended.
+        // There is no exit status in two cases: the connection ended, or a signal killed the
+        // program. A program in a truncated file is killed in this way too.
         Some(Err(_)) if is_up(login).await => {
             StartFailure::Missing(stderr.explain("killed by a signal before the greeting"))
         }

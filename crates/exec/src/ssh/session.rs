@@ -1,4 +1,4 @@
-//! One session with its executor, over a login or on this machine.
+//! A session with one executor. The executor runs on a node, over an SSH login, or on this machine.
 
 use super::channel::{Canceller, Channel, EventSink};
 use super::error::{SshError, clip};
@@ -59,7 +59,7 @@ impl ExecutorLocation {
                 let Some(child) = child.take() else { return SessionEnd::Nothing };
                 match timeout(EXIT_MAX, child.wait()).await {
                     Ok(Ok(status)) => SessionEnd::Executor(status.to_string()),
-                    // Exit code 127; the library reports it as an error of this kind.
+                    // The crate `openssh` reports exit code 127 as this error.
                     Ok(Err(openssh::Error::Remote(e))) => SessionEnd::Executor(e.to_string()),
                     Ok(Err(_)) if is_up(login).await => SessionEnd::Executor("killed by a signal".to_owned()),
                     Ok(Err(_)) => SessionEnd::Connection,

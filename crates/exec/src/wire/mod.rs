@@ -1,5 +1,5 @@
-//! Orders of the manager and replies of the executor. These types are separate from the model,
-//! because they are sent; [`PROTO`] is their version.
+//! Orders of the manager and replies of the executor. These types are not part of the crate
+//! `model`, because they are sent over the network; [`PROTO`] is their version.
 //!
 //! The manager sends one order at a time and waits for its final reply. `Heartbeat`, `Cancel` and
 //! `Go` may be sent at any time. A plan, its events and its end are opaque here; the crate
@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Version of everything in this file. Both ends must have the same version.
+/// The version of the protocol, which consists of all types in this file. Both ends must have the
+/// same version.
 pub const PROTO: u32 = 1;
 
 /// The phase of a re-setup that a run executes.

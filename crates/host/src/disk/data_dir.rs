@@ -108,7 +108,8 @@ impl DataDir {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
         let opened = Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? };
-        // Any other error in reading the identity is left to the callers that need the identity.
+        // Only a directory of a later format is refused here. Any other error in reading the
+        // identity is left to the callers that need the identity.
         match opened.identity() {
             Err(newer @ DiskError::TooNew { .. }) => Err(newer),
             _ => Ok(opened),

@@ -43,8 +43,8 @@ pub(super) struct ContentReader {
 }
 
 impl ContentReader {
-    /// Reads and hashes one file. `before_check` runs between the last byte and the check that the
-    /// file is unchanged.
+    /// Reads and hashes one file. `before_check` runs after the last byte was read and before the
+    /// check that the file is unchanged.
     pub(super) fn read_content(
         &mut self,
         path: &Path,

@@ -38,7 +38,7 @@ pub fn run_with_deadline<T: Send + 'static>(
         let _ = tx.send(answer); // the caller may have given up
     });
     spawned.map_err(|e| e.to_string())?;
-    // The time spent waiting for the earlier query is subtracted.
+    // The time spent waiting for an earlier query about the same path is subtracted.
     rx.recv_timeout(timeout.saturating_sub(began.elapsed())).map_err(|_| no_answer())
 }
 

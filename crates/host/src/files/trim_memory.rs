@@ -297,8 +297,8 @@ Locked:                0 kB
         let loaded = LoadedFiles::now().expect("smaps");
         let show: &dyn Fn() -> String = &|| format!("{:?}", black_box(Some(Duration::from_millis(5))));
         let shown = show();
-        // Other tests touch other pages meanwhile. So the table is larger than the memory that they
-        // can map in between.
+        // Other tests touch other pages between the two measurements. So `TABLE` is larger than the
+        // memory that they can map meanwhile.
         let shrunk = (0..20).any(|_| {
             assert_eq!(sum(), 7 << 20);
             let before = around_table();

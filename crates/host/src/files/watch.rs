@@ -2,8 +2,9 @@
 //! path; only a new digest determines the change.
 //!
 //! inotify events can be lost, so they are only a hint. The receiver of the events (the agent)
-//! takes a digest a few seconds after an event, and also at regular intervals. Only events about
-//! changes are requested, because services and the digest itself read these files all the time.
+//! takes a digest a few seconds after an event. It also takes one at regular intervals. Only events
+//! about changes are requested, because services and the digest itself read these files all the
+//! time.
 
 use super::expand::{glob_base, has_unbounded_depth, is_glob};
 use super::mounts::Servers;

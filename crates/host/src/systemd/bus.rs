@@ -85,7 +85,8 @@ pub struct Bus<'a> {
     /// D-Bus path and result of each systemd job that has ended and was not waited for yet.
     ended_jobs: VecDeque<(String, String)>,
     by_daemon: bool,
-    /// Set after an error of the connection, because later answers cannot be assigned to calls.
+    /// Set after an error of the connection. No further call is made then, because the late answer
+    /// to an earlier call could be taken for its answer.
     broken: bool,
 }
 

@@ -35,7 +35,7 @@ pub fn render_in_children(argument: &'static str) {
 
 /// Renders `text` with `variables`. Nothing is escaped. Blocks. Without [`render_in_children`] only
 /// the length is limited. This is enough for an executor, and for a command that reads files of its
-/// user, because these are processes of their own.
+/// user: there, an endless template harms only that process.
 pub fn render(text: &str, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     match CHILDREN.get() {
         Some(children) => children.render(text, variables),

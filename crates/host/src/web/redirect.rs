@@ -18,7 +18,7 @@ pub struct RedirectRequest {
     pub headers: Vec<(String, String)>,
     /// A `Host` header set by the caller.
     pub host: Option<String>,
-    /// Whether the body is sent.
+    /// Whether this request has the body of the first request.
     pub body: bool,
 }
 
