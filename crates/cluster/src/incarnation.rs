@@ -178,8 +178,9 @@ impl KnownIncarnation {
 
     /// Whether a claim of the direct predecessor refutes this incarnation. This incarnation began
     /// with the predecessor's disk, so its log at the start must not be below the predecessor's
-    /// durable log. Claims of other earlier incarnations prove nothing, because a restored
-    /// directory receives new terms and entries from a leader before any member has judged it.
+    /// durable log. A claim of a still earlier incarnation proves nothing. It may come from a
+    /// restored directory, to which a leader has sent newer terms and entries before any member
+    /// judged a claim from it.
     fn is_refuted_by(&self, claim: &IncarnationClaim) -> bool {
         let parent = self.number == claim.incarnation.number.saturating_add(1)
             && self.previous_nonce == Some(claim.incarnation.nonce);
@@ -196,7 +197,7 @@ pub fn judge_incarnation(
 ) -> Result<KnownIncarnation, IncarnationRejection> {
     let Incarnation { number, nonce, previous_nonce, log_at_start } = claim.incarnation;
     let mut reported_log = LogMark::default();
-    // The reports of a refuted copy do not apply to the original.
+    // The log marks that a refuted copy reported are not marks of the original.
     if let Some(known) = known.filter(|known| !known.is_refuted_by(claim)) {
         known.check(claim).map_err(|reason| IncarnationRejection { reason, since: known.since })?;
         reported_log = known.reported_log;
@@ -279,8 +280,8 @@ pub struct NamedManager {
     /// Whether the order that started this node's manager service names the sender's node as a
     /// manager. The order is as old as the service.
     pub by_order: bool,
-    /// Whether this node's log is older than the order that started this manager service. The
-    /// sender's node may be a worker in the log, but may have been promoted again since.
+    /// Whether this node's log is older than the order that started this manager service. In that
+    /// case the sender's node may be a manager again although it is a worker in the log.
     pub log_is_behind: bool,
 }
 
@@ -296,10 +297,10 @@ impl NamedManager {
 /// The verdict on a node that sends Raft messages under a Raft id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SenderVerdict<'a> {
-    /// The sender is accepted for one of two reasons. Either the id belongs to the node. Its
-    /// desired role does not matter, because a leaving manager may send until it is removed from
-    /// Raft. Or the entry that grants the id is not applied here yet, but the node is known as a
-    /// manager. Then its messages bring the missing entries.
+    /// The sender is accepted for one of two reasons. Either the id belongs to the sender's node.
+    /// The node's desired role does not matter, because a leaving manager may send until it is
+    /// removed from Raft. Or the entry that grants the id is not applied here yet, but the node is
+    /// known as a manager. Then its messages bring the missing entries.
     Accept,
     /// The id belongs to no node and is never used again.
     Retired,

@@ -121,8 +121,8 @@ pub enum Command {
     Deny {
         name: NodeName,
     },
-    /// Records operator credentials with this key. This CA issued them, and they are valid until
-    /// `until`.
+    /// Records operator credentials with the public key `key`. The CA `ca` issued them, and they
+    /// are valid until `until`.
     MakeOperator {
         name: String,
         key: String,

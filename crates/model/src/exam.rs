@@ -10,22 +10,22 @@ pub struct AgentRecord {
     pub boot: BootId,
     pub instance: Instance,
     pub started: Wall,
-    /// Number of episodes without any live peer since the record began.
+    /// Number of episodes without any live peer since this record of the agent began.
     pub isolation: u32,
     pub last_isolation: Option<Isolation>,
-    /// The end of the previous instance (`signal 9`, `stopped`, `boot`), if systemd or the record
-    /// shows it.
+    /// The way in which the previous instance of the agent ended (`signal 9`, `stopped`, `boot`).
+    /// None if neither systemd nor the record shows it.
     pub previous_end: Option<String>,
-    /// Whether the previous instance announced before its end that it leaves.
+    /// Whether the previous instance of the agent announced before its end that it leaves.
     pub left: bool,
-    /// Number of crashes since the record began. A start without a reboot counts as a crash if the
-    /// previous instance did not announce that it leaves.
+    /// Number of crashes of the agent since this record began. A start without a reboot counts as a
+    /// crash if the previous instance did not announce that it leaves.
     pub crashes: u32,
-    /// The time at which a damaged record was found and replaced by this one.
+    /// The time at which a damaged `agent.json` was found and replaced by this record.
     #[serde(default)]
     pub damaged: Option<Wall>,
-    /// Number of starts of the agent since the record began, this one included. 0 in a record of an
-    /// older agent.
+    /// Number of starts of the agent since this record began, the present start included. 0 in a
+    /// record of an older agent.
     #[serde(default)]
     pub starts: u32,
 }

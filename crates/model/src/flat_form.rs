@@ -29,8 +29,8 @@
 /// assert_eq!(serde_json::to_string(&note).unwrap(), r#"{"begin":1,"what":"a","end":0}"#);
 /// ```
 ///
-/// The struct is a pattern for writing and an expression for reading. So the compiler rejects a
-/// field that is missing on one side.
+/// The last argument is used as a pattern for writing and as an expression for reading. So the
+/// compiler rejects a field that is missing on one side.
 #[macro_export]
 macro_rules! flat_form {
     ($name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)+ } = $($parts:tt)+) => {

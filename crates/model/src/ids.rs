@@ -18,7 +18,8 @@ macro_rules! number {
 number! {
     /// The id of a machine: the log index of its Accept entry. It is never reused.
     NodeId
-    /// The id of a Raft member: 1 for the founder, otherwise the log index of its Grant entry.
+    /// The id of a job, which is one re-setup, decommissioning or undo of one node. It is the log
+    /// index of the entry that opened the job.
     RaftId
     /// The id of one re-setup of one node: the log index of the entry that opened it.
     JobId

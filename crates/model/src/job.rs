@@ -1,4 +1,4 @@
-//! A re-setup of one node: a series of attempts with their phases.
+//! A job on one node: a series of attempts with their phases.
 
 use super::{
     AttemptId, Baseline, GenerationSeq, JobId, JobVars, NodeId, NodeName, Reason, ResetupRequest, ServiceName, Trigger,

@@ -1,5 +1,5 @@
 //! The list of everything that an agent hashes and checks on its node. The manager derives it from
-//! a generation, the agent caches it, and every examination contains it.
+//! a generation, the agent caches it, and the manager sends it to the node for every examination.
 
 use super::{GenerationSeq, GroupName, NodeName, OnFail, ServiceName, Severity};
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct ServiceManifest {
     pub files: Vec<String>,
     /// Globs that exclude files. They override `files`.
     pub exclude: Vec<String>,
-    /// Globs of files whose content is hashed with the node's key and never shown.
+    /// Globs of files whose content is hashed with the node's digest key and never shown.
     pub secret: Vec<String>,
     /// Regular expressions of lines that are ignored in the content of the files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

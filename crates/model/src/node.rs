@@ -117,7 +117,8 @@ pub struct Baseline {
 
 impl Baseline {
     /// The baseline after a job about these services, or about all services if the list is empty.
-    /// After a partial job, the node keeps the desired hash of `before`, or has none.
+    /// After a partial job, the desired hash is that of `before`, or all zero if there is no
+    /// `before`.
     pub(super) fn of_part(&self, services: &[ServiceName], before: Option<&Baseline>) -> Baseline {
         let whole = before.map(|b| b.desired).unwrap_or_default();
         Baseline { desired: if services.is_empty() { self.desired } else { whole }, ..self.clone() }

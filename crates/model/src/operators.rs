@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 pub const OPERATORS_MAX: usize = 1_000;
 /// Maximum length of an operator's name in bytes.
 const NAME_MAX: usize = 64;
-/// The time for which credentials are remembered after their expiry. It covers wrong clocks.
+/// The time for which credentials are remembered after their expiry, because clocks may be wrong.
 pub const OPERATOR_KEPT_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The name of the operator for whom `init` creates credentials. These credentials are neither
 /// listed nor revoked.
 pub const INIT_OPERATOR: &str = "operator";
 
-/// Whether an operator may have this name. `@` is not allowed, because the journal would then show
-/// the operator in the form of root on a manager.
+/// Whether an operator may have this name. `@` is not allowed, because the journal uses it for
+/// users of a manager's socket, for example `root@m1`.
 pub fn is_operator_name(name: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits) && name != INIT_OPERATOR

@@ -74,7 +74,7 @@ const RENEWAL_MIN_MS: u64 = 5 * 60_000;
 /// nodes. So all nodes together renew about one report a second. The total is limited because each
 /// renewal is gossiped to all nodes.
 const RENEWAL_PER_NODE_MS: u64 = 1_000;
-/// A report that was not renewed for this number of intervals is stale.
+/// A report that was not renewed for this number of renewal intervals is stale.
 const RENEWALS_MISSED: u64 = 3;
 
 /// Interval at which an agent in a cluster of `nodes` nodes signs its report again, in milliseconds.

@@ -1,6 +1,6 @@
 //! Tests that fix the stored form of the large types: the JSON text, the MessagePack bytes, and the
-//! fields that may be missing. Raft's log, snapshots and peers of another version contain these
-//! forms.
+//! fields that may be missing. The Raft log and snapshots contain these forms, and so do messages
+//! from managers of another version.
 
 use crate::{Inventory, Job, Node, ResetupRequest, Sha256};
 use serde::{Serialize, de::DeserializeOwned};

@@ -77,8 +77,8 @@ impl Reason {
         Self { service, text, actionable, by, about: String::new(), since: None }
     }
 
-    /// Dates the reasons that were found at `at`. A reason that the finding `before` contains too
-    /// keeps its earlier date.
+    /// Sets the date of each reason to `at`. A reason that the finding `before` contains too keeps
+    /// its earlier date.
     pub fn date_reasons(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
         let mut stood = BTreeMap::new();
         for (reason, finding) in before.iter().flat_map(|f| f.reasons.iter().map(move |r| (r, f))) {

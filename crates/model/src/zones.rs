@@ -35,7 +35,7 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
             *held.entry(zone).or_default() += 1;
         }
     }
-    // If two zones have the same count, the first one by name is chosen.
+    // If two zones have equally many managers, the first zone by name is chosen.
     let (zone, count) = held.iter().rev().max_by_key(|(_, count)| **count)?;
     if managers < 3 || *count <= tolerated_losses(managers) {
         return None;

@@ -21,8 +21,8 @@ pub enum KeyLookup {
 /// The input of [`start`](super::start).
 #[derive(Clone)]
 pub struct Config {
-    /// Separates clusters: it is in the label of every packet and in the signed text of every
-    /// report.
+    /// Identifies the cluster. The id is in the label of every packet and in the signed text of
+    /// every report, so nodes ignore packets and reports of other clusters.
     pub cluster: ClusterId,
     /// This node's name, which is its id on the wire.
     pub name: NodeName,
@@ -34,9 +34,9 @@ pub struct Config {
     pub key: [u8; 32],
     /// The key with which this node signs its reports.
     pub signer: SigningKey,
-    /// Looks up a node's key. The function runs while a record is judged and the view is locked. So
-    /// it must return at once, must not wait for a lock that is held long, and must not call
-    /// [`Gossip`](super::Gossip).
+    /// Looks up the key with which a node must sign its reports. The function runs while a record
+    /// is judged and the membership view is locked. So it must return at once, must not wait for a
+    /// lock that is held long, and must not call [`Gossip`](super::Gossip).
     pub verify: Arc<dyn Fn(&NodeName) -> KeyLookup + Send + Sync>,
     pub timing: GossipTiming,
 }
@@ -61,7 +61,8 @@ pub struct GossipTiming {
     pub gossip_interval: Duration,
     /// Interval of the full state exchange with one random member.
     pub exchange_interval: Duration,
-    /// After this time a failed node may come back with another address.
+    /// A failed node may come back with another address once this time has passed since its
+    /// failure.
     pub reclaim: Duration,
     /// The maximum time that a changed report waits for its first transmission.
     pub update_timeout: Duration,
@@ -75,9 +76,10 @@ pub struct GossipTiming {
     pub copy_grace: Duration,
     /// Interval between dials of a missing node while there are live peers.
     pub rejoin_interval: Duration,
-    /// The first wait of a node without any live peer. The wait doubles after each attempt.
+    /// The wait before an isolated node dials a missing node for the first time. The wait doubles
+    /// with each dial of that node.
     pub isolated_min: Duration,
-    /// The longest wait of a node without any live peer.
+    /// The longest wait of an isolated node between two dials of the same missing node.
     pub isolated_max: Duration,
     /// Minimum time between two dials of one node, even after
     /// [`RejoinLoop::nudge`](super::RejoinLoop::nudge).
@@ -86,7 +88,8 @@ pub struct GossipTiming {
     /// it. This is the minimum time between two such decisions. All changes within it share one
     /// decision.
     pub change_spacing: Duration,
-    /// Interval at which the addresses in use are written to the cache.
+    /// Interval at which the rejoin loop writes the addresses of the live members to its cache
+    /// file.
     pub cache_interval: Duration,
 }
 

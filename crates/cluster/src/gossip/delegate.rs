@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 type Node = Arc<NodeState<SmolStr, SocketAddr>>;
 
-/// The reason why a record was rejected.
+/// The reason why a gossip record was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordRejection {
     #[error("the signature is not this node's")]
@@ -85,9 +85,9 @@ impl GossipState {
         }
     }
 
-    /// Creates the state of the same node at another address. It has no members. From then on
-    /// `self` emits no events. All present members are reported `Gone`, because the node left their
-    /// network.
+    /// Creates the state of the same node at another address. The new state has no members. First,
+    /// all present members are reported `Gone`, because the node left their network. After that,
+    /// `self` emits no events.
     pub fn create_successor(&self, judge: Judge, meta: Bytes, timing: &GossipTiming) -> Self {
         let mut view = self.view();
         for name in view.names().into_iter().filter(|name| *name != judge.me) {
@@ -203,7 +203,8 @@ impl GossipState {
                 return;
             }
         };
-        // The claim may be new here, if the node's key was unknown when the record first arrived.
+        // The node's claim of a newer epoch may be missing here although the record is already
+        // verified. This happens if the node's key was unknown when the record first arrived.
         if entry.signed && name != self.judge.me {
             self.claim(&name, addr, &entry.report, true);
         }
@@ -238,8 +239,8 @@ impl GossipState {
                 (None, Ok(()))
             }
             // The record is admitted on purpose. memberlist never stores such a record; it answers
-            // with the true record and a higher incarnation. Without that answer, a reinstalled
-            // node could not replace the record of its earlier key.
+            // with the true record and a higher SWIM incarnation number. Without that answer, a
+            // reinstalled node could not replace the record of its earlier key.
             Judgement::OwnUnsigned => (view.alarm_forged(name, addr, now), Ok(())),
             Judgement::OwnForged | Judgement::Forged => {
                 (view.alarm_forged(name, addr, now), Err(RecordRejection::Forged))
@@ -332,8 +333,8 @@ impl ConflictDelegate for NodeEventDelegate {
             _ => Instance::default(),
         };
         let mut view = self.0.view();
-        // If the member was already removed from the view, memberlist still holds its old address
-        // for a moment. In that case no other process is at the address.
+        // If the member was already removed from the view, only memberlist still has its old
+        // address. In that case the process at the new address is the only one.
         let same = !moved.0.is_empty() && view.get(&name).is_none_or(|e| e.report.instance == moved);
         if same && view.note_move(&name, addr, moved, Instant::now()) {
             tracing::info!(node = %name, %addr, "has moved");
@@ -389,7 +390,8 @@ impl MergeDelegate for NodeEventDelegate {
     type Error = RecordRejection;
 
     async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), RecordRejection> {
-        // memberlist passes each record of a state exchange to `notify_alive` too.
+        // memberlist also passes each record of a state exchange to `notify_alive`, which judges
+        // the record.
         Ok(())
     }
 }

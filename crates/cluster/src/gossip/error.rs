@@ -26,8 +26,8 @@ pub enum GossipError {
     /// The report published earlier stays in force.
     #[error("encoding the report")]
     Report(#[source] MetaError),
-    /// The state is unchanged and the join may be retried. The peer may be down, or it may hold
-    /// another key.
+    /// The state is unchanged and the join may be retried. The peer may be down, or it may have
+    /// another gossip key.
     #[error("joining through {addr}")]
     Join { addr: SocketAddr, source: MemberlistError },
     /// The exchange continues in the background and may still succeed. The events show whether it

@@ -9,7 +9,7 @@ pub struct Member {
     pub name: NodeName,
     pub addr: SocketAddr,
     /// The node's last report. It is the default report if the node uses a newer version of the
-    /// format.
+    /// report format.
     pub report: Report,
     /// Whether the report's signature verifies with the key that the inventory has for this name.
     pub signed: bool,

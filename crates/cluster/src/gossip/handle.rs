@@ -278,7 +278,7 @@ impl Gossip {
         let inner = self.current();
         let shared = &inner.shared;
         // Members may come or go between the request to memberlist and the judgement. In that case
-        // the list is read again.
+        // the members are read again.
         for _ in 0..5 {
             let version = shared.view().version;
             let online = inner.list.online_members().await;

@@ -324,7 +324,8 @@ mod tests {
     fn what_is_amiss_is_sent_only_where_something_is_and_an_older_report_says_nothing_of_it() {
         let f = Fixture::new();
         let sent = |report: &Report| encode(report, f.scope(), &key(1)).expect("encode");
-        // A report as an older program sends it.
+        // An older program sends its report without a sequence number and without a time of
+        // signing.
         let unstamped = |report: Report| Report { sequence: 0, signed_at: Wall(0), ..report };
         let fine = unstamped(Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..report() });
         let meta = sent(&fine);

@@ -3,7 +3,8 @@
 //!
 //! Only this folder uses memberlist, because memberlist's next version has another wire format. The
 //! folder publishes signed reports and emits observations as [`MemberEvent`]s. It does not decide
-//! about absences, and it knows neither the inventory nor Raft. A function looks up the known keys.
+//! about absences, and it knows neither the inventory nor Raft. `Config::verify` looks up the
+//! nodes' keys.
 //!
 //! ```text
 //!   Config::verify ──> judge ──> delegate ──> view ──> MemberEvent, members()

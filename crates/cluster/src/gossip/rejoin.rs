@@ -56,8 +56,8 @@ impl DialledNetwork for Gossip {
     }
 }
 
-/// The running loop. Dropping this handle stops the loop. Drop it before the member leaves. Dials
-/// under way end by their own timeout.
+/// The handle of the running rejoin loop. Dropping this handle stops the loop. Drop it before the
+/// member leaves. Dials under way end by their own timeout.
 pub struct RejoinLoop {
     known: watch::Sender<Option<Addresses>>,
     wake: Arc<Notify>,
@@ -244,8 +244,8 @@ impl<M: DialledNetwork> Task<M> {
         }
     }
 
-    /// Merges the addresses in use with the known ones. Writes the cache file if the merge changed
-    /// the addresses.
+    /// Merges the addresses of the live members with the known and the cached addresses of all
+    /// nodes. Writes the cache file if the merge changed the addresses.
     fn refresh_cache(&mut self) {
         let known = self.known.borrow_and_update().clone().unwrap_or_else(|| self.stored.clone());
         let signed = self.gossip.live_addresses().into_iter().filter(|(_, _, signed)| *signed);

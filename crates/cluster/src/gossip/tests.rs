@@ -449,8 +449,8 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     let _ = newer.gossip.join(a.gossip.addr()).await;
     let told = newer.wait_for_event("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr(), lasting: false });
-    // `b` gets the newer record directly, because members do not pass on a record that contradicts
-    // a live record.
+    // `b` gets the record of the newer daemon directly, because members do not pass on a record
+    // that contradicts the record of a live member.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();
     let claim = EpochClaim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
@@ -587,7 +587,7 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     dialling.abort();
     let alarm = |e: &&MemberEvent| matches!(e, MemberEvent::Conflict { .. } | MemberEvent::Forged { .. });
     assert_eq!(told.iter().find(alarm), None, "a move is no impostor; it was at {before}");
-    // Later reports arrive from the new address.
+    // The later reports of `b` arrive from its new address.
     b.gossip.publish(Report { isolation: 9, ..report(FIRST) }).await.expect("published");
     a.wait_for_event("news", |e| matches!(e, MemberEvent::Update { report, .. } if report.isolation == 9)).await;
 }

@@ -204,12 +204,12 @@ impl MembershipView {
 
     /// Records that a live member's process also signs at `addr`. Returns whether this may still be
     /// a move of the node. After a move, the old address is soon found dead. A copy of a running
-    /// machine keeps both addresses alive, so it does not count as a move after the grace period.
+    /// machine keeps both addresses alive, so it does not count as a move after `copy_grace`.
     pub fn note_move(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
         match self.moves.get_mut(name) {
             Some(seen) if seen.instance == instance && now.saturating_duration_since(seen.last) <= self.copy_gap => {
-                // A change of the address does not restart the grace period. Otherwise two copies
-                // could alternate.
+                // A change of the address does not restart `copy_grace`. Otherwise two copies could
+                // alternate.
                 (seen.addr, seen.last) = (addr, now);
                 now.saturating_duration_since(seen.first) < self.copy_grace
             }
@@ -251,7 +251,7 @@ impl MembershipView {
     }
 
     /// Records that this node's own signed record was observed at another address. Returns the
-    /// event once the record was observed there for the grace period.
+    /// event once the record was observed there for `copy_grace`.
     ///
     /// After a quick restart at a new address, other members still report the old address until
     /// they find it dead. A copy of the machine continues to answer, so its record is reported
@@ -323,7 +323,8 @@ mod tests {
         for second in [0, 5, 29] {
             assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start + Duration::from_secs(second)), None);
         }
-        // A node that was paused resumes an hour later and reports the old address again.
+        // A machine that was suspended resumes an hour later and reports the node's old address
+        // again.
         assert_eq!(view.note_elsewhere(addr(9), &report_of_start("a"), start + Duration::from_secs(3600)), None);
     }
 

@@ -89,7 +89,7 @@ pub enum ReadError {
     /// No leader is known, or the leader cannot reach a quorum. Retry later.
     #[error("no quorum: {why}")]
     NoQuorum { why: String },
-    /// The log has stopped. The process should exit.
+    /// The log has stopped. The process should exit and be restarted.
     #[error("raft has stopped: {why}")]
     Stopped { why: String },
 }

@@ -343,8 +343,8 @@ impl<S: StateMachine> Raft<S> {
         Ok(reply)
     }
 
-    /// Stops taking part, writes queued operations and closes the files. After it returned, the
-    /// files may be opened again.
+    /// Stops taking part, writes the queued log operations and closes the files. After this
+    /// function returned, the files may be opened again.
     pub async fn shutdown(&self) {
         if let Err(error) = self.inner.core.shutdown().await {
             tracing::warn!(%error, "raft did not end cleanly");
@@ -377,7 +377,7 @@ fn claim(us: &LocalMember, to: RaftId) -> Result<Vec<u8>, RaftError> {
 
 type Opened<S> = (LogStore<S>, Machine<S>);
 
-/// Opens both files and checks that they belong together. Blocks.
+/// Opens the log and the snapshot, and checks that they belong together. Blocks.
 pub(super) fn open<S: StateMachine>(
     cfg: &RaftConfig,
     publish: watch::Sender<Arc<S>>,

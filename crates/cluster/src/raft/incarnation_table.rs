@@ -242,7 +242,7 @@ mod tests {
         let original = IncarnationTable::begin(&own, mark(2, 38), kept.clone()).expect("a life");
         m1.check_claim(M2, Some(original.claim())).await.expect("new here");
         copy(&own, &other);
-        // The original continues. But m1 did not know its new log position yet when the copy
+        // The original continues. But it had reported no newer log mark to m1 when the copy
         // started.
         let copied = begin(&other, mark(2, 38));
         m1.check_claim(M2, Some(copied.claim())).await.expect("as far as m1 knows it was started again");
@@ -292,8 +292,9 @@ mod tests {
         kept.record_term(3);
         kept.record_index(38);
         m1.check_claim(M2, Some(life.claim())).await.expect("new here");
-        // The mark at the start contains entries that were not committed. They may have been
-        // truncated since. So the next incarnation is accepted although its log is shorter.
+        // The log mark at the start counts entries that were not committed. They may have been
+        // truncated since that start. So the next incarnation is accepted although its log is
+        // shorter.
         m1.check_claim(M2, Some(begin(&own, mark(3, 38)).claim())).await.expect("nothing is missing");
         let life = IncarnationTable::begin(&own, mark(3, 38), kept.clone()).expect("a life");
         kept.record_term(5);

@@ -49,7 +49,7 @@ pub struct Machine<S: StateMachine> {
 /// because one notification for each entry of a burst would wake a dozen waiters each time.
 struct Published<S> {
     state: watch::Sender<Arc<S>>,
-    /// The time at which the waiters were last notified. If a notification is scheduled, its time.
+    /// The time of the last notification of the waiters, or of the next one if it is scheduled.
     last_notified: Option<Instant>,
     /// Whether a task will notify the waiters soon.
     notify_scheduled: Arc<AtomicBool>,

@@ -54,8 +54,8 @@ impl<S: StateMachine> Raft<S> {
         self.change(Change::ReplaceAllVoters(ids.into_iter().map(|id| id.0).collect())).await
     }
 
-    /// Transfers leadership to the voter `to`. Returns once `to` leads. Each wait on the way ends
-    /// after at most 5 s.
+    /// Transfers leadership to the voter `to`. Returns once `to` leads. Each wait during the
+    /// transfer ends after at most 5 s.
     pub async fn transfer_leader(&self, to: RaftId) -> Result<(), MemberError> {
         let _one_at_a_time = self.inner.change.try_lock().map_err(|_| MemberError::InFlight)?;
         let mut status = self.inner.status.clone();
@@ -72,8 +72,8 @@ impl<S: StateMachine> Raft<S> {
         }
         {
             // A member that lacks an entry of this log ignores the transfer. Then no member would
-            // lead until all members had missed a leader for an election timeout. So the gate stays
-            // closed for proposals until `to` has all entries and leads.
+            // lead until all members had missed a leader for an election timeout. So this member
+            // lets no proposal into its log until `to` has all entries and leads.
             let _closed = tokio::time::timeout(QUIET_MAX, self.inner.proposal_gate.write()).await;
             let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
             // When this call is answered, earlier proposals are in the log.

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// The timeout of a large request grows by one millisecond for this number of bytes (10 MB/s).
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Minimum time that a peer gets to sync entries. After a shorter time, openraft would only send
+/// Minimum time that a peer gets to sync entries. With a shorter timeout, openraft would only send
 /// the same entries again to a slow disk. openraft itself ends heartbeats earlier.
 const APPEND_MIN: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,5 @@
-//! Works on a log that is not running: reads its last state, and starts a new cluster from a state.
+//! Works on the log of a member that is not running: reads the last state, and starts a new cluster
+//! from a state.
 //!
 //! It serves the recovery without a quorum and the restoring of a backup. The caller decides
 //! whether such an operation is allowed, and increments the epoch. The old directory is only read.
@@ -32,7 +33,7 @@ pub struct LastState<S> {
     pub voters: BTreeMap<RaftId, String>,
 }
 
-/// Reads the log of `cfg`, which must not be running, and applies all its entries.
+/// Reads the log of `cfg` and applies all its entries. No process may have the log open.
 ///
 /// Entries that are not known to be committed are applied too. They may have been acknowledged by a
 /// leader that is lost, and such entries must not be lost. Of several surviving directories, use
@@ -66,7 +67,7 @@ pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S
 }
 
 /// The index of the last entry in the log of `cfg`, or of the last purged entry if the log is
-/// empty. The log must not be running. Blocks.
+/// empty. No process may have the log open. Blocks.
 pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
     let path = cfg.dir.join(log::FILE);
     let (_, stored) = writer::open(&path)?;

@@ -1,7 +1,7 @@
 //! One value on disk: a version byte, eight bytes of SHA-256 over version and content, MessagePack with field names.
 //!
-//! The version byte is necessary because openraft's serialised form may change between its
-//! versions. A later program recognises an older form by it.
+//! The version byte is necessary because the serialised form of openraft's types may change between
+//! versions of openraft. A later program recognises an older form by it.
 
 use super::error::RaftError;
 use remoor_model::Sha256;

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 /// reports. Without the pause each report would wake all tasks that wait for the status.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A member's own view. Other members may know newer facts, so output must name the member.
+/// A member's own view of the Raft cluster. Other members may know newer facts, so output must name
+/// the member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RaftStatus {
     pub id: RaftId,

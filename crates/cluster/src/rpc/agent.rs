@@ -11,7 +11,7 @@ pub struct ManifestReply {
     pub manifest: NodeManifest,
     /// The key for the hashes of secret files, in hex.
     pub digest_key: String,
-    /// Interval at which files and checks are examined.
+    /// Interval at which the agent hashes its files and runs its checks.
     pub check_interval_ms: u64,
     /// Interval at which a node with live peers dials missing ones.
     #[serde(default)]
@@ -74,8 +74,8 @@ pub struct InstanceReply {
 /// The path at which managers return the valid gossip keys.
 pub const GOSSIP_KEYS_PATH: &str = "/agent/v1/gossip-keys";
 
-/// The request for the gossip keys. `holds` is the index of the entry that set the node's keys; 0
-/// if unknown.
+/// The request for the gossip keys. `holds` is the index of the entry that set the gossip keys of
+/// the requesting node; 0 if the index is unknown.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct GossipKeysRequest {
     pub holds: u64,

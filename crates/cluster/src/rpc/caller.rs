@@ -103,7 +103,7 @@ pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
 /// The title in a certificate that a manager issued for itself.
 pub(super) const MANAGER: &str = "manager";
 
-/// Whether this verified certificate was issued to a node that was a manager at that time.
+/// Whether this verified certificate was issued to a node that was a manager when it was issued.
 pub fn is_manager_certificate(der: &[u8]) -> bool {
     let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
     let Ok(title) = Oid::from(TITLE) else { return false };

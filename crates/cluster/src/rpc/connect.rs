@@ -161,7 +161,8 @@ async fn secure(
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, ApiError> {
     let tcp = TcpStream::connect(addr).await.map_err(|e| connect_error(target, &e))?;
-    // The connection works without these two options. They only improve it, so errors are ignored.
+    // The connection works without the two TCP options below. They only improve it, so errors are
+    // ignored.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
     TlsConnector::from(config).connect(name, tcp).await.map_err(|e| connect_error(target, &e))

@@ -1,4 +1,5 @@
-//! A manager's log position. Another manager requests it when its operator considers a recovery.
+//! A manager's log position. Another manager requests it when an operator of that other manager
+//! considers a recovery.
 
 use remoor_model::{Epoch, RaftId};
 use serde::{Deserialize, Serialize};

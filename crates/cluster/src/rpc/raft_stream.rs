@@ -1,6 +1,6 @@
 //! Raft's short messages without HTTP. The client opens a TLS connection to the API's port and
 //! requests [`PROTOCOL`] by ALPN. A decision takes several such messages in sequence, and HTTP's
-//! overhead for them was a third of its duration.
+//! overhead for these messages was a third of the decision's duration.
 //!
 //! ```text
 //! client -> length (4 bytes, big endian), length of the kind (1), kind, body

@@ -55,8 +55,9 @@ pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
 }
 
 /// Returns `credentials` with the new certificate. A trusted CA must have issued it for this node
-/// and its key. It must also end later than the current certificate, have a newer epoch, come from
-/// another CA, or replace a certificate that begins after `now`.
+/// and its key. In addition, one of these conditions must hold: it ends later than the current
+/// certificate, has a newer epoch, comes from another CA, or replaces a certificate that begins
+/// after `now`.
 pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply, now: Wall) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);

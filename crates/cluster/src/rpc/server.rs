@@ -49,7 +49,8 @@ const SILENT_MS_MAX: u32 = 30_000;
 pub struct ServerLimits {
     /// Maximum open connections after their handshake. Further connections are closed at once.
     pub connections: usize,
-    /// Additional connections, which only managers and operators may use.
+    /// Maximum open connections in addition to `connections`. Only managers and operators may use
+    /// them.
     pub reserved: usize,
     /// Maximum connections of all addresses whose handshake has not ended. A further connection
     /// replaces the oldest one of the address with the most connections.
@@ -186,8 +187,8 @@ impl Accept for TcpListener {
 
     async fn next(&self) -> std::io::Result<Self::Connection> {
         let (stream, addr) = self.accept().await?;
-        // The connection works without these two options. They only improve it, so errors are
-        // ignored.
+        // The connection works without the two TCP options below. They only improve it, so errors
+        // are ignored.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&stream, true);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENT_MS_MAX);
         Ok((stream, addr))

@@ -126,8 +126,8 @@ impl Token {
         &self.secret
     }
 
-    /// The token without its secret. With it, a machine can request to be accepted, and knows which
-    /// cluster to trust.
+    /// The token without its secret. With this text, a machine can request to be accepted, and
+    /// knows which cluster to trust.
     pub fn public(&self) -> String {
         format!("remoor-1-{}", self.ca_digest)
     }

@@ -117,7 +117,7 @@ pub struct WhyView {
     pub want: Option<remoor_model::ResetupRequest>,
     pub job: Option<Job>,
     pub history: Vec<HistoryItem>,
-    /// Actions that were not taken, each with the reason.
+    /// The actions that remoor did not take on the node, each with the reason.
     pub not_done: Vec<String>,
     pub next: Vec<String>,
 }
@@ -194,8 +194,8 @@ pub struct FileDiff {
     /// `recorded`: it was recorded at the last set-up or adoption. `none`: the file is extra.
     #[serde(default)]
     pub origin: String,
-    /// The time of the examination that first found this difference, if every later one found it
-    /// too. None if this examination is the first.
+    /// The time of the earliest examination since which every examination of the node has found
+    /// this difference. None if only the examination for this answer has found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Wall>,
     /// Unified diff from the rendered to the found content. None if no content was rendered, or if
@@ -387,7 +387,7 @@ pub enum StreamItem {
     },
 }
 
-/// Faults of `apply` and `lint`, in an error's details.
+/// Faults in a fleet directory, as `apply` and `lint` report them in an error's details.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultsView {
     pub faults: Vec<remoor_model::Fault>,

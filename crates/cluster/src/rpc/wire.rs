@@ -104,7 +104,8 @@ codes! {
     RateLimited = "rate-limited", TOO_MANY_REQUESTS;
     /// Another manager leads. `details.leader` names it if it is known. Nothing was changed.
     NotLeader = "not-leader", MISDIRECTED_REQUEST;
-    /// This manager is behind the log. Retry here or at another manager. Nothing was changed.
+    /// This manager has not yet applied all committed entries of the log. Retry here or at another
+    /// manager. Nothing was changed.
     Retry = "retry", SERVICE_UNAVAILABLE;
     /// No quorum of managers can be reached. Nothing was changed.
     NoQuorum = "no-quorum", SERVICE_UNAVAILABLE;
@@ -232,8 +233,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 }
 
 /// The body of an order to `/v1`: a JSON object. An empty body equals `{}`. An unknown key is
-/// rejected by its name, because an order that is understood in part is another order. A value of
-/// the wrong type is rejected with its position.
+/// rejected by its name, because an order without that key may have another meaning. A value of the
+/// wrong type is rejected with its position.
 #[derive(Debug, Clone, Copy)]
 pub struct Strict<T>(pub T);
 

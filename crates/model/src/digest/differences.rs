@@ -59,7 +59,8 @@ pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference>
         let seen = entries_by_path(there);
         let paths: BTreeSet<&str> = wanted.keys().chain(seen.keys()).copied().collect();
         for path in paths {
-            // A path with an entry was read, even if other paths near it were not.
+            // A path that has an entry was read, even if a directory above it was reported as
+            // unreadable.
             if seen.contains_key(path) || !unread.covers(path) {
                 let mut add = |what| out.push(Difference { service: service.clone(), path: path.to_owned(), what });
                 compare(wanted.get(path).copied(), seen.get(path).copied(), &mut add);

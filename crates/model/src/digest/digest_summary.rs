@@ -1,6 +1,6 @@
-//! The parts of a digest that a node sends to a manager that searches for differences. The node
-//! first sends the roots of its services, and then hashes of single branches on request. So it
-//! sends only entries that may differ.
+//! The parts of a digest that a node sends to a manager that searches for differences. The entries
+//! of a service form a tree of hashes. The node first sends the roots of these trees, and then
+//! hashes of single branches on request. So it sends only entries that may differ.
 //!
 //! ```text
 //! service whose root the manager does not know   its root; also all entries if few, else 16 hashes

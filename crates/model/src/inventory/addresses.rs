@@ -10,8 +10,8 @@ pub fn ip_of(gossip: &str) -> Option<&str> {
 }
 
 impl Inventory {
-    /// Another node with this recorded gossip address. If there are several, one that is not away
-    /// is preferred.
+    /// A node other than `node` whose recorded gossip address is `gossip`. If there are several,
+    /// one that is not away is preferred.
     pub fn address_holder(&self, node: NodeId, gossip: &str) -> Option<&Node> {
         let others = self.nodes.values().map(Arc::as_ref).filter(|n| n.id != node && n.spec.gossip == gossip);
         others.min_by_key(|n| n.is_away())

@@ -1,11 +1,11 @@
 //! Entries about the certificate authority. First all nodes trust a new CA in addition. Then the
-//! new CA issues certificates. At the end it is the only CA.
+//! new CA issues certificates. At the end of the rotation, the new CA is the only one.
 //!
 //! ```text
 //! RotateCa -> Trust (old issues; both trusted) -> Issue (new issues; both trusted) -> the new one alone
 //! ```
-//! The credentials of one step are also valid in the next one. So nodes need not change from step
-//! to step at the same time.
+//! A certificate that is valid in one step of the rotation is also valid in the next step. So nodes
+//! need not begin a step at the same time.
 
 use super::*;
 use std::collections::BTreeSet;

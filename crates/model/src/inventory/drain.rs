@@ -58,7 +58,7 @@ impl Node {
         self.availability = Availability::Active;
     }
 
-    /// Restores the lifecycle that the node had before the revoked order.
+    /// Restores the lifecycle that the node had before a drain or decommissioning that was revoked.
     pub(super) fn restore_lifecycle(&mut self, why: &str) {
         self.lifecycle = if self.setup.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
         // Some drift was only reported, because the node was being decommissioned. So the node is

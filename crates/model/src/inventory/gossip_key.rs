@@ -1,5 +1,5 @@
-//! Entries about the gossip key. First all nodes accept a new key in addition. Then they send with
-//! it. At the end it is the only key.
+//! Entries about the gossip key. First all nodes accept a new key in addition to the current one.
+//! Then they send with the new key. At the end of the rotation, they accept only the new key.
 
 use super::*;
 

@@ -384,8 +384,8 @@ impl Inventory {
         let unjudged = kind == JobKind::Resetup && self.has_monitor_only_service(closed.node);
         let node = self.change(closed.node)?;
         node.examination.invalidated_at_index = at.index;
-        // An attempt that began before `trust-key` used the previous keys. So its failure proves
-        // nothing about the trusted keys.
+        // An attempt that began before `trust-key` expected the previous SSH host keys. So its
+        // failure proves nothing about the trusted keys.
         if let AttemptOutcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = closed.outcome
             && closed.id.0 > node.host_key.trusted_at_index
         {
@@ -446,7 +446,7 @@ struct ClosedAttempt<'a> {
     node: NodeId,
     kind: JobKind,
     outcome: &'a AttemptOutcome,
-    /// The attempt that the job undid, and the operator who ordered it.
+    /// The attempt that the job undid, and the operator who ordered the undo.
     undo: Option<(AttemptId, String)>,
     /// The services of a job about some services. None if the job concerned the whole node.
     part: Option<Vec<ServiceName>>,
@@ -460,8 +460,8 @@ impl Node {
         self.failed = None;
         self.hold = None;
         self.setup.adopted_only = false;
-        // If the address changed during the attempt, the node was rendered with the old address. A
-        // partial job does not repair an earlier change of the address.
+        // If the node's address changed during the attempt, its files were rendered with the old
+        // address. A partial job does not repair an earlier change of the address.
         let from = self.setup.provisioned_at.take();
         let from = from.filter(|from| self.ip() != Some(from.as_str()));
         if closed.part.is_none() {

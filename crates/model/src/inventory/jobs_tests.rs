@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A state in which w1 (node 1) has an open attempt (4) that an operator ordered.
+/// A state in which w1 (node 1) has an open attempt with the id 4, which an operator ordered.
 fn open() -> Inventory {
     let mut inventory = inventory_with_request();
     let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
@@ -126,7 +126,8 @@ fn a_full_job_does_not_clear_drift_of_monitored_services() {
     }
 }
 
-/// A state in which w1 has generation 1, and generation 2 is applied.
+/// A state in which w1 was set up with generation 1, and generation 2 was applied later. Job 8
+/// about `services` is open.
 fn outdated_inventory(services: &[&str]) -> Inventory {
     let mut inventory = open();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
@@ -151,7 +152,8 @@ fn outdated_inventory(services: &[&str]) -> Inventory {
     inventory
 }
 
-/// Finishes job 8. The attempt reports only generation and blob, as an older manager does.
+/// Finishes job 8. The result contains only the generation and the baseline's blob, as an older
+/// manager proposes it.
 fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
     let attempt = AttemptId(attempt);
     for (index, phase) in (index..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {

@@ -14,8 +14,9 @@ impl Inventory {
         all.filter_map(|n| n.setup.baseline.as_ref())
     }
 
-    /// The entry that removes the first node that did not return in time. None if there is no such
-    /// node, or if the maximum number of removed nodes is already remembered.
+    /// The entry that removes a node that left and did not return in time. If there are several
+    /// such nodes, it removes the one with the lowest id. None if there is none, or if the maximum
+    /// number of removed nodes is already remembered.
     pub fn next_to_forget(&self, moment: Wall) -> Option<Command> {
         let (over, fits) = (self.limits().remove_left_ms, self.departed.removed.len() < REMOVED_MAX);
         let (id, left) = self.departed.left.iter().find(|(_, left)| fits && moment.ms_since(left.at) >= over)?;

@@ -1,5 +1,5 @@
-//! Tests of leaving: the nodes that may leave, the work that ends with it, the identity on return,
-//! and the final removal.
+//! Tests of leaving: the nodes that may leave, the work that ends when a node leaves, the identity
+//! on return, and the final removal.
 
 use super::*;
 

@@ -58,7 +58,7 @@ impl<'a> NodeMembership<'a> {
 }
 
 impl DepartedNodes {
-    /// The membership of an id that no node of the cluster has.
+    /// The membership of an id that belongs to no present node of the cluster.
     pub(super) fn membership(&self, id: NodeId) -> NodeMembership<'_> {
         match (self.left.get(&id), self.removed.get(&id)) {
             (Some(left), _) => NodeMembership::Left(left),

@@ -103,7 +103,7 @@ fn a_node_in_any_state_may_have_a_denied_key_and_an_open_join_request() {
     assert!(inventory.admission.denied.contains_key("a") && inventory.admission.pending.contains_key("w1"));
 }
 
-/// The command of one step. `pick` chooses a node that was accepted before.
+/// The command of one random step of a test. `pick` chooses a node that was accepted before.
 fn command(kind: usize, name: usize, key: usize, pick: Option<(NodeId, &Inventory)>) -> Option<Command> {
     let names = ["w1", "w2", "m1"];
     let (spec, role) = (spec(names[name], &key.to_string()), if name == 2 { M } else { W });

@@ -53,8 +53,8 @@ impl Inventory {
         let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
         let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
         known.spec = NodeSpec { api, gossip, zone, ..spec.clone() };
-        // A joining machine has an empty data directory. Its log must not vote under a Raft id that
-        // voted before.
+        // A joining machine has an empty data directory. So it must not vote under the Raft id
+        // under which it may have voted before.
         known.raft = None;
         self.move_to(at, id, &spec.api, &spec.gossip)?;
         self.expired_certificates.remove(&id);

@@ -10,9 +10,9 @@ use super::*;
 /// surviving node knows.
 pub const EPOCH_GAP: u64 = 1_000_000;
 
-/// The number of a new epoch is the second in which it begins, multiplied by this factor. A smaller
-/// random part is added. So two epochs that begin in the same second from the same past have
-/// different numbers.
+/// The number of a new epoch is the second in which it begins, multiplied by this factor, plus a
+/// random number below this factor. So two epochs that begin in the same second from the same past
+/// have different numbers.
 pub const EPOCHS_A_SECOND: u64 = 10_000;
 
 /// Number of log indices that are reserved for each epoch number. A second has [`EPOCHS_A_SECOND`]
@@ -63,8 +63,9 @@ impl Inventory {
         let authority = Arc::make_mut(&mut self.authority);
         authority.changed = index;
         match &mut authority.next {
-            // Nodes may be further in the CA rotation than this state. Nodes that know only one of
-            // the two CAs accept certificates of the new CA.
+            // Nodes may be further in the CA rotation than this state, so the new CA issues from
+            // now on. A node that knows only the old CA accepts the new CA's certificates by the
+            // cross-signed certificate.
             Some(next) if with.next_ca => next.step = CaStep::Issue,
             // Only lost managers have the key of the new CA. No certificate depends on that key
             // yet, so the rotation is dropped.

@@ -1,5 +1,5 @@
-//! Tests of removals: the refused nodes and the reasons, the work that ends with a node, and the
-//! record that remains.
+//! Tests of removals: the nodes that are refused and why, the work that ends when a node is
+//! removed, and the record that remains of it.
 
 use super::*;
 

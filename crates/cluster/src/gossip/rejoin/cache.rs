@@ -66,8 +66,8 @@ pub fn save(path: &Path, nodes: &Addresses) -> Result<(), CacheError> {
     atomic_write(path, &text, 0o600).map_err(|e| write(e.into_io()))
 }
 
-/// The known nodes with their addresses. The address in use (`seen`) is the first; the known
-/// addresses follow, then the remembered ones.
+/// The known nodes with their addresses. The address that the node uses as a live member (`seen`)
+/// is the first. The known addresses follow, then the remembered ones.
 pub fn merge(known: &Addresses, seen: &BTreeMap<NodeName, SocketAddr>, remembered: &Addresses) -> Addresses {
     let mut merged = Addresses::new();
     for (name, given) in known {

@@ -1,4 +1,4 @@
-//! Tests of the rejoin loop with a membership that only counts calls.
+//! Tests of the rejoin loop with a simulated network that only counts calls.
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,8 +60,8 @@ async fn a_burst_of_changes_is_one_look_at_all_nodes() {
         made += 1;
         tokio::task::yield_now().await;
     }
-    // Three further reads of the members follow no change of the members: at the start, at the
-    // first tick of the cache's interval, and after `set_known`.
+    // The loop also reads the members three times without a change of the members: at the start, at
+    // the first tick of the cache's interval, and after `set_known`.
     let most = begun.elapsed().as_millis() / timing.change_spacing.as_millis() + 1 + 3;
     let looks = u128::from(member.looks.load(Ordering::SeqCst));
     assert!(made > 1_000, "{made}");

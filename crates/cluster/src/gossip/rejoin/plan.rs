@@ -12,8 +12,9 @@ pub const PARALLEL_MAX: usize = 4;
 /// Up to this number of members, each member dials a missing node at the full rate. In a larger
 /// cluster each member dials the node less often, so the total rate stays the same.
 const DIALLERS: usize = 16;
-/// The first dials of two nodes that went missing together are this part of the wait apart, in
-/// permille. It is the golden ratio, because its multiples are spread evenly.
+/// Several nodes that went missing together are first dialled at different times. The dials of each
+/// two of them are this part of the wait apart, in permille. It is the golden ratio, because its
+/// multiples are spread evenly.
 const GOLDEN_PERMILLE: u16 = 618;
 
 /// The recent dials of one missing node.
@@ -122,7 +123,7 @@ impl DialState {
         }
     }
 
-    /// Replaces the nodes of the cluster.
+    /// Replaces the list of the cluster's nodes and their possible addresses.
     pub fn set_known(&mut self, now_ms: u64, known: BTreeMap<NodeName, Vec<SocketAddr>>) {
         self.known = known;
         self.spread_first_dials(now_ms);
@@ -143,8 +144,8 @@ impl DialState {
             self.spread_first_dials(now_ms);
         } else if !was_isolated {
             self.alone_since_ms = Some(now_ms);
-            // The wait restarts at its minimum for every node, also for one that was dialled a
-            // short time ago.
+            // The wait for the next dial restarts at its minimum for every node, also for a node
+            // that was dialled a short time ago.
             for name in self.known.keys() {
                 self.tries.insert(
                     name.clone(),
@@ -236,8 +237,9 @@ impl DialState {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
         let isolated = self.is_isolated();
-        // While there are peers, the members share the dials. So the wait grows with the number of
-        // members. The first dial of a node comes after a random part of the wait.
+        // While there are peers, the members share the dials. So the wait between two dials of a
+        // node grows with the number of members. The first dial of a node comes after a random part
+        // of the wait.
         let shared = |wait: std::time::Duration| {
             let crowd = self.members.len().max(DIALLERS) as u64;
             let part = if tries.dialled { 1000 } else { u64::from(tries.jitter_permille) };

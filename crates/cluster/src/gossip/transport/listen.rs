@@ -24,7 +24,7 @@ const RECEIVED_MAX: usize = 4096;
 /// Pause after an error of the listening socket, such as too many open files.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Receives datagrams.
+/// Receives gossip's datagrams.
 pub struct DatagramListener {
     pub socket: Arc<UdpSocket>,
     pub keyring: Arc<GossipKeyring>,
@@ -57,7 +57,7 @@ impl DatagramListener {
     }
 }
 
-/// Accepts streams.
+/// Accepts gossip's streams.
 pub struct StreamListener {
     pub listener: TcpListener,
     pub keyring: Arc<GossipKeyring>,

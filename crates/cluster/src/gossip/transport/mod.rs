@@ -94,8 +94,8 @@ impl From<GossipFrameError> for GossipTransportError {
 /// The transport of one member at one address.
 pub struct GossipTransport {
     options: TransportOptions,
-    /// The memory budget for replies on streams that this member opened. Incoming streams have
-    /// another budget.
+    /// The memory limit for replies on streams that this member opened. Incoming streams have
+    /// another limit.
     budget: FrameBudget,
     /// None after the shutdown, because only dropping the socket frees the port.
     socket: Mutex<Option<Arc<UdpSocket>>>,

@@ -1,8 +1,8 @@
 //! Bounds the number of incoming streams, in total and for each address. While all places are
 //! taken, a new stream may end a waiting one, whose first frame has not arrived. A waiting stream
-//! ends at once if its address has more streams than the address of the new one; otherwise it ends
-//! only if it is slow. An honest peer sends its first frame with the connection, so only a slow or
-//! silent peer loses its place. Pure apart from the lock; the time is passed in.
+//! ends at once if its address has more streams than the address of the new stream; otherwise it
+//! ends only if it is slow. An honest peer sends its first frame with the connection, so only a
+//! slow or silent peer loses its place. Pure apart from the lock; the time is passed in.
 
 use crate::keyed_limiter::network;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! One TCP connection of gossip. memberlist reads only decrypted messages. The memory of a frame
-//! grows with the bytes that arrive, and large frames share one budget.
+//! grows with the bytes that arrive, and large frames share one memory limit.
 
 use super::frame::{GossipFrameError, GossipKeyring};
 use super::places::StreamPlace;
@@ -15,13 +15,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum length of a frame, in bytes. A state exchange has up to 600 bytes for each node.
 const FRAME_MAX: usize = 16 << 20;
-/// A frame below this size takes nothing from the budget. The state exchange of a hundred nodes is
-/// smaller.
+/// A frame below this size does not count towards the memory limit of large frames. The state
+/// exchange of a hundred nodes is smaller.
 const SMALL_FRAME: usize = 64 << 10;
 /// Maximum memory of all frames above [`SMALL_FRAME`] that arrive at the same time, in bytes.
 const LARGE_FRAMES_MAX: usize = 32 << 20;
 
-/// The budget of large frames, in units of `SMALL_FRAME` bytes. Clones share the budget.
+/// The memory limit of large frames, in units of `SMALL_FRAME` bytes. Clones share the limit.
 #[derive(Clone)]
 pub struct FrameBudget(Arc<Semaphore>);
 
@@ -32,8 +32,8 @@ impl Default for FrameBudget {
 }
 
 impl FrameBudget {
-    /// Takes from the budget the units that a buffer of `bytes` needs. The units in `held` are
-    /// already taken.
+    /// Reserves memory for a buffer of `bytes` within the limit. The units in `held` are already
+    /// reserved.
     fn extend(
         &self,
         held: &mut Option<OwnedSemaphorePermit>,
@@ -102,8 +102,8 @@ impl StreamReader {
         self.message = message;
     }
 
-    /// Reads and decrypts one frame. Its memory counts towards the budget until this half of the
-    /// connection is dropped.
+    /// Reads and decrypts one frame. Its memory counts towards the limit of large frames until this
+    /// half of the connection is dropped.
     pub async fn read_frame(&mut self, keyring: &GossipKeyring) -> std::result::Result<BytesMut, GossipFrameError> {
         let mut head = vec![0; keyring.head_len()];
         self.socket.read_exact(&mut head).await.map_err(GossipFrameError::Read)?;

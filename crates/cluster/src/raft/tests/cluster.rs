@@ -371,7 +371,7 @@ async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is(
     assert!(!members[2].state().borrow().contains("without the third"));
     let claim = members[2].claim(RaftId(0)).unwrap();
     assert_eq!(members[0].sender(&claim).unwrap().from, RaftId(3));
-    // Only the target answers a claim with a target.
+    // A claim that names a target is answered only by that target.
     let claim_to = |id| members[2].claim(RaftId(id)).unwrap();
     assert_eq!(members[0].sender(&claim_to(1)).unwrap().from, RaftId(3));
     assert!(matches!(members[0].sender(&claim_to(2)), Err(RaftError::WrongTarget { .. })));

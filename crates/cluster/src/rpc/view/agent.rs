@@ -19,10 +19,11 @@ pub struct AgentView {
     pub peers_alive: u32,
     pub isolation: IsolationView,
     pub manager: ContactView,
-    /// The managers' instruction for the agent's examinations. None if no manager has ever
-    /// answered.
+    /// The list of what the agent hashes and checks, as managers sent it. None if no manager has
+    /// ever answered.
     pub manifest: Option<ManifestView>,
-    /// The last examination of files and checks. None if there was none since the agent started.
+    /// The agent's last results of hashing files and running checks. None if there are none since
+    /// the agent started.
     pub look: Option<ExaminationView>,
 }
 
@@ -97,7 +98,7 @@ pub struct ContactView {
     pub known: Vec<String>,
 }
 
-/// The managers' instruction for the agent's examinations.
+/// A summary of the manifest: what the agent hashes and checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestView {
     pub group: String,
@@ -106,7 +107,7 @@ pub struct ManifestView {
     pub check_interval_ms: u64,
 }
 
-/// The results of an examination by the agent.
+/// The results of one run of the agent over its files and checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExaminationView {
     pub at: String,

@@ -25,7 +25,8 @@ pub struct BackupTakenView {
     pub nodes: u64,
     pub bytes: u64,
     pub sha256: String,
-    /// Whether no leader was known at that time. Other managers may then have newer entries.
+    /// Whether no leader was known when the backup was made. Other managers may then have newer
+    /// entries.
     pub stale: bool,
 }
 

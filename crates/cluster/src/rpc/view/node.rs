@@ -178,8 +178,8 @@ mod tests {
     use super::*;
     use serde_json::{Map, Value};
 
-    /// Fields that may be missing in an answer. Older managers do not send them, or they have no
-    /// value.
+    /// Fields that may be missing in an answer. Either the answer is from an older manager, which
+    /// does not send the field, or the field has no value.
     const OPTIONAL: &str = "agent_version baseline certificate_until failed finding group job lag maintenance manager \
         manager_silent manager_state manager_waits presence_since report services ssh unanswered unreachable_since zone";
 
