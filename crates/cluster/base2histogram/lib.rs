@@ -7,7 +7,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The number of samples.
+/// A histogram that counts its samples and stores no values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram<T = ()> {
     samples: u64,
@@ -42,7 +42,8 @@ impl<T> Histogram<T> {
     }
 }
 
-/// The number of samples. Every percentile is 0, because no values are kept.
+/// The statistics of a histogram: its number of samples. Every percentile is 0, because no values
+/// are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PercentileStats {
     pub samples: u64,

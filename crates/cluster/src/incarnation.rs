@@ -151,11 +151,12 @@ pub struct KnownIncarnation {
     since: Wall,
     #[serde(rename = "told")]
     reported_log: LogMark,
-    /// The log at the start of the incarnation. None if an earlier program made this record without
-    /// it.
+    /// The log mark at the start of the incarnation. None in a record of an earlier program, which
+    /// did not store the mark.
     #[serde(default, rename = "born")]
     log_at_start: Option<LogMark>,
-    /// Nonce of the previous incarnation. None if an earlier program made this record without it.
+    /// Nonce of the previous incarnation. None in a record of an earlier program, which did not
+    /// store this nonce.
     #[serde(default, rename = "after")]
     previous_nonce: Option<u64>,
 }
@@ -278,7 +279,7 @@ pub struct NamedManager {
     /// Whether this node's agent knows the sender's node as a manager.
     pub by_agent: bool,
     /// Whether the order that started this node's manager service names the sender's node as a
-    /// manager. The order is as old as the service.
+    /// manager. The order is as old as the manager service, so it may be outdated.
     pub by_order: bool,
     /// Whether this node's log is older than the order that started this manager service. In that
     /// case the sender's node may be a manager again although it is a worker in the log.

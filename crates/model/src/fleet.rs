@@ -172,7 +172,7 @@ pub struct Limits {
     pub exam_timeout_ms: u64,
     /// Timeout of one phase of an attempt.
     pub phase_timeout_ms: u64,
-    /// Interval of the agent's own checks and of its file digest.
+    /// Interval at which the agent hashes its files and runs its checks.
     pub check_interval_ms: u64,
     /// Interval at which a node that has peers dials the missing nodes that it knows.
     pub rejoin_ms: u64,

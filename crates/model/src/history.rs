@@ -168,7 +168,7 @@ pub enum JournalEvent {
     KeyTrusted {
         keys: Vec<String>,
     },
-    /// The gossip address changed.
+    /// The node's gossip address changed.
     Moved {
         from: String,
         to: String,

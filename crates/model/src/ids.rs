@@ -18,10 +18,10 @@ macro_rules! number {
 number! {
     /// The id of a machine: the log index of its Accept entry. It is never reused.
     NodeId
+    /// The id of a Raft member: 1 for the founder, otherwise the log index of its Grant entry.
+    RaftId
     /// The id of a job, which is one re-setup, decommissioning or undo of one node. It is the log
     /// index of the entry that opened the job.
-    RaftId
-    /// The id of one re-setup of one node: the log index of the entry that opened it.
     JobId
     /// The id of one attempt of a job: the log index of the entry that opened it. So a later
     /// attempt always has a greater id.

@@ -1,7 +1,7 @@
-//! The size of a majority and the number of managers that may fail. Warnings and the printed table
-//! both use this rule.
+//! The size of a majority, and the number of managers that may fail. All commands and warnings use
+//! these functions, so their numbers agree.
 
-/// The smallest number that is more than half.
+/// The smallest number that is more than half of `voters`.
 pub fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }

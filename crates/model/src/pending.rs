@@ -67,7 +67,8 @@ impl ExpiredCertificate {
 /// Facts about the join secret of one role, in addition to its hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    /// The time since which the secret is valid. 0 if the cluster is older than this record.
+    /// The time since which the secret is valid. 0 if the secret was set before remoor recorded
+    /// this time.
     pub since: Wall,
     pub by: String,
     /// The join secret that the current one replaced.

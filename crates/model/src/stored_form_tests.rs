@@ -25,7 +25,8 @@ fn assert_stored_form<T: Serialize + DeserializeOwned + PartialEq + Debug>(text:
         let packed = rmp_serde::to_vec_named(fields).expect("MessagePack");
         rmp_serde::from_slice::<T>(&packed).ok()
     };
-    // In JSON, a number that is a key of a map becomes a text, which MessagePack does not read.
+    // In JSON, a numeric key of a map becomes a text. MessagePack does not read that text as a
+    // number.
     let unpacks = unpack(&fields).is_some();
     let read = |fields: &Map<String, Value>| {
         let read = serde_json::from_value::<T>(Value::Object(fields.clone())).ok();

@@ -19,7 +19,7 @@ impl Now {
 }
 
 /// A wall-clock time in milliseconds since 1970 UTC. The time of an entry is that of its proposer's
-/// clock. Wall-clock times are for people, and for budgets over minutes.
+/// clock. Wall-clock times are for people, and for limits over periods of minutes or longer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub u64);

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The key with which a node must sign its reports, as far as the inventory knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLookup {
-    /// Records of this name are accepted only with a signature of this key.
+    /// Records with the node's name are accepted only with a signature of this key.
     Known(VerifyingKey),
     /// The inventory has no node of this name. The node is admitted as a discovered one, and its
     /// reports are not trusted.
@@ -70,8 +70,8 @@ pub struct GossipTiming {
     pub leave_timeout: Duration,
     /// Minimum time between two alarms of the same kind about the same name.
     pub alarm_interval: Duration,
-    /// A record that this node's key signed may name another address. Only after it was observed at
-    /// that address for this time does it show that the data directory was copied. Before that, the
+    /// A record that this node's key signed may name another address. If the record is observed at
+    /// that address for this time, it shows that the data directory was copied. Before that, the
     /// record may be an echo from the time before this node's address changed.
     pub copy_grace: Duration,
     /// Interval between dials of a missing node while there are live peers.

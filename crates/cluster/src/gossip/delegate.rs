@@ -52,8 +52,8 @@ const STRANGE_CLAIMS_MAX: usize = 16;
 /// The state that the delegate and the handle share.
 pub struct GossipState {
     pub judge: Judge,
-    /// The report that this node publishes. By its instance, this node recognises a record that the
-    /// same process signed at an earlier address.
+    /// The report that this node publishes. If a record at another address has the same instance as
+    /// this report, this process signed the record at an earlier address.
     own_report: Mutex<Report>,
     /// The nodes that claim a newer epoch.
     claims: Arc<watch::Sender<BTreeMap<NodeName, EpochClaim>>>,
@@ -203,8 +203,8 @@ impl GossipState {
                 return;
             }
         };
-        // The node's claim of a newer epoch may be missing here although the record is already
-        // verified. This happens if the node's key was unknown when the record first arrived.
+        // Record the node's claim of a newer epoch here too. When the record first arrived, the
+        // node's key may have been unknown, so the claim was not recorded as signed.
         if entry.signed && name != self.judge.me {
             self.claim(&name, addr, &entry.report, true);
         }

@@ -492,7 +492,7 @@ async fn a_node_that_was_cut_off_is_found_again_from_the_cache() {
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 2, &keys) }, SECOND).await;
     a.saw_alive("b").await;
 
-    // Then `a` is restarted with only its cache.
+    // Then `a` is restarted. It knows only the addresses in its cache file.
     drop(rejoin);
     a.gossip.shutdown().await;
     let mut a = peer_as(config("a", 1, &keys), SECOND).await;

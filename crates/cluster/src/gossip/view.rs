@@ -57,8 +57,8 @@ pub struct MembershipView {
     /// kept while the node is away, so that an old record cannot be replayed.
     newest: BTreeMap<NodeName, NewestReport>,
     copy_grace: Duration,
-    /// If a record was not observed for longer than this, its next observation starts the grace
-    /// period again.
+    /// If a record was not observed for longer than this, its next observation starts `copy_grace`
+    /// again.
     copy_gap: Duration,
     /// Incremented by every change of the view. A copy of the view with a lower number is outdated.
     pub version: u64,

@@ -77,10 +77,10 @@ impl<S: StateMachine> Raft<S> {
     /// waits until it is initialised or added.
     ///
     /// The state is restored from the snapshot and from the entries that are known to be committed.
-    /// The feed does not contain these entries. It contains every entry that is applied later, in
-    /// log order. If a snapshot from the leader replaces entries, the feed contains `Resync`, and
-    /// its reader must read the state again. After an error nothing runs and nothing on disk has
-    /// changed.
+    /// The feed of applied entries does not contain the restored ones. It contains every entry that
+    /// is applied later, in log order. If a snapshot from the leader replaces entries, the feed
+    /// contains `Resync`, and its reader must read the state again. After an error nothing runs and
+    /// nothing on disk has changed.
     pub async fn start(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,

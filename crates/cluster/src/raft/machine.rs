@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// An item of the feed. The items are in log order.
+/// An item of the feed of applied entries. The items are in log order.
 pub enum News<S: StateMachine> {
     Applied(AppliedEntry<S>),
     /// A snapshot replaced the entries up to `index`. The feed does not contain these entries, but

@@ -113,7 +113,7 @@ impl<S: StateMachine> PeerClient<S> {
             .map_err(|_| Timeout { action, id: self.local.id.0, target: self.target.0, timeout })?
             .map_err(|e| match e {
                 TransportError::Lost(_) => RPCError::Network(NetworkError::new(&e)),
-                // openraft waits before it retries an unreachable peer.
+                // Report the peer as unreachable, because openraft then waits before it retries.
                 TransportError::Unreachable(_) | TransportError::Refused(_) => {
                     RPCError::Unreachable(Unreachable::new(&e))
                 }

@@ -26,8 +26,9 @@ pub struct RaftStatus {
     /// Whether this member leads: a majority acknowledged it within the last lease, and it has
     /// applied everything that was committed before.
     pub is_leader: bool,
-    /// The end of the lease that the last acknowledgement of a majority gave. A reader compares it
-    /// with the current time. None if no acknowledgement is needed.
+    /// The end of the leader's lease, which an acknowledgement of a majority renews. A reader
+    /// compares it with the current time. None if this member is the only voter, or if no majority
+    /// ever acknowledged it.
     pub leads_until: Option<std::time::Instant>,
     /// Index of the last entry in the log, committed or not.
     pub last_log: Option<u64>,
@@ -49,8 +50,8 @@ pub struct RaftStatus {
     pub quorum_acked_ms: Option<u64>,
     /// On the leader: the index up to which each other member has the log.
     pub matched: BTreeMap<RaftId, u64>,
-    /// On the leader: milliseconds since the last answer of each other member. A member that never
-    /// answered is absent.
+    /// On the leader: milliseconds since the last answer of each other member. The map does not
+    /// contain a member that never answered.
     pub acked_ms: BTreeMap<RaftId, u64>,
     /// On the leader: the duration of its uninterrupted leadership, in milliseconds.
     pub led_ms: Option<u64>,
@@ -159,7 +160,7 @@ pub async fn follow<S: StateMachine>(
         if report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun {
             begun = new.term;
             if let Some(raft) = raft.upgrade() {
-                // An error means that openraft has ended; the reports show that too.
+                // An error means that openraft has ended. Its reports show the end anyway.
                 let _ = raft.core.trigger().heartbeat().await;
             }
         }

@@ -285,8 +285,9 @@ impl Writer {
         }
     }
 
-    /// Writes the batch in one transaction. If `IDLE` has passed, the transaction also contains the
-    /// commit position. An empty batch writes only the commit position.
+    /// Writes the batch in one transaction. If the last write of the commit position is older than
+    /// `IDLE`, the transaction also contains the commit position. An empty batch writes only the
+    /// commit position.
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
             let alone = batch.is_empty();

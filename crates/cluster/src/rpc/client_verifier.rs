@@ -30,7 +30,8 @@ pub(super) enum IssuerStatus {
 }
 
 impl ClientTrust {
-    /// Judges a certificate by the current CAs. The handshake may be a new or an earlier one.
+    /// Judges a certificate by the current CAs. The certificate may be from a new handshake, or
+    /// from the handshake of an open connection.
     pub fn judge_chain(&self, chain: &[CertificateDer<'_>]) -> IssuerStatus {
         let Some((end_entity, intermediates)) = chain.split_first() else { return IssuerStatus::Unknown };
         let now = UnixTime::now();

@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 /// rejected. The reading ensures that the client receives the TLS alert or the answer.
 const LINGER_BYTES_MAX: u64 = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum headers of a request, and their maximum size in bytes.
+/// Maximum number of headers of a request. `HEADER_BYTES_MAX` is their maximum size in bytes.
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Pause after a connection could not be accepted, for example because no file descriptor is left.
@@ -148,7 +148,8 @@ pub async fn serve_tls(
                             .await;
                     return log_connection_end(&peer, ended);
                 };
-                // The task is in a JoinSet, so that it is aborted together with this task.
+                // The serving task is in a JoinSet, so that it is aborted when the task that
+                // spawned it is aborted.
                 let mut task = JoinSet::new();
                 task.spawn_on(
                     async move {

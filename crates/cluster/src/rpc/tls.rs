@@ -117,8 +117,8 @@ impl ClientTls {
     }
 
     /// A configuration that connects anonymously to nodes of this cluster and ignores the dates of
-    /// their certificates. Use it only to compare clocks, because a date may seem invalid only by a
-    /// wrong clock.
+    /// their certificates. Use it only to compare clocks, because a wrong clock alone can make a
+    /// date seem invalid.
     pub fn ignoring_dates(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let trust = Trust::RootsIgnoringDates(roots(&identity.ca_pem)?.1);
         let config = Arc::new(RwLock::new(finish(client_builder(trust)?.with_no_client_auth())));

@@ -36,8 +36,8 @@ pub struct AsOf {
     /// Whether no leader confirmed the state. It is then only the last state that `by` knew. If
     /// `heard` is not set, the reason is a missing quorum.
     pub stale: bool,
-    /// Set only if `stale` is set: gossip or Raft shows a leader, but it did not answer the
-    /// request.
+    /// Set only if `stale` is set. In that case gossip or Raft shows a leader, but the leader did
+    /// not answer the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
     /// Age of the state that the answer shows, in milliseconds.
@@ -187,7 +187,7 @@ pub struct DiffView {
 pub struct FileDiff {
     pub service: String,
     pub path: String,
-    /// `missing`, `extra`, `changed`.
+    /// The kind of the difference: `missing`, `extra` or `changed`.
     pub what: String,
     pub attributes: Vec<String>,
     /// The source of the compared content. `rendered`: the manager renders it from the fleet.
@@ -334,7 +334,7 @@ pub struct Nothing {}
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CancelRequest {
-    /// Whether the task that runs now is interrupted too.
+    /// Whether the running task of the job is interrupted. Otherwise the task may finish.
     pub now: bool,
 }
 

@@ -158,7 +158,7 @@ impl ApiFailure {
         self
     }
 
-    /// Adds facts for programs.
+    /// Adds facts for programs to the error answer.
     pub fn details(mut self, details: Value) -> Self {
         self.details = Box::new(details);
         self

@@ -15,8 +15,8 @@ pub struct Record {
     /// Facts of the node that its last provisioning could use.
     #[serde(default)]
     pub facts: serde_json::Map<String, serde_json::Value>,
-    /// Paths whose recorded content equals the content that the manager renders. All other paths
-    /// are only recorded. None if the contents were not compared.
+    /// Paths whose recorded content equals the content that the manager renders. The content of all
+    /// other paths is known only from the record. None if the contents were not compared.
     #[serde(default)]
     pub rendered: Option<BTreeSet<String>>,
     /// Addresses and roles with which the last provisioning was rendered. A comparison uses them

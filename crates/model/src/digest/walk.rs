@@ -177,7 +177,7 @@ impl WalkedService {
 
     fn forget(&mut self, branch: &[u8]) {
         if branch.is_empty() {
-            // This also removes entries that earlier answers added.
+            // Remove every known entry, including the entries that earlier answers added.
             self.entries.clear();
         }
         for entry in self.tree.entries(branch) {

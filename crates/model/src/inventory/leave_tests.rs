@@ -95,7 +95,8 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
     assert!(matches!(log.0.membership(node), NodeMembership::Left(left) if left.at == Wall(3)));
     assert_eq!((log.0.membership(node).name(), log.0.id_by_name("w1")), (Some(&"w1".into()), Some(node)));
     assert_eq!(log.0.removed_names().collect::<Vec<_>>(), [&NodeName::from("w1")], "gossip knows it no more");
-    // The open absence gets exactly one verdict, and the waiting request is dropped.
+    // When the node leaves, its open absence gets exactly one verdict, and its waiting request is
+    // dropped.
     let verdicts = log.0.history.iter().filter(|i| match &i.what {
         JournalEvent::Concluded { finding } => {
             finding.absence == Some(no) && finding.verdict == Verdict::Unknown("left".to_owned())

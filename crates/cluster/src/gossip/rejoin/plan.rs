@@ -12,9 +12,9 @@ pub const PARALLEL_MAX: usize = 4;
 /// Up to this number of members, each member dials a missing node at the full rate. In a larger
 /// cluster each member dials the node less often, so the total rate stays the same.
 const DIALLERS: usize = 16;
-/// Several nodes that went missing together are first dialled at different times. The dials of each
-/// two of them are this part of the wait apart, in permille. It is the golden ratio, because its
-/// multiples are spread evenly.
+/// The first dials of nodes that went missing together are spread over the wait. The dial of each
+/// node is this part of the wait after that of the node before it, in permille, modulo the wait. It
+/// is the golden ratio, because its multiples are spread evenly.
 const GOLDEN_PERMILLE: u16 = 618;
 
 /// The recent dials of one missing node.
@@ -53,8 +53,8 @@ type Due = (u64, Option<u64>, NodeName);
 pub struct DialState {
     me: NodeName,
     my_addr: SocketAddr,
-    /// The nodes of the cluster with their possible addresses, in the order in which they are
-    /// tried.
+    /// The nodes of the cluster. The possible addresses of a node are in the order in which they
+    /// are tried.
     known: BTreeMap<NodeName, Vec<SocketAddr>>,
     /// Live members, with or without this node.
     members: BTreeMap<NodeName, SocketAddr>,

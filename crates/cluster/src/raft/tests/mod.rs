@@ -80,7 +80,7 @@ impl Mesh {
     }
 }
 
-/// The transport of one member in the mesh.
+/// The transport of one member. It sends to the other members of the simulated network.
 struct Wire {
     from: RaftId,
     mesh: Mesh,

@@ -91,8 +91,8 @@ pub struct ContactView {
     pub name: Option<String>,
     pub at: Option<String>,
     pub age_ms: Option<u64>,
-    /// The reason why the last attempt got no answer. None if it was answered, or if there was no
-    /// attempt.
+    /// The reason why the agent's last request to a manager got no answer. None if the request was
+    /// answered, or if there was no request.
     pub error: Option<String>,
     /// API addresses of the managers that the node knows.
     pub known: Vec<String>,

@@ -49,9 +49,9 @@ pub struct RotatedView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingView {
     pub name: String,
-    /// `join` or `certificate`.
+    /// The purpose of the request: `join` or `certificate`.
     pub why: String,
-    /// `waiting`, `accepted`, `denied`.
+    /// The state of the request: `waiting`, `accepted` or `denied`.
     pub state: String,
     /// The role that the node will have, or that the machine requests.
     pub role: String,
@@ -80,7 +80,7 @@ pub struct AcceptRequest {
 /// Body of `/v1/keys/rotate`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotateKeyRequest {
-    /// `gossip` or `ca`.
+    /// The key to replace: `gossip` or `ca`.
     pub key: String,
     /// Whether the CA rotation in progress stops waiting for absent workers.
     #[serde(default)]
