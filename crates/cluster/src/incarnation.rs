@@ -44,7 +44,8 @@ use remoor_model::{Epoch, Inventory, Node, NodeId, RaftId, Report, Wall};
 use serde::{Deserialize, Serialize};
 
 /// A message of the previous incarnation may arrive shortly after the first message of the next
-/// incarnation. Within this time it was probably sent before the change.
+/// incarnation. A message that arrives within this time was probably sent before the new
+/// incarnation began.
 const LATE_MS: u64 = 1_000;
 
 /// A durable position in a log: the term of the last vote, and a committed entry. Both are on disk.
@@ -101,9 +102,9 @@ pub enum RejectedIncarnation {
     RolledBack {
         number: u64,
         known: u64,
-        /// The log at the start of incarnation `number`.
+        /// The log mark at the start of incarnation `number`.
         log_at_start: LogMark,
-        /// The log that incarnation `known` had reported.
+        /// The log mark that incarnation `known` had reported.
         told: LogMark,
     },
 }

@@ -119,7 +119,7 @@ impl Failure {
 /// Maximum number of output lines that a failure keeps.
 const TAIL_MAX: usize = 20;
 
-/// The end of an attempt.
+/// The way in which an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttemptOutcome {

@@ -65,7 +65,7 @@ pub struct Reason {
     /// the whole service or node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// The time of the examination that first found the reason, if all later ones found it too.
+    /// The time of the earliest examination since which every examination has found the reason.
     /// None if the reason is not part of a finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Wall>,
@@ -179,7 +179,7 @@ impl Finding {
         matches!(self.verdict, Verdict::Unknown(_)) || self.drift_of(|service| !services.contains(service))
     }
 
-    /// Whether the finding shows drift of a matching service.
+    /// Whether the finding shows drift of a service for which `such` is true.
     pub fn drift_of(&self, such: impl Fn(&ServiceName) -> bool) -> bool {
         self.verdict.is_drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
     }

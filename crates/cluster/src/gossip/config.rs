@@ -11,8 +11,8 @@ use std::time::Duration;
 pub enum KeyLookup {
     /// Records with the node's name are accepted only with a signature of this key.
     Known(VerifyingKey),
-    /// The inventory has no node of this name. The node is admitted as a discovered one, and its
-    /// reports are not trusted.
+    /// The inventory has no node of this name. The node is admitted as a member that the inventory
+    /// does not know, and its reports are not trusted.
     Unknown,
     /// The node was removed from the cluster. Its records are rejected.
     Removed,
@@ -22,7 +22,7 @@ pub enum KeyLookup {
 #[derive(Clone)]
 pub struct Config {
     /// Identifies the cluster. The id is in the label of every packet and in the signed text of
-    /// every report, so nodes ignore packets and reports of other clusters.
+    /// every report. So nodes ignore packets and reports of other clusters.
     pub cluster: ClusterId,
     /// This node's name, which is its id on the wire.
     pub name: NodeName,

@@ -96,13 +96,14 @@ fn a_partial_record_keeps_the_other_services() {
     let part = found.clone().of_part(&["a".into()], Some(&before));
     let expected = record("2", "1", serde_json::json!({"of b": 1, "of a": 2, "both": 2}), &["/a", "/b"]);
     assert_eq!(part, expected, "the root too");
-    // The change of service b is the only remaining difference.
+    // The result differs from the found state only in service b, whose change the job about service
+    // a does not accept.
     let left: Vec<String> = differences(&part.digest(), &found.digest()).into_iter().map(|d| d.path).collect();
     assert_eq!(left, ["/b"]);
     assert_eq!(found.clone().of_part(&[], Some(&before)), found, "a job about all");
     assert_eq!(found.clone().of_part(&["a".into()], None), found, "nothing was recorded before");
-    // The origin of the other services stays unknown, because a record without `rendered` does not
-    // know the origin of its files.
+    // A record without `rendered` does not know the origin of its files. So the origin of service
+    // b's files stays unknown, and the result has no `rendered`.
     let old = Record { rendered: None, ..before };
     assert_eq!(found.of_part(&["a".into()], Some(&old)).rendered, None);
 }

@@ -158,7 +158,8 @@ mod tests {
             Some("decommissioned"),
             "its current state cannot be adopted"
         );
-        // The drain was revoked before the cleanup began, so the state is the same as before.
+        // The drain was revoked before the cleanup began, so the state is the same as before the
+        // drain.
         assert_eq!(code(&mut state, Command::DropRequest { node, why: "called off by alice".to_owned() }), None);
         let known = &state.nodes[&node];
         assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));

@@ -460,8 +460,8 @@ impl Node {
         self.failed = None;
         self.hold = None;
         self.setup.adopted_only = false;
-        // If the node's address changed during the attempt, its files were rendered with the old
-        // address. A partial job does not repair an earlier change of the address.
+        // If the node's address changed during the attempt, the node's files were rendered with the
+        // old address. A partial job does not repair an earlier change of the address.
         let from = self.setup.provisioned_at.take();
         let from = from.filter(|from| self.ip() != Some(from.as_str()));
         if closed.part.is_none() {

@@ -22,7 +22,7 @@ pub struct TokenView {
     /// The time since which the token is valid. None if the cluster has not recorded it yet.
     pub since: Option<String>,
     pub by: String,
-    /// The time until which the previous token is also valid.
+    /// The time until which the previous token is still valid.
     pub old_until: Option<String>,
 }
 

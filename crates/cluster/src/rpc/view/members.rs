@@ -35,7 +35,7 @@ pub struct RaftMemberView {
     pub role: Option<String>,
     /// The member's address according to Raft.
     pub address: String,
-    /// `leader`, `voter`, `learner`.
+    /// The state of the member in Raft: `leader`, `voter` or `learner`.
     pub is: String,
     /// Whether the member votes only until the half-done change is complete.
     pub leaving: bool,
