@@ -1,7 +1,7 @@
 //! Decides whether a process may act as a node of this cluster, in this epoch and with this data
 //! directory. Each function takes the claim of the process and the facts that are known here, and
-//! returns a verdict with its reason. Gossip, Raft, the API and the agent call these functions and
-//! act on the verdict. This file reads, stores and sends nothing.
+//! returns a decision with its reason. Gossip, Raft, the API and the agent call these functions and
+//! act on the decision. This file reads, stores and sends nothing.
 //! `docs/design/manager-lifecycle.md` lists all the decisions.
 //!
 //! # Starts of a manager
@@ -235,7 +235,7 @@ pub enum EpochClaimant {
     Worker,
     /// A manager. It can also renew this node's certificate.
     Manager,
-    /// Another daemon of this node. The one with the older certificate stops.
+    /// Another daemon of this node. Of the two daemons, the one with the older certificate stops.
     ThisNode,
 }
 
@@ -250,7 +250,7 @@ impl OwnEpochs {
     }
 }
 
-/// The verdict on a record that has this node's name and signature, but names another address.
+/// The decision about a record that has this node's name and signature, but names another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnRecordVerdict {
     /// This daemon signed the record, at an earlier address.
@@ -296,7 +296,7 @@ impl NamedManager {
     }
 }
 
-/// The verdict on a node that sends Raft messages under a Raft id.
+/// The decision about a node that sends Raft messages under a Raft id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SenderVerdict<'a> {
     /// The sender is accepted for one of two reasons. Either the id belongs to the sender's node.
@@ -330,7 +330,7 @@ pub fn judge_sender(inventory: &Inventory, node: NodeId, raft: RaftId, named: Na
     }
 }
 
-/// The verdict on the Raft id in an order to run a manager service.
+/// The decision about the Raft id in an order to run a manager service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderedRaftId {
     /// The node already has the ordered id.

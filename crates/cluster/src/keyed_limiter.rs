@@ -23,8 +23,8 @@ pub(crate) struct KeyedLimiter<K> {
     refill: Duration,
     keys_max: usize,
     overflow: Overflow,
-    /// The time at which each key's bucket will be full again. A key with a full bucket needs no
-    /// entry. The key None stands for the shared bucket.
+    /// The time at which each key's bucket will be full again. A key with a full bucket need not be
+    /// in the map. The key None stands for the shared bucket.
     full_at: BTreeMap<Option<K>, Instant>,
 }
 
@@ -45,7 +45,7 @@ impl<K: Ord + Clone> KeyedLimiter<K> {
         Self { burst: burst.max(1), refill, keys_max, overflow, full_at: BTreeMap::new() }
     }
 
-    /// Takes one token of `key`, or returns the time until there is one.
+    /// Takes one token from the bucket of `key`, or returns the time until there is one.
     pub fn take(&mut self, key: K, now: Instant) -> Result<(), Duration> {
         let key = self.bucket_of(key, now);
         let filled = self.full_at.get(&key).copied().unwrap_or(now).max(now) + self.refill;

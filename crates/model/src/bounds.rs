@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(join_limited(&items(3, "a"), ", "), "a, a, a");
         let long = join_limited(&items(100_000, "/etc/app/file"), ", ");
         assert!(long.len() <= TEXT_MAX && long.ends_with("file, and 99730 more"), "{}", &long[long.len() - 40..]);
-        // A second call does not change the text.
+        // A second call of `join_limited` does not change the text.
         assert_eq!(join_limited(std::slice::from_ref(&long), "; "), long);
         let huge = "ä".repeat(TEXT_MAX);
         let once = truncate_text(huge.clone());

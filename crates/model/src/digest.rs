@@ -74,7 +74,7 @@ pub fn only_owner(mode: u32) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceDigest {
     pub root: Sha256,
-    /// The entries, sorted by path.
+    /// The file entries, sorted by path.
     pub entries: Vec<FileEntry>,
     /// Unreadable paths, each with the reason. If there is an unreadable path, the verdict on the
     /// service cannot be `same`. A path that is not UTF-8 is written like a shell's `$'...'`. So

@@ -284,8 +284,8 @@ pub enum Command {
         seen_by: Vec<NodeName>,
         gone: AbsenceKind,
         planned: bool,
-        /// Set if nobody noticed the absence. It was detected afterwards, because the boot id, the
-        /// agent instance or the isolation count had changed.
+        /// Set if nobody noticed the absence while it lasted. It was detected after the node's
+        /// return, because the boot id, the agent instance or the isolation count had changed.
         returned: Option<HostFingerprint>,
     },
     #[serde(rename = "Gone")]

@@ -24,7 +24,7 @@ impl Fault {
     pub fn warn(file: &str, line: u32, column: u32, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::error(file, line, column, message) }
     }
-    /// Adds the hint.
+    /// Adds a hint to the fault.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }

@@ -83,7 +83,7 @@ pub struct HostSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSummary {
     pub services: Vec<ServiceName>,
-    /// The configured policies. A trigger without an entry has the default policy, see
+    /// The configured policies. A trigger that is not in the map has the default policy, see
     /// [`GroupSummary::policy`].
     pub policy: BTreeMap<Trigger, Policy>,
     /// Whether a re-setup must leave a majority of the group's members up.

@@ -169,8 +169,8 @@ pub struct JobSpec {
     pub now: bool,
     /// Whether the node is only cleaned up and nothing is provisioned.
     pub decommission: bool,
-    /// Whether the job also runs if the agent is down but the host answers. It overrides nothing
-    /// else.
+    /// Whether the job may run although the agent is down, provided that the host answers. It
+    /// overrides nothing else.
     pub force: bool,
     /// The attempt to undo. If it is set, the job only restores the files that this attempt backed
     /// up.

@@ -86,7 +86,8 @@ pub struct Absence {
     pub opened: Wall,
     /// The time at which the node was last known to be present.
     pub last_seen: Wall,
-    /// The managers that noticed the absence. Empty if the absence was detected afterwards.
+    /// The managers that noticed the absence. Empty if the absence was detected only after the
+    /// node's return.
     pub seen_by: Vec<NodeName>,
     #[serde(rename = "gone")]
     pub kind: AbsenceKind,
@@ -148,7 +149,7 @@ pub struct Hold {
 pub struct AddressChange {
     /// The IP address before the change.
     pub from: String,
-    /// The time at which the address last changed.
+    /// The time at which the node's address last changed.
     pub since: Wall,
 }
 
@@ -264,7 +265,8 @@ pub struct NodeSetup {
     /// `GroupSummary::policy_of`.
     pub adopted_only: bool,
     pub address_change: Option<AddressChange>,
-    /// IP address with which the current provisioning began.
+    /// The node's IP address when its last provisioning began. None after that provisioning
+    /// succeeded.
     pub provisioned_at: Option<String>,
 }
 

@@ -38,8 +38,8 @@ pub fn cell(text: &str) -> Cow<'_, str> {
     filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }
 
-/// Sanitizes a field of a log line. A further line is indented, so that it never looks like an
-/// entry of the log.
+/// Sanitizes a field of a log line. A further line is indented, so that it never looks like a log
+/// line of its own.
 pub fn log_field(text: &str) -> Cow<'_, str> {
     match block(text) {
         text if text.contains('\n') => Cow::Owned(text.replace('\n', "\n    ")),

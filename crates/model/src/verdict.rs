@@ -221,7 +221,7 @@ mod tests {
         let gone = Reason::date_reasons(Vec::new(), Some(&finding(second, 2)), Wall(3));
         let again = Reason::date_reasons(vec![path("mode")], Some(&finding(gone, 3)), Wall(4));
         assert_eq!(since(&again), [Some(4)], "it was right in between");
-        // Findings of older managers contain no date.
+        // The reasons in a finding of an older manager have no date.
         let older = finding(vec![path("mode")], 7);
         assert_eq!(since(&Reason::date_reasons(vec![path("mode")], Some(&older), Wall(9))), [Some(7)]);
     }

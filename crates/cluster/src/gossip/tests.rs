@@ -136,7 +136,7 @@ impl Peer {
         self.gossip.members().into_iter().find(|m| m.name.as_str() == who)
     }
 
-    /// Waits until the listed member matches `fits`.
+    /// Waits until the member `who` is listed and matches `fits`.
     async fn wait_until_listed(&self, who: &str, fits: impl Fn(&Member) -> bool) {
         let found = tokio::time::timeout(PATIENCE, async {
             while !self.member(who).is_some_and(|m| fits(&m)) {

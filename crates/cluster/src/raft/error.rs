@@ -5,7 +5,7 @@ use remoor_host::disk::DiskError;
 use remoor_model::{ClusterId, Epoch, RaftId};
 use std::path::PathBuf;
 
-/// An error while opening the log, answering a peer, or starting a cluster.
+/// An error while opening the log, answering another member, or starting a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum RaftError {
     /// Reading or writing below the Raft directory failed. Nothing was started.

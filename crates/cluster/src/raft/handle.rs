@@ -1,4 +1,5 @@
-//! [`Raft`], the handle for the rest of the program: start, propose, read, answer peers, stop.
+//! [`Raft`], the handle for the rest of the program: start, propose, read, answer other members,
+//! stop.
 
 use super::error::{ProposeError, RaftError, ReadError};
 use super::incarnation_table::IncarnationTable;
@@ -34,8 +35,8 @@ pub type Core<S> = openraft::Raft<Types<S>, Machine<S>>;
 /// The log to open, and the member that owns it.
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
-    /// The directory of `log.redb` and `snapshot`. It is created if absent. The lock of the data
-    /// directory ensures that only one process uses it.
+    /// The directory of `log.redb` and `snapshot`. It is created if it does not exist. The lock of
+    /// the data directory ensures that only one process uses it.
     pub dir: PathBuf,
     pub id: RaftId,
     pub cluster: ClusterId,

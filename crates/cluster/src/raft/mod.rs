@@ -55,7 +55,7 @@ pub trait StateMachine: Clone + Default + Serialize + DeserializeOwned + Send + 
 /// Intervals and timeouts of Raft. All members of a cluster should use the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaftTiming {
-    /// Interval of heartbeats. A peer must also answer a heartbeat within this time. So the
+    /// Interval of heartbeats. A follower must also answer a heartbeat within this time. So the
     /// interval must exceed a round trip plus an fsync.
     pub heartbeat_ms: u64,
     /// Minimum and maximum of the random time after which a follower without heartbeats starts an

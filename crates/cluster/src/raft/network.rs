@@ -1,4 +1,4 @@
-//! openraft's calls to peers, encoded for a [`Transport`], each with a timeout.
+//! openraft's calls to other members, encoded for a [`Transport`], each with a timeout.
 
 use super::StateMachine;
 use super::snapshot::{Image, RaftSnapshot};
@@ -24,8 +24,8 @@ use std::time::Duration;
 /// The timeout of a large request grows by one millisecond for this number of bytes (10 MB/s).
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Minimum time that a peer gets to sync entries. With a shorter timeout, openraft would only send
-/// the same entries again to a slow disk. openraft itself ends heartbeats earlier.
+/// Minimum time that a member gets to sync entries. With a shorter timeout, openraft would only
+/// send the same entries again to a slow disk. openraft itself ends heartbeats earlier.
 const APPEND_MIN: Duration = Duration::from_secs(1);
 
 /// Maximum delay until followers learn that entries are committed and apply them, if no further
@@ -38,13 +38,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// There is no connection, so the peer has not received the request.
+    /// There is no connection, so the member has not received the request.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// The connection ended before the answer. The peer may have acted on the request.
+    /// The connection ended before the answer. The member may have acted on the request.
     #[error("connection lost: {0}")]
     Lost(String),
-    /// The peer answered with an error, such as a wrong cluster or target.
+    /// The member answered with an error, such as a wrong cluster or target.
     #[error("refused: {0}")]
     Refused(String),
 }
@@ -113,7 +113,7 @@ impl<S: StateMachine> PeerClient<S> {
             .map_err(|_| Timeout { action, id: self.local.id.0, target: self.target.0, timeout })?
             .map_err(|e| match e {
                 TransportError::Lost(_) => RPCError::Network(NetworkError::new(&e)),
-                // Report the peer as unreachable, because openraft then waits before it retries.
+                // Report the member as unreachable, because openraft then waits before it retries.
                 TransportError::Unreachable(_) | TransportError::Refused(_) => {
                     RPCError::Unreachable(Unreachable::new(&e))
                 }
@@ -132,7 +132,7 @@ type Answers<'s, S> =
 
 /// Drops requests that only report a new commit index if another request follows at once, because
 /// the next request has the index too. Without the dropping, one client caused a quarter more
-/// messages. The first request is sent unchanged, because it probes the peer.
+/// messages. The first request is sent unchanged, because it probes the member.
 ///
 /// openraft treats the answer to a later request as the answer to all earlier ones, so a dropped
 /// request needs no answer of its own. openraft counts the leader's lease from the creation of the

@@ -68,12 +68,12 @@ impl RaftStatus {
         self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
     }
 
-    /// A copy without the values that change merely because time passes.
+    /// A copy of the status without the values that change merely because time passes.
     fn without_times(&self) -> Self {
         Self { quorum_acked_ms: None, leads_until: None, led_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
     }
 
-    /// A copy without log positions: only the leader and the members.
+    /// A copy of the status without log positions: only the leader and the members.
     fn without_positions(&self) -> Self {
         Self { last_log: None, last_applied: None, matched: BTreeMap::new(), ..self.without_times() }
     }

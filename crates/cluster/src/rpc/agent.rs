@@ -81,7 +81,7 @@ pub struct GossipKeysRequest {
     pub holds: u64,
 }
 
-/// All gossip keys that the node needs.
+/// Answer of `/agent/v1/gossip-keys`: all gossip keys that the node needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GossipKeysReply {
     /// The keys in hex. The node encrypts with the first key.
@@ -94,7 +94,7 @@ pub struct GossipKeysReply {
 /// The path at which managers return the trusted CAs.
 pub const CA_PATH: &str = "/agent/v1/ca";
 
-/// The node's progress in a CA rotation.
+/// The request for the trusted CAs. It contains the node's progress in a CA rotation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CaRequest {
     /// Index of the entry whose CAs the node trusts and whose issuing CA signed its certificate. A
@@ -103,7 +103,7 @@ pub struct CaRequest {
     pub holds: u64,
 }
 
-/// All CAs that the node must trust.
+/// Answer of `/agent/v1/ca`: all CAs that the node must trust.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrustedCasReply {
     /// The CA certificates in PEM. The issuing CA is the first.

@@ -442,7 +442,7 @@ impl Client {
     }
 }
 
-/// A body and its content type.
+/// A request body and its content type.
 type Typed = (&'static str, Bytes);
 
 /// An event stream with one JSON value per line. The connection ends when this is dropped.

@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 
 /// Maximum time for dialling, handshake included.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// If the peer leaves sent bytes unacknowledged for this time, the connection is closed.
+/// If the server leaves sent bytes unacknowledged for this time, the connection is closed.
 const SILENT_MS_MAX: u32 = 30_000;
 
 /// The destination of a client's requests.

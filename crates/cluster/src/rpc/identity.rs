@@ -133,7 +133,8 @@ pub struct Credentials {
     pub key_pem: Secret,
     /// The key that encrypts gossip. It is the same on every node.
     pub gossip_key: GossipKey,
-    /// The keys that are also accepted while the gossip key is rotated.
+    /// The gossip keys that the node accepts in addition to `gossip_key` while the gossip key is
+    /// rotated.
     pub gossip_others: Vec<GossipKey>,
 }
 

@@ -157,7 +157,7 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
-    /// The peer as recorded in the inventory.
+    /// The node as recorded in the inventory.
     pub fn for_node(node: &Node) -> Self {
         Self {
             name: node.name().clone(),

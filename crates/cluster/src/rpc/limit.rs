@@ -1,4 +1,4 @@
-//! A token bucket for each peer address. It prevents guessing of join secrets.
+//! A token bucket for each client address. It prevents guessing of join secrets.
 
 use super::caller::PeerAddr;
 use super::wire::{ApiFailure, Code};
@@ -22,8 +22,8 @@ impl RateLimit {
         Self(Mutex::new(KeyedLimiter::new(burst, refill, ADDRESSES_MAX, Overflow::ShareBucket)))
     }
 
-    /// Takes one token of the peer now. If there is no token, the error is the answer to the peer.
-    /// Callers on the local socket are not limited.
+    /// Takes one token from the bucket of the caller's address now. If there is no token, the error
+    /// is the answer to the caller. Callers on the local socket are not limited.
     pub fn admit(&self, peer: PeerAddr) -> Result<(), ApiFailure> {
         let Some(addr) = peer.0 else { return Ok(()) };
         self.take(addr.ip(), Instant::now()).map_err(|wait| {
@@ -33,8 +33,8 @@ impl RateLimit {
         })
     }
 
-    /// Takes one token of `peer`, or returns the time until there is a token. All addresses of an
-    /// IPv6 /64 network share one bucket.
+    /// Takes one token from the bucket of `peer`, or returns the time until there is a token. All
+    /// addresses of an IPv6 /64 network share one bucket.
     pub fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take(network(peer), now)
     }

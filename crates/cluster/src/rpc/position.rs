@@ -4,7 +4,7 @@
 use remoor_model::{Epoch, RaftId};
 use serde::{Deserialize, Serialize};
 
-/// The path at which managers return their position.
+/// The path at which managers return their log position.
 pub const POSITION_PATH: &str = "/manager/v1/position";
 
 /// The end of a manager's log, and its leader.

@@ -147,7 +147,7 @@ pub struct PlanView {
 /// A task that a phase may run. Only the node knows whether the conditions of the task are met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTaskView {
-    /// `cleanup` or `provision`.
+    /// The phase that may run the task: `cleanup` or `provision`.
     pub phase: String,
     /// The name in the playbook. Templates in it are not rendered.
     pub name: String,

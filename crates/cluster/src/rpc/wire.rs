@@ -1,5 +1,5 @@
-//! The common parts of all answers of the API: the error body, timestamps and event streams. It
-//! also has the extractors, which answer an invalid request in the same form. The answers
+//! The common parts of all answers of the API: the error body, timestamps and event streams. This
+//! file also has the extractors, which answer an invalid request in the same form. The answers
 //! themselves, with their source and age, are in `view`.
 
 pub use super::body::{BODY_MAX, BodyLimit, LARGE_BODY_MAX, SMALL_BODY_MAX, read_bounded};
@@ -43,7 +43,7 @@ macro_rules! codes {
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// All codes.
+            /// All error codes.
             pub const ALL: &[Code] = &[$(Code::$name,)*];
 
             /// The text of the code on the wire.
@@ -114,14 +114,14 @@ codes! {
     /// This daemon cannot execute the request. It is a worker and the request is for managers, or
     /// the requested service is not running.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE;
-    /// The other node did not answer in time.
+    /// Another node, whose answer this daemon needed, did not answer in time.
     Timeout = "timeout", GATEWAY_TIMEOUT;
     /// A bug in remoor.
     Internal = "internal", INTERNAL_SERVER_ERROR;
 }
 
 impl Code {
-    /// The code with this text.
+    /// The code whose text on the wire is `text`.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)
     }

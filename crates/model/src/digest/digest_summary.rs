@@ -1,6 +1,6 @@
-//! The parts of a digest that a node sends to a manager that searches for differences. The entries
-//! of a service form a tree of hashes. The node first sends the roots of these trees, and then
-//! hashes of single branches on request. So it sends only entries that may differ.
+//! The parts of a digest that a node sends to a manager that searches for differences. The file
+//! entries of a service form a tree of hashes. The node first sends the roots of these trees, and
+//! then hashes of single branches on request. So it sends only file entries that may differ.
 //!
 //! ```text
 //! service whose root the manager does not know   its root; also all entries if few, else 16 hashes
@@ -13,7 +13,7 @@ use crate::{ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Maximum number of entries of a service that are sent completely in one message.
+/// Maximum number of file entries of a service that are sent completely in one message.
 pub const FLAT_MAX: usize = 200;
 /// Maximum number of branches in one request.
 pub const QUESTIONS_MAX: usize = 256;
@@ -29,7 +29,8 @@ pub struct DigestSummary {
     pub unreadable: BTreeMap<String, String>,
     #[serde(default)]
     pub unreadable_more: u64,
-    /// The content below the root. None if the manager already knows this root.
+    /// The content of the service's tree below the root. None if the manager already knows this
+    /// root.
     #[serde(rename = "below")]
     pub content: Option<BranchContent>,
 }
@@ -37,8 +38,8 @@ pub struct DigestSummary {
 /// The content below one branch of a service's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BranchContent {
-    /// The hashes of the 16 child branches in hex, each cut to 16 digits. A branch without entries
-    /// has zeros.
+    /// The hashes of the 16 child branches in hex, each cut to 16 digits. A branch without file
+    /// entries has zeros.
     Branches(String),
     /// All entries below the branch, sorted by path.
     Entries(Vec<FileEntry>),
@@ -51,12 +52,13 @@ pub struct BranchQuestion {
     /// The hex digits with which the SHA-256 of each path in the branch begins. Empty for the whole
     /// tree.
     pub branch: String,
-    /// Whether the request is for all entries, whatever their number is.
+    /// Whether the request is for all file entries below the branch, whatever their number is.
     #[serde(default)]
     pub whole: bool,
 }
 
-/// The entries of one service as a tree. The SHA-256 of its path determines the place of an entry.
+/// The file entries of one service as a tree. The place of a file entry depends on the SHA-256 of
+/// its path.
 #[derive(Debug, Clone, Default)]
 pub struct DigestTree {
     leaves: Vec<(Leaf, FileEntry)>,
@@ -124,7 +126,7 @@ pub(super) fn parse_branches(text: &str) -> Option<Vec<&str>> {
     whole.then(|| (0..BRANCHES).map(|n| &text[n * HASH_DIGITS..(n + 1) * HASH_DIGITS]).collect())
 }
 
-/// Whether the hash is that of a branch without entries.
+/// Whether the hash is that of a branch without file entries.
 pub(super) fn is_empty(hash: &str) -> bool {
     hash.bytes().all(|b| b == b'0')
 }

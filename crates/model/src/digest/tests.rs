@@ -56,7 +56,7 @@ fn arbitrary_node() -> impl Strategy<Value = NodeDigest> {
 }
 
 /// Two digests. The second one is independent, equal to the first, or the first with one changed
-/// attribute of one entry.
+/// attribute of one file entry.
 fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
     (arbitrary_node(), arbitrary_node(), 0u8..8, any::<prop::sample::Index>()).prop_map(|(a, b, how, index)| {
         let Some(entries) = a.services.values().map(|s| s.entries.clone()).find(|e| !e.is_empty()) else {

@@ -5,8 +5,8 @@ use super::{FileEntry, FileKind, NodeDigest, ServiceDigest};
 use crate::{ServiceName, Sha256};
 use std::collections::BTreeMap;
 
-/// Version of an entry's bytes. It must be raised when the format changes, so that an old root
-/// never equals a new one by accident.
+/// Version of the bytes of a file entry. It must be raised when the format changes, so that an old
+/// root never equals a new one by accident.
 const ENTRY_VERSION: u8 = 1;
 /// The first byte of the hashed text. It separates the kinds of tree nodes, so that a node of one
 /// kind cannot have the hash of another kind (RFC 6962 uses two such bytes).
@@ -14,8 +14,8 @@ const LEAF: u8 = 0;
 const INNER: u8 = 1;
 const BUCKET: u8 = 2;
 const NODE: u8 = 3;
-/// Maximum number of entries in one bucket. Larger sets are split into 16 children by the next hex
-/// digit of their key.
+/// Maximum number of file entries in one bucket. Larger sets are split into 16 children by the next
+/// hex digit of their key.
 pub(super) const BUCKET_SIZE: usize = 16;
 pub(super) const KEY_DIGITS: usize = 64;
 impl FileKind {
@@ -69,8 +69,8 @@ impl ServiceDigest {
 }
 
 impl NodeDigest {
-    /// Root over the services that have entries. A service without entries is skipped, because it
-    /// contains no information about the node.
+    /// Root over the services that have file entries. A service without file entries is skipped,
+    /// because it contains no information about the node.
     pub fn root_of(services: &BTreeMap<ServiceName, ServiceDigest>) -> Sha256 {
         let mut bytes = Vec::new();
         for (name, service) in services.iter().filter(|(_, service)| !service.entries.is_empty()) {
@@ -81,7 +81,7 @@ impl NodeDigest {
     }
 }
 
-/// The position of an entry in the tree, and its hash.
+/// The position of a file entry in the tree, and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaf {
     /// Hash of the path alone.

@@ -11,11 +11,11 @@ use super::{FileEntry, NodeDigest, ServiceDigest};
 use crate::{ServiceName, Sha256};
 use std::collections::BTreeMap;
 
-/// Maximum depth of branches, in digits. Below it, all entries are requested.
+/// Maximum depth of branches, in digits. Below that depth, all file entries are requested.
 const DEPTH_MAX: usize = 8;
 
-/// Maximum number of entries that a node sends in one walk. If it sends more, its answers count as
-/// inconsistent.
+/// Maximum number of file entries that a node sends in one walk. If it sends more, its answers
+/// count as inconsistent.
 const ENTRIES_MAX: usize = 200_000;
 
 /// A walk through the services that differ. It owns its data, so it can run on a thread of its own,
@@ -26,16 +26,16 @@ pub struct DigestWalk {
     found: BTreeMap<ServiceName, ServiceDigest>,
     walked: BTreeMap<ServiceName, WalkedService>,
     asked: Vec<BranchQuestion>,
-    /// Number of entries that the node has sent.
+    /// Number of file entries that the node has sent.
     received: usize,
 }
 
 /// A service whose digest differs.
 #[derive(Debug)]
 struct WalkedService {
-    /// The entries of the known digest, as a tree.
+    /// The file entries of the known digest, as a tree.
     tree: DigestTree,
-    /// The node's current entries by path, as far as they are known.
+    /// The node's current file entries by path, as far as they are known.
     entries: BTreeMap<String, FileEntry>,
     outline: DigestSummary,
 }
@@ -113,7 +113,8 @@ impl DigestWalk {
             next.extend(walked.and_then(|walked| walked.take(&question, below)).ok_or(astray)?);
         }
         if next.len() > QUESTIONS_MAX {
-            // So much differs that it is cheaper to request all entries of the remaining services.
+            // So much differs that it is cheaper to request all file entries of the remaining
+            // services.
             let mut services: Vec<ServiceName> = next.into_iter().map(|q| q.service).collect();
             services.dedup();
             let whole = |service| BranchQuestion { service, branch: String::new(), whole: true };

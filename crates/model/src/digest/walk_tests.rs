@@ -146,7 +146,7 @@ fn inconsistent_answers_are_rejected() {
     for text in ["", "zz", &"f".repeat(255), &"é".repeat(128), &"0".repeat(256)] {
         assert!(astray(&|answers| answers[0] = BranchContent::Branches(text.to_owned())), "{text}");
     }
-    // A node that always reports further branches is finally asked for all its entries.
+    // A node that always reports further branches is finally asked for all its file entries.
     assert!(astray(&|answers| answers.iter_mut().for_each(|a| *a = BranchContent::Branches("12".repeat(128)))));
     let mut outlines = DigestTrees::summarize(is.clone(), &DigestWalk::roots(&known)).0;
     outlines.values_mut().for_each(|o| o.content = None);
@@ -161,7 +161,8 @@ fn inconsistent_answers_are_rejected() {
     assert!(!ask("app", "0", QUESTIONS_MAX + 1));
 }
 
-/// Entries of two services, and a copy in which some entries were changed, removed or added.
+/// File entries of two services, and a copy in which some file entries were changed, removed or
+/// added.
 fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
     let change = (any::<prop::sample::Index>(), 0u8..4);
     (0usize..700, 0usize..40, prop::collection::vec(change, 0..40)).prop_map(|(a, b, changes)| {

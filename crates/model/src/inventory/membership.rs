@@ -108,7 +108,7 @@ impl Inventory {
         self.departed.removed.values().map(Arc::as_ref).find(|r| r.public_key == public_key)
     }
 
-    /// The node with this id. All other ids are refused.
+    /// The node of the cluster with this id. An id that no node of the cluster has is refused.
     pub(super) fn member(&self, id: NodeId) -> Result<&Node, Refusal> {
         self.node(id).ok_or_else(|| self.departed.membership(id).no_such_node(id))
     }

@@ -10,7 +10,8 @@ const W: ClusterRole = ClusterRole::Worker;
 const M: ClusterRole = ClusterRole::Manager;
 const SECRET: Sha256 = Sha256([7; 32]);
 
-/// All transitions. A node that is being removed is a member until it has left Raft.
+/// All transitions between the states of a node id. A node that is being removed is a member until
+/// it has left Raft.
 const TRANSITIONS: [(&str, &str); 10] = [
     ("unknown", "member"),
     ("member", "left"),

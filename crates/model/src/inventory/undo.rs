@@ -50,7 +50,7 @@ impl Inventory {
 
 impl Node {
     /// Records a finished undo. Restored files are not provisioned again until an operator resumes
-    /// the node. The node is examined now.
+    /// the node. The node is examined again after the undo.
     pub(super) fn mark_undone(&mut self, attempt: AttemptId, by: &str, at: Wall) {
         let why = format!("undone by {by} (attempt {attempt}); remoor resume {}", self.name());
         self.hold = Some(Hold { why, since: at, until: None });

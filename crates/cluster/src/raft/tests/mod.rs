@@ -179,8 +179,8 @@ async fn three_voters(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
     members
 }
 
-/// Proposes at one member after the other until the leader accepts. An unknown outcome is retried
-/// too.
+/// Proposes at one member after the other until the leader accepts. If the outcome of a proposal is
+/// unknown, it is proposed again.
 async fn propose_somewhere(members: &[Raft<Words>], word: &str) -> u64 {
     let tried = tokio::time::timeout(LONG, async {
         loop {

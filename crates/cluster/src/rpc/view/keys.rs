@@ -17,7 +17,7 @@ pub struct TokensView {
 /// The join token of one role, without its secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenView {
-    /// `worker` or `manager`.
+    /// The role that the token gives: `worker` or `manager`.
     pub role: String,
     /// The time since which the token is valid. None if the cluster has not recorded it yet.
     pub since: Option<String>,
