@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(apply(&mut i, 1, made("aa", ca_id("A"))), None);
         assert_eq!(apply(&mut i, 1, made("bb", ca_id("B"))), None);
         assert_eq!(apply(&mut i, 2, Command::RevokeOperator { name: "zoe".to_owned() }), None);
-        // The clock of this leader is a year ahead of the clocks of the other managers.
+        // The clock of this leader is a week ahead of the clocks of the other managers.
         assert_eq!(apply(&mut i, 101 + OPERATOR_KEPT_MS, made("cc", ca_id("A"))), None);
         assert_eq!(["aa", "bb", "cc"].map(|key| i.operators.contains_key(key)), [true, false, true]);
         assert!(i.revocation("aa").is_some());
