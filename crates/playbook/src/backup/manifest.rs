@@ -14,7 +14,7 @@ const OLD_NAME: &str = "manifest.json";
 /// Maximum size of a manifest in bytes, which is enough for some millions of paths.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// The state of a path before the run.
+/// The state that a path had before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "was")]
 pub enum Was {
@@ -25,7 +25,8 @@ pub enum Was {
         uid: u32,
         gid: u32,
     },
-    /// A file whose mode or owner was changed, but not its content.
+    /// A file of which the backup has only mode and owner, because the run did not change its
+    /// content.
     Attributes {
         mode: u32,
         uid: u32,
@@ -40,7 +41,8 @@ pub enum Was {
         uid: u32,
         gid: u32,
     },
-    /// A path that was moved to `park_dir`, because it is protected.
+    /// A path that the run moved to `park_dir` instead of removing it, because the path is
+    /// protected.
     Parked {
         #[serde(with = "any_name")]
         to: PathBuf,
@@ -91,8 +93,8 @@ mod any_name {
 pub struct BackupManifest {
     path: PathBuf,
     file: File,
-    /// Length of the complete lines in bytes. An incomplete line after them counts as never
-    /// recorded.
+    /// Length in bytes of all complete lines of the manifest. An incomplete line after them is
+    /// ignored and overwritten.
     length: u64,
     bytes_max: u64,
 }

@@ -13,35 +13,37 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of entries in a directory tree that is about to be removed.
 const TREE_MAX: usize = 20_000;
-/// Maximum number of bytes that one run copies.
+/// Maximum number of bytes that one run copies into its backup.
 const COPIED_MAX: u64 = 32 << 30;
-/// Free space in bytes that copies must leave on a disk, or a tenth of the disk if that is less.
+/// Free space in bytes that must remain on the disk of the backup after a copy. If a tenth of the
+/// disk is less, that tenth must remain.
 const RESERVE_MAX: u64 = 1 << 30;
-/// One run may copy this many bytes without checking free space, because configuration files are
-/// changed on a full disk too.
+/// Number of bytes that one run may copy without checking free space. Configuration files are
+/// small, and must be changeable on a full disk too.
 const UNASKED_MAX: u64 = 64 << 20;
-/// Largest size in bytes of a file that is copied when its content is replaced. A larger file gets
-/// a second hard link instead.
+/// Largest size in bytes of a file that the backup copies when the content of the file is replaced.
+/// For a larger file, the backup makes a second hard link.
 const LINKED_MIN: u64 = 1 << 20;
 const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None };
 
-/// The backup directory of a run. Without a directory, nothing is kept.
+/// The backup directory of a run. If no directory is given, the run has no backup.
 #[derive(Debug, Default)]
 pub struct Backup {
     to: Option<(PathBuf, BackupManifest)>,
     /// Recorded paths. The value is `Some` for a path of which only mode, owner and group were
     /// kept.
     seen: BTreeMap<PathBuf, Option<Only>>,
-    /// Number of recorded entries; it also numbers the copies under `files/`.
+    /// Number of entries in the manifest; it also numbers the copies under `files/`.
     entries: usize,
-    /// Number of bytes that this run has copied.
+    /// Number of bytes that this run has copied into the backup.
     copied: u64,
 }
 
-/// Mode, owner and group of a file of which nothing else was kept.
+/// Mode, owner and group of a file whose content the backup does not have.
 type Only = (u32, u32, u32);
 
-/// The record that a path had before `park`, if it had one.
+/// The value that `Backup::seen` had for a path before `park`; None: `seen` did not contain the
+/// path.
 #[derive(Debug, Default)]
 pub struct PriorRecord(Option<Option<Only>>);
 
@@ -79,9 +81,9 @@ impl Backup {
         Ok(backup)
     }
 
-    /// Keeps the current state of `path` in the backup. Of a file, keeps only mode, owner and
-    /// group. Must be called before `path` is created or its attributes change. Does nothing if the
-    /// state was kept before. The record is on disk when this returns.
+    /// Keeps the current state of `path` in the backup; of a file only mode, owner and group. Must
+    /// be called before `path` is created or its attributes change. Does nothing if the backup
+    /// already has the path. The manifest entry is on disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
         let entry = self.entry(path, Fate::AttributesChange, 0)?;
         self.record(entry.into_iter().collect())
@@ -107,8 +109,8 @@ impl Backup {
         self.record(entries)
     }
 
-    /// Records the move on disk, then moves `path` to `to`. If the move fails, the path can still
-    /// be kept by another call. Returns the earlier record of the path.
+    /// Adds the move to the manifest on disk, then moves `path` to `to`. If the move fails, another
+    /// call can still back up the path. Returns the value that `seen` had for the path.
     pub fn park(&mut self, path: &Path, to: &Path) -> Result<PriorRecord, SafeError> {
         let before = PriorRecord(self.seen.get(path).copied());
         if !matches!(before.0, Some(None)) {
@@ -119,8 +121,8 @@ impl Backup {
         Ok(before)
     }
 
-    /// Restores the record `before` that `park` returned. Must be called when the parked file is at
-    /// `path` again.
+    /// Undoes the change of `seen` that `park` made for a path; `before` is what `park` returned.
+    /// Must be called when the parked file is at `path` again.
     pub fn not_parked(&mut self, path: &Path, before: PriorRecord) {
         match before.0 {
             Some(kept) => self.seen.insert(path.to_owned(), kept),
@@ -128,7 +130,8 @@ impl Backup {
         };
     }
 
-    /// Records entries. They count as kept only after the manifest is on disk.
+    /// Appends entries to the manifest. Their paths count as backed up only after the manifest is
+    /// on disk.
     fn record(&mut self, entries: Vec<BackupEntry>) -> Result<(), SafeError> {
         let Some((_, manifest)) = self.to.as_mut().filter(|_| !entries.is_empty()) else { return Ok(()) };
         manifest.append(&entries)?;
@@ -140,7 +143,7 @@ impl Backup {
         self.entries += entries.len();
         for BackupEntry { path, was } in entries {
             match was {
-                // A parked path counts as kept only after the move; see `park`.
+                // A parked path counts as backed up only after the move; see `park`.
                 Was::Parked { .. } => {}
                 Was::Attributes { mode, uid, gid } => drop(self.seen.insert(path, Some((mode, uid, gid)))),
                 _ => drop(self.seen.insert(path, None)),
@@ -148,8 +151,8 @@ impl Backup {
         }
     }
 
-    /// Makes the entry to record for a path. `after` is the number of entries that precede it in
-    /// the same call. None: there is nothing to record.
+    /// Makes the manifest entry for a path, unless the backup already has the path. `after` is the
+    /// number of entries that the same call makes before this one.
     fn entry(&mut self, path: &Path, fate: Fate, after: usize) -> Result<Option<BackupEntry>, SafeError> {
         let Some(dir) = self.to.as_ref().map(|(dir, _)| dir.clone()) else { return Ok(None) };
         let before = match self.seen.get(path) {
@@ -187,7 +190,7 @@ impl Backup {
     }
 
     /// Keeps the content of a file at the path `copy`: as a second hard link, which takes no space,
-    /// or as a copy. The limit of one run and the free space of the disk must permit the copy.
+    /// or as a copy. Fails if a copy would exceed `COPIED_MAX` or leave too little free space.
     fn keep_content(
         &mut self,
         path: &Path,
@@ -261,8 +264,8 @@ pub fn undo(backup_dir: &Path) -> Result<Vec<String>, UndoError> {
     for entry in entries.iter().filter(|e| e.was != Was::Absent && !only(e)) {
         note(&entry.path, put_back(backup_dir, entry), &mut restored, &mut failed);
     }
-    // Attributes come last, so that files moved back from `park_dir` get theirs too. A file whose
-    // content was kept already has its attributes.
+    // Attributes are restored last, so that files moved back from `park_dir` get theirs too. A file
+    // whose content was restored already has its attributes.
     let whole: BTreeSet<&Path> =
         entries.iter().filter(|e| matches!(e.was, Was::File { .. })).map(|e| e.path.as_path()).collect();
     for entry in entries.iter().filter(|e| only(e) && !whole.contains(e.path.as_path())) {

@@ -21,8 +21,8 @@ fn a_manifest_names_any_path_and_older_ones_are_read() {
     }
 }
 
-/// Keeps the file `app/x`. Then the application, which owns `app`, replaces `app` by a link to
-/// `etc`.
+/// Keeps the file `app/x` in a backup. Then the application, which owns `app`, replaces `app` by a
+/// link to `etc`.
 fn with_swapped_link(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path().canonicalize().unwrap();
@@ -157,7 +157,7 @@ fn what_is_not_on_record_is_not_taken_for_parked() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
 }
 
-/// The number of hard links and the size of each kept file.
+/// The number of hard links and the size of each file that the backup has kept.
 fn kept_in(backup: &Path) -> Vec<(u64, u64)> {
     let files = std::fs::read_dir(backup.join("files")).unwrap().map(|e| e.unwrap().metadata().unwrap());
     files.map(|meta| (meta.nlink(), meta.len())).collect()

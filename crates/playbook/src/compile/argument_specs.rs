@@ -49,7 +49,8 @@ impl Compiler<'_> {
                 "required options and choices are checked; use `assert` for other requirements",
             );
         }
-        // Reports nothing here, because the role is perhaps never run.
+        // Reports nothing about a role in a dynamic include or with a condition, because the role
+        // is perhaps never run.
         if own.dynamic || !own.keywords.when.is_empty() {
             return;
         }
@@ -101,7 +102,7 @@ fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The recorded errors that apply to the finished plan.
+/// Selects the errors of argument specs that still apply to the finished plan.
 pub(super) fn unmet_faults(plan: &Plan, noted: Vec<Unmet>, host: &Map<String, Value>) -> Vec<Fault> {
     let mut set = Vec::new();
     for play in &plan.plays {

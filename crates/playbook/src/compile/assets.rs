@@ -36,7 +36,8 @@ pub fn join(dir: &str, name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Files below `dir` that a name with markup could match: (name as written, path).
+/// Files below `dir` that a name with markup could match, each as a pair: its name as the task
+/// would write it, and its path.
 pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
     let inner = name.trim_start_matches("../");
     let ups = &name[..name.len() - inner.len()];
@@ -226,8 +227,8 @@ impl Compiler<'_> {
                 for (name, path) in matching_files(self.files, dir, src) {
                     out.entry(name).or_insert(path);
                 }
-                // The search stops here, because a bare `{{ src }}` at the top level would match
-                // the whole fleet directory.
+                // The first directory with a match ends the search. The last directory is the whole
+                // fleet directory, in which a bare `{{ src }}` would match every file.
                 if !out.is_empty() {
                     return out;
                 }

@@ -54,16 +54,16 @@ pub(super) struct FileCache {
 #[derive(Default)]
 pub(super) struct PlanParts {
     pub layers: Vec<Map<String, Value>>,
-    /// Index of the layer of each variable file, by path.
+    /// Index in `layers` of the variables of each variable file, by path.
     pub layer_of: BTreeMap<String, u32>,
-    /// Indices of the layers whose variables list the other hosts of a play.
+    /// Indices in `layers` of the variables that list the other hosts of a play.
     pub other_host_layers: Vec<u32>,
     pub blobs: BTreeMap<String, Blob>,
-    /// Files that lookups read from the fleet directory.
+    /// The files of the fleet directory that lookups read.
     pub lookup_files: Map<String, Value>,
     /// Number of tasks of the plan so far.
     pub tasks: u32,
-    /// Number of handler lists so far: each play and each role of a play has one.
+    /// Number of lists of handlers so far: each play and each role of a play has one.
     pub handler_lists: u32,
 }
 
@@ -75,7 +75,8 @@ pub(super) struct PlayState {
     /// host is the first of its batch.
     pub alone: bool,
     pub first: bool,
-    /// Layers that the roles of the play give to all tasks of the play.
+    /// Indices of the layers with the defaults and variables of the play's roles, which all tasks
+    /// of the play see.
     pub defaults: Vec<u32>,
     pub exports: Vec<u32>,
     pub files: Vec<VarsFile>,

@@ -29,7 +29,8 @@ pub(super) struct Context {
     pub dynamic: bool,
 }
 
-/// Indices of the layers of variables that a task sees. Each list holds layers of one precedence.
+/// Indices of the layers (maps of variables in the plan) that a task sees. Each list holds layers
+/// of one precedence.
 #[derive(Clone, Default)]
 pub(super) struct LayerChain {
     /// Layers of the defaults of the task's role, of its dependencies, and of the roles that depend
@@ -45,7 +46,8 @@ pub(super) struct LayerChain {
     pub role_params: Vec<u32>,
     /// Layers of surrounding dynamic includes.
     pub include_params: Vec<u32>,
-    /// Layers that a role passes on to its dependencies and to the roles that its tasks name.
+    /// Layers of the defaults and variables that a role passes on to its dependencies and to the
+    /// roles that its tasks name.
     pub chain_defaults: Vec<u32>,
     pub chain_vars: Vec<u32>,
 }

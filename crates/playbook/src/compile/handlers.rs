@@ -19,7 +19,7 @@ impl Compiler<'_> {
         }
         for item in items {
             let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
-            // An imported file contributes handlers with their own names.
+            // The handlers in a file that `import_tasks` imports keep their own names.
             for step in self.task(item, &context) {
                 let (task, choices, refused) = match step {
                     PlanStep::Task(task) => (*task, Choices::new(), RejectedChoices::new()),

@@ -1,5 +1,6 @@
-//! Imports and includes of task files. A file with a literal name is read now; otherwise all files
-//! that could be selected are read. Files of variables are in `include_vars.rs`.
+//! Imports and includes of task files. A file with a literal name is read at compile time. For a
+//! name with markup, all files that the name could match are read. Files of variables are in
+//! `include_vars.rs`.
 
 use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, Role, assets};
@@ -14,7 +15,7 @@ const DEPTH_MAX: usize = 20;
 pub(super) const CHOICES_MAX: usize = 100;
 
 impl Compiler<'_> {
-    /// Reads a file of tasks, which inherit `context`.
+    /// Reads a file of tasks. The tasks inherit the keywords and variables of `context`.
     pub(super) fn task_file(&mut self, path: &str, context: &Context, from: (&str, (u32, u32))) -> Vec<PlanStep> {
         let Some((node, inner)) = self.open_task_file(path, context, from) else { return Vec::new() };
         self.tasks(&node, &inner)

@@ -1,5 +1,5 @@
-//! `include_vars`: each variable file that a task could select becomes a layer. The node selects
-//! the layer.
+//! `include_vars`: each variable file that a task could select becomes a layer, which is a map of
+//! variables in the plan. The node selects the layer.
 
 use super::include::CHOICES_MAX;
 use super::task::is_literal;

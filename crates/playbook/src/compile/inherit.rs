@@ -41,8 +41,9 @@ impl Compiler<'_> {
             "check_mode" => context.keywords.check_mode = Some(self.truth(file, word, value)),
             "diff" => context.keywords.diff = Some(self.truth(file, word, value)),
             "run_once" => context.keywords.run_once = self.known_bool(file, word, value, context),
-            // These keywords have no effect on a node, because it can always reach itself, and its
-            // facts are its own. For plays, the scheduler handles `ignore_unreachable`.
+            // These keywords have no effect in the plan of one node, because a node can always
+            // reach itself and sets only its own facts. `plan::schedule` handles
+            // `ignore_unreachable` of plays.
             "ignore_unreachable" | "delegate_facts" => {
                 self.known_bool(file, word, value, context);
             }
@@ -141,7 +142,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reads a number of seconds or attempts. Markup is accepted too, because it may result in a
+    /// Reads a number of seconds or tries. Markup is accepted too, because it may result in a
     /// number.
     pub(super) fn number(&mut self, file: &str, key: &str, node: &SpannedNode) -> Option<Value> {
         self.check_markup(file, node);

@@ -171,8 +171,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Parses a text that is a single lookup of files with literal names: its kind, the names, and
-/// whether it gives a list.
+/// Parses a text that is a single lookup of files with literal names. Returns the kind of the
+/// lookup, the names, and whether the lookup gives a list.
 pub(super) fn of_files(text: &str) -> Option<(RepeatKind, Vec<String>, bool)> {
     let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
     let (call, rest) = inner.split_once('(')?;

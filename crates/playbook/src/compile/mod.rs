@@ -52,8 +52,8 @@ pub(crate) const HINT_ANSIBLE: &str = "use `provisioner: ansible`";
 pub struct HostContext {
     pub name: String,
     pub group: String,
-    /// Merged inventory variables, with `inventory_hostname`, `group_names`, `groups`, `hostvars` of
-    /// peers, `node`, `peers`.
+    /// Merged inventory variables, including `inventory_hostname`, `group_names`, `groups`,
+    /// `hostvars`, `node` and `peers`.
     pub vars: Map<String, Value>,
 }
 
@@ -130,8 +130,8 @@ pub fn compile(
     warnings.sort();
     warnings.dedup();
     (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
-    // Layers about other hosts are reduced to what the playbook reads, so that other changes of
-    // these hosts do not change the plan.
+    // Of the variables about other hosts, only those that the playbook reads are kept. So a change
+    // of another variable of these hosts does not change the plan.
     for layer in other_host_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars::needed_vars(&plan, &vars);
@@ -139,9 +139,9 @@ pub fn compile(
     Ok(Compiled { plan, warnings, tags })
 }
 
-/// The plays of `playbook`, in order, with the keywords that concern all their hosts. Only
-/// variables of the play and extra variables are known here. The caller makes a `Schedule` of each
-/// play.
+/// The plays of `playbook`, in order, with the keywords that concern all their hosts. These
+/// keywords can use only variables of the play and extra variables. The caller makes a `Schedule`
+/// of each play.
 pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>) -> Result<Vec<PlayKeys>, Vec<Fault>> {
     let options = CompileOptions { extra_vars: extra_vars.clone(), ..CompileOptions::default() };
     let nobody = HostContext::default();
@@ -205,8 +205,8 @@ impl Compiler<'_> {
 
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
-        // If remoor rejects a feature on purpose, the error already contains the reason. Then the
-        // message does not call the name unknown.
+        // For a feature that remoor rejects on purpose, the error already contains the reason. Then
+        // the message must not call the filter or test unknown.
         let refused = error.detail().is_some_and(|detail| detail.contains("is not part of the language"));
         let unknown = if refused { "" } else { "unknown " };
         let message = match error.kind() {

@@ -1,12 +1,14 @@
-//! Names of modules and keywords, and the options of modules. `modules` implements them.
+//! Names of modules and keywords, and the options of modules. The implementations of the modules
+//! are in `modules`.
 
 /// The name and options of a module.
 pub struct ModuleSpec {
     pub name: &'static str,
     pub options: &'static [&'static str],
-    /// One option of each group is required.
+    /// Groups of option names; a task must set at least one option of each group.
     pub required: &'static [&'static [&'static str]],
-    /// The option that receives a bare text after the module's name.
+    /// The option that receives a text written directly after the module's name, as in
+    /// `include_vars: x.yml`.
     pub free: Option<&'static str>,
 }
 
@@ -76,10 +78,10 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
 ];
 
-/// Other names of a module, each with the name that is used here.
+/// Other names of modules, each with the name that `ModuleSpec` has for the module.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
-/// Modules that were once built in, and the collections that have them now.
+/// Collections, each with its modules that were once part of Ansible itself.
 const COLLECTIONS: &[(&str, &str)] =
     &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
 

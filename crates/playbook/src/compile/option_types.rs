@@ -99,7 +99,7 @@ pub fn check_value(module: &str, option: &str, value: &Value) -> Option<(String,
 pub fn check_rendered(module: &str, args: &Map<String, Value>) -> Option<String> {
     let spec = find(module)?;
     let given = |name: &str| args.get(name).is_some_and(|value| !value.is_null());
-    // At this point, `words` contains the command line.
+    // For `command` and similar modules, the compiler has moved the command line to `words`.
     let missing = spec.required.iter().find(|group| !group.iter().any(|name| given(name)) && !given("words"));
     if let Some(group) = missing {
         return Some(format!("{} needs `{}`", spec.name, group.join("` or `")));

@@ -110,8 +110,8 @@ pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
     None
 }
 
-/// Whether remoor does not support this option of an Ansible module. `files`: the module takes
-/// `mode`.
+/// Whether remoor does not support this option of an Ansible module. `files` must be true if the
+/// module has the option `mode`.
 pub fn is_refused(module: &str, option: &str, files: bool) -> bool {
     let own = REFUSED.iter().any(|(name, options)| *name == module && has_word(options, option));
     own || files && has_word(REFUSED_OF_FILES, option)

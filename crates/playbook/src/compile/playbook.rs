@@ -239,7 +239,8 @@ impl Compiler<'_> {
         Some(keys)
     }
 
-    /// The hosts of this run, as far as they are known here.
+    /// The hosts of the inventory with the limit of this run. Without `CompileOptions::hosts`, they
+    /// are derived from the variables of the host.
     pub(super) fn known_hosts(&self) -> Cow<'_, InventoryNames> {
         if let Some(hosts) = self.options.hosts {
             return Cow::Borrowed(hosts);

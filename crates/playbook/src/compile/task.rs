@@ -118,8 +118,8 @@ impl Compiler<'_> {
             return None;
         }
         if own.keywords.run_once && !self.current_play.first {
-            // The first host of the batch runs the task, so this host does not know the values that
-            // the task sets.
+            // This host skips the `run_once` task, because the first host of the batch runs it. So
+            // this host does not know the values that the task sets.
             let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
             let names = task.register.iter().cloned().chain(sets.into_iter().flatten());
             self.set_on_first_host.extend(names.map(|name| (name, task.place.clone())));

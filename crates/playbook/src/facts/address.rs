@@ -104,7 +104,8 @@ fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
         }
         rest = rest.get((len + 3) & !3..).unwrap_or_default();
     }
-    // On a point-to-point link IFA_ADDRESS is the peer's address and IFA_LOCAL our own.
+    // On a point-to-point link, IFA_ADDRESS is the address of the other end and IFA_LOCAL the
+    // address of this machine.
     let address = local.or(own)?;
     let broadcast = if let Some(IpAddr::V4(b)) = broadcast { Some(b) } else { None };
     let secondary = address.is_ipv4() && flags & IFA_F_SECONDARY != 0;

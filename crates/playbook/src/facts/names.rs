@@ -95,7 +95,8 @@ pub const NAMES: &[&str] = &[
     "ansible_virtualization_tech_guest",
     "ansible_virtualization_tech_host",
     "ansible_virtualization_type",
-    // These two are set after a failure, for `rescue`.
+    // A run sets these two after a task in a block has failed, for the `rescue` section of the
+    // block.
     "ansible_failed_result",
     "ansible_failed_task",
 ];

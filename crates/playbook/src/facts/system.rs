@@ -97,7 +97,7 @@ fn distribution(root: &FactsRoot, out: &mut Map<String, Value>) {
         minor = exact.split_once('.').map(|(_, minor)| minor.to_owned());
         version = exact;
     } else if matches!(id.as_str(), "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol") {
-        // These files are more exact than os-release, which contains only 9 for CentOS 9.4.
+        // These files are more exact than os-release. For CentOS 9.4, os-release contains only `9`.
         let own = root.read_word("/etc/centos-release").or(root.read_word("/etc/redhat-release")).unwrap_or_default();
         let long = own.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
         let long: Vec<&str> = long.split('.').take(2).collect();

@@ -125,7 +125,8 @@ fn is_changed(v: &Value) -> Result<bool, Error> {
     if result_field(v, "changed")? {
         return Ok(true);
     }
-    // In check mode the other keys of a result may be unknown, so they are only read if needed.
+    // A result that has the key `changed` needs no other key. Other keys are not read then, because
+    // check mode may not know them.
     if !v.get_attr("changed")?.is_undefined() {
         return Ok(false);
     }

@@ -5,7 +5,7 @@ use crate::lang::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 
-/// Maximum number of items of a product and similar results.
+/// Maximum number of items of a list that `product`, `combinations` or a similar filter makes.
 const ITEMS_MAX: usize = 100_000;
 const ORDER: &str = "keeps the order of the lists; in Ansible the order of the result is arbitrary";
 

@@ -198,7 +198,7 @@ pub fn all_filters() -> impl Iterator<Item = &'static Filter> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// All supported tests except those of the engine.
+/// All supported tests, except those that minijinja itself implements.
 pub fn all_tests() -> impl Iterator<Item = &'static JinjaTest> {
     jinja_tests::TESTS.iter()
 }

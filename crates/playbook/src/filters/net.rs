@@ -159,7 +159,8 @@ fn answer_query(net: IpNetwork, query: &str) -> FilterResult {
     let (length, whole) = (net.length(), net.length() == bits(address));
     let shown = || prefix.map_or_else(|| address.to_string(), |p| format!("{address}/{p}"));
     let if_so = |yes: bool| Ok(if yes { Value::from(shown()) } else { Value::from(false) });
-    // As in the collection, a network address is not the address of a host.
+    // As in Ansible's collection ansible.utils, the address of a network is not the address of a
+    // host.
     let is_host = !net.is_network() || length + 1 >= bits(address);
     let text = match query {
         "" => shown(),

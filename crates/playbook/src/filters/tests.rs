@@ -1,5 +1,5 @@
-//! Evaluates the templates of `tests/ansible/expressions.txt` and compares each result with that of
-//! Ansible's own templar, or with the documented difference.
+//! Evaluates the templates of `tests/ansible/expressions.txt`, one in each line. Compares each
+//! result with that of Ansible's own templar, or with the documented difference.
 
 use super::*;
 use crate::template::expr;
@@ -20,7 +20,7 @@ fn scope() -> ExprScope {
     ExprScope::new(vec![Arc::new(VarMap::from_trusted(&vars))], Default::default())
 }
 
-/// The result of remoor for one line of the table.
+/// The result of remoor for one line of `tests/ansible/expressions.txt`.
 fn evaluate_line(scope: &ExprScope, line: &str) -> Result<Json, String> {
     let text = line.replace('↵', "\n");
     let told = |e: Error| expr::explain(&e);
@@ -39,7 +39,7 @@ fn evaluate_line(scope: &ExprScope, line: &str) -> Result<Json, String> {
 #[test]
 fn expressions_give_ansibles_results() {
     let (scope, answers) = (scope(), table("answers.json"));
-    // The table has no numbers that JSON cannot represent.
+    // JSON can represent all numbers in the recorded results.
     let answers: Json = serde_json::from_str(&answers).unwrap();
     let (mut faults, mut asked, mut failing) = (Vec::new(), 0, 0);
     let table = table("expressions.txt");

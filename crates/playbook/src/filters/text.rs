@@ -72,7 +72,8 @@ pub fn widths_fit(format: &str, open: char, args: &[Value]) -> Result<(), Error>
         if directive.split(|c: char| !c.is_ascii_digit()).any(wide) {
             return Err(too_wide());
         }
-        // The width is one of the arguments.
+        // This directive takes its width from one of the arguments. Which one is not known, so all
+        // are checked.
         let given = if open == '{' { end.is_none() } else { directive.contains('*') };
         if given && args.iter().any(|arg| arg.is_integer() && arg.as_usize().is_none_or(|n| n > PAD_MAX)) {
             return Err(too_wide());

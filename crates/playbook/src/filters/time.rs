@@ -28,7 +28,8 @@ fn parse(text: &str, format: &str) -> Result<DateTime, Error> {
 
 fn strftime(state: &mut State, v: Value, a: Args) -> FilterResult {
     let format = python::text(&v)?;
-    // Clock and time zone must be those of the node.
+    // The current time and the local time zone must be those of the node, so such a call fails
+    // before the run.
     if !a.flag("utc") || a.get("second").is_none_or(Value::is_none) {
         on_the_node(state)?;
     }

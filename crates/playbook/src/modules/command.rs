@@ -227,7 +227,8 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
             let mut out = TaskOutcome { rc: Some(0), ..TaskOutcome::ok(format!("not run: {path} {how}")) };
             out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
             out.extra_keys.insert("cmd".into(), said);
-            // Ansible reports `skipped` for a script that is not needed, but `ok` for a command.
+            // If `creates` or `removes` makes the command unnecessary, Ansible reports a script as
+            // `skipped`, but other commands as `ok`.
             out.skipped = call.task.module == "script";
             return Ok(out);
         }

@@ -1,5 +1,5 @@
-//! The `cron` module: a job or a variable in the crontab of a user or in a file of `/etc/cron.d`. A
-//! comment line with the name of the job marks the job.
+//! The `cron` module: a cron job or a variable in the crontab of a user or in a file of
+//! `/etc/cron.d`. A comment line with the name of the cron job marks it.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
 use crate::os::process::CommandSpec;

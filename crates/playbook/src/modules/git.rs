@@ -155,9 +155,9 @@ fn prepare_clone<'c, 'a, 'g>(call: &'c mut ModuleCall<'a, 'g>, dest: PathBuf) ->
     Ok(GitClone { call, program, repo, version, remote, dest, bare, depth, env, umask })
 }
 
-/// Returns the URL without user name and password, and for `insteadOf` the base URLs without and
-/// with them. Only URLs with a password are changed, because a user name alone is not secret, and
-/// ssh needs it.
+/// Returns the URL without user name and password. Also returns a pair for git's `insteadOf`: the
+/// base URL without them, and the base URL with them. Changes only URLs with a password, because a
+/// user name alone is not secret, and ssh needs it.
 fn split_login(url: &str) -> (String, Option<(String, String)>) {
     let plain = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else { return plain() };

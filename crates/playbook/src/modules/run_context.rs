@@ -1,6 +1,6 @@
-//! The state of a run that all tasks share: options, backups of changed files, and the rules about
-//! paths that must not be removed. A protected path is moved to the parking directory instead of
-//! being removed.
+//! The state of a run that all tasks share: options, backups of changed files, and the rules for
+//! protected paths. A task that would remove a protected path moves it to the parking directory
+//! instead.
 
 use crate::backup::{Backup, PriorRecord};
 use crate::node::NodeAccess;
@@ -52,7 +52,7 @@ pub struct RunContext<'a> {
     pub options: &'a PlaybookRunOptions,
     pub node: NodeAccess,
     backup: Backup,
-    /// Secret paths; their diffs are not reported.
+    /// The paths of secret files; diffs of these files are not reported.
     pub secrets: Secrets,
     protect: GlobSet,
     parked: u32,
@@ -68,8 +68,9 @@ impl<'a> RunContext<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        // The file of notes is in the directory of the journal. Two runs that may run at the same
-        // time have their journals in different directories, so they never share this file.
+        // The file of notes is in the directory of the run's journal file. Two runs that may run at
+        // the same time have their journal files in different directories, so they never share this
+        // file.
         let notes = match options.journal.parent().filter(|_| !options.check) {
             Some(dir) => TempFileNotes::open(&dir.join("half-made")),
             None => TempFileNotes::default(),
@@ -100,8 +101,8 @@ impl<'a> RunContext<'a> {
         Ok(self.node.walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
     }
 
-    /// Moves a protected path to the parking directory. Returns its new path and the previous
-    /// backup record.
+    /// Moves a protected path to the parking directory. Returns the new path of the file, and the
+    /// record that the backup had of it before.
     fn park(&mut self, path: &Path) -> Result<(PathBuf, PriorRecord), SafeError> {
         if self.node.is_check_mode() {
             match self.node.stat(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
@@ -133,7 +134,7 @@ impl<'a> RunContext<'a> {
         Ok(to)
     }
 
-    /// Moves a parked path back after its replacement could not be created.
+    /// Moves a parked file back to `path`, because its replacement could not be created.
     fn restore_parked(&mut self, path: &Path, parked: &Path, before: PriorRecord) {
         if !self.node.is_check_mode() && atomic_fs::rename(parked, path, "move it back").is_ok() {
             self.backup.not_parked(path, before);

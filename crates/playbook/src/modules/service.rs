@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Number of journal lines reported for a unit that failed.
+/// Number of lines of systemd's journal that are reported for a unit that failed.
 const LAST_LINES: &str = "10";
-/// Timeout of the journal query.
+/// Timeout of the query of systemd's journal.
 const JOURNAL_MAX: Duration = Duration::from_secs(5);
 
 /// A unit while the module brings it to the desired state.
 struct UnitInProgress<'a> {
     name: String,
     manager: Option<SystemdManager<'a>>,
-    /// The properties from the last query.
+    /// The properties of the unit from the last query of systemd.
     properties: BTreeMap<String, String>,
-    /// The active state that the unit has if all operations so far succeeded.
+    /// The active state that the unit is expected to have after the operations so far.
     active_state: String,
     masked: bool,
     enabled: bool,
@@ -129,10 +129,11 @@ fn apply_masked(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), 
     Ok(())
 }
 
-/// Enables or disables the unit, unless its state is fixed or it is masked.
+/// Enables or disables the unit. Disables neither a masked unit nor one that cannot be enabled or
+/// disabled.
 fn apply_enabled(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), String> {
     let file = unit.property("UnitFileState");
-    // Units in these states cannot be enabled or disabled.
+    // A unit with one of these file states counts as enabled and cannot be disabled.
     let fixed = matches!(file, "static" | "generated" | "transient");
     unit.enabled = fixed || matches!(file, "enabled" | "enabled-runtime");
     let Some(want) = call.given_flag("enabled").filter(|want| *want != unit.enabled) else { return Ok(()) };
@@ -314,8 +315,8 @@ fn perform(
     })
 }
 
-/// The reason why a job failed: its result, the unit's state in systemd, and the unit's last
-/// journal lines.
+/// The reason why a systemd job failed: the job's result, the state of the unit, and the unit's
+/// last lines in systemd's journal.
 fn job_failure(call: &ModuleCall, manager: &mut SystemdManager, unit: &str, result: &str) -> String {
     let mut why = match result {
         "dependency" => "a required unit failed".to_owned(),
@@ -323,7 +324,7 @@ fn job_failure(call: &ModuleCall, manager: &mut SystemdManager, unit: &str, resu
         "canceled" => "the job was cancelled".to_owned(),
         other => format!("the job ended as `{other}`"),
     };
-    // If systemd stops answering now, only the job result is reported.
+    // If systemd stops answering now, only the result of the systemd job is reported.
     let unit_is = manager.show(unit).unwrap_or_default();
     let of = |key: &str| unit_is.get(key).map(String::as_str).unwrap_or_default();
     if !matches!(of("Result"), "" | "success") {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Maximum size of a response body in a result, in bytes.
 const BODY_MAX: u64 = 16 << 20;
-/// Methods that change nothing.
+/// HTTP methods that change nothing on the server.
 const READ_ONLY_METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
 pub fn uri(call: &mut ModuleCall) -> ModuleResult {

@@ -1,9 +1,9 @@
 //! Access to the node for all modules: they read and change the node only through [`NodeAccess`].
 //!
 //! In a real run the calls go to `os::atomic_fs` and the system's own tools. In check mode the same
-//! calls read and change a prediction (`overlay`, `predicted_state`). Nothing is then written,
+//! calls read and change a prediction (`overlay`, `predicted_state`). Check mode writes nothing,
 //! except for archives that are unpacked into a temporary directory for inspection. So each module
-//! has a single code path, and a later task of a check sees the predicted changes of earlier tasks.
+//! has a single code path. In check mode, a later task sees the predicted changes of earlier tasks.
 
 mod overlay;
 mod predicted_state;

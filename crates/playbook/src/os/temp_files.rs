@@ -23,8 +23,8 @@ pub const PREFIX: &str = ".remoor-";
 const HEAD: usize = 8;
 /// The maximum length of a path in bytes.
 const PATH_MAX: usize = 4_096;
-/// Number of notes in a file: one for the file being made, and one for a longer operation that
-/// makes such files.
+/// Number of notes in a file of notes: one for the file that is being created, and one for a file
+/// that is kept while others are created.
 const PLACES: usize = 2;
 const PLACE: usize = HEAD + PATH_MAX + 1;
 /// Maximum number of live processes with the same process id, which happens in containers.
@@ -47,7 +47,8 @@ impl TempFileNotes {
                 continue;
             }
             let file = OpenOptions::new().read(true).open(&path);
-            // The file of a live process is locked.
+            // A live process keeps its file of notes locked, so a file that can be locked belongs
+            // to a dead process.
             if let Some(file) = file.ok().filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok())
                 && (0..PLACES).all(|at| read_note(&file, at).is_none_or(|left| take_away(&left).is_ok()))
                 && remove_private_dir(&room_of(&path)).is_ok()

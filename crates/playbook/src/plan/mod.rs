@@ -51,7 +51,8 @@ pub struct Plan {
     pub shared: BTreeMap<String, SharedVar>,
     /// Extra variables; they have the highest precedence.
     pub extra: Map<String, Value>,
-    /// Variables of plays, roles, blocks and tasks, referred to by their index.
+    /// Maps of variables of plays, roles, blocks and tasks, called layers. Other fields of the plan
+    /// name a layer by its index in this list.
     pub layers: Vec<Map<String, Value>>,
     pub plays: Vec<Play>,
     /// Files and templates by the hex SHA-256 of their content.
@@ -125,7 +126,8 @@ pub struct Play {
     pub exports: Vec<u32>,
     /// Notified handlers run even after a failure.
     pub force_handlers: bool,
-    /// Sections of steps; handlers are flushed after each.
+    /// The steps of `pre_tasks`, of `roles` with `tasks`, and of `post_tasks`. Notified handlers
+    /// run after each of these sections.
     pub sections: Vec<Vec<PlanStep>>,
     pub handlers: Vec<Handler>,
 }
@@ -189,7 +191,7 @@ pub struct DynamicInclude {
     pub refused: RejectedChoices,
 }
 
-/// The key in `choices` of an include with these rendered arguments.
+/// The key that an include with these rendered arguments has in `DynamicInclude::choices`.
 pub fn choice(module: &str, args: &Map<String, Value>) -> String {
     match module {
         "include_role" => role_choice(args),
@@ -288,14 +290,14 @@ pub struct Task {
     pub notify: Vec<String>,
     /// Maps of environment variables, which are merged in order.
     pub environment: Vec<Value>,
-    /// Whether this task runs in check mode: a boolean or a template. None: the task follows the
-    /// run.
+    /// Whether this task runs in check mode: a boolean or a template. None: the task runs in check
+    /// mode if the whole run does.
     pub check_mode: Option<Value>,
     /// Whether this task reports diffs: a boolean or a template. None: it does.
     pub diff: Option<Value>,
     pub no_log: bool,
     pub privileges: TaskPrivileges,
-    /// The maximum duration in seconds. None: the default of the run.
+    /// The maximum duration of the task in seconds. None: the default of the run.
     pub timeout: Option<Value>,
     pub tags: Vec<String>,
     pub layers: TaskLayers,
@@ -318,7 +320,7 @@ pub struct OutcomeRules {
 pub struct RetryRules {
     pub until: Option<Vec<TaskCondition>>,
     pub retries: Option<Value>,
-    /// Seconds between two attempts.
+    /// Seconds between two tries of the task.
     pub delay: Option<Value>,
 }
 
@@ -331,7 +333,8 @@ pub struct TaskPrivileges {
     pub become_user: Option<String>,
 }
 
-/// Indices of the layers of variables that a task adds.
+/// Indices of the layers (see `Plan::layers`) whose variables a task sees in addition to those of
+/// its play.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskLayers {
     /// Layers with less precedence than the inventory, in order.

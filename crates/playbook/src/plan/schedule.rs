@@ -28,7 +28,7 @@ pub struct PlayKeys {
     pub max_fail_percentage: Option<f64>,
     /// The first host that fails or is unreachable ends the play for all hosts.
     pub any_errors_fatal: bool,
-    /// An unreachable host counts as done.
+    /// For an unreachable host, the play counts as ended without a failure.
     pub ignore_unreachable: bool,
     pub order: HostOrder,
 }

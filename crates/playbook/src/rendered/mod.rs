@@ -102,7 +102,7 @@ impl Plan {
     }
 }
 
-/// Input of `review`: the files and names that locate errors and make hints.
+/// Input of `review`: the files, for the positions of errors, and the names, for hints.
 struct Review<'p> {
     files: &'p FileSet,
     names: &'p [&'p str],

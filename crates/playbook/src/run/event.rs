@@ -45,11 +45,11 @@ impl CancelToken {
         self.cancelled.store(true, Ordering::SeqCst);
         self.stop();
     }
-    /// Whether nothing further may be started.
+    /// Whether `stop` or `cancel` was called, so that nothing further may be started.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
-    /// Whether the current command must end too.
+    /// Whether `cancel` was called, so that the current command must be killed.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
@@ -172,8 +172,8 @@ pub struct TaskReport {
     pub rc: Option<i32>,
     /// The last lines that a command printed.
     pub stdout_tail: String,
-    /// The difference of the content: a unified diff of at most 256 KiB. For binary and long files
-    /// it lists sizes and checksums. None for secrets.
+    /// The difference between the old and the new content of a file: a unified diff of at most 256
+    /// KiB. For binary and long files it lists sizes and checksums. None for secret files.
     pub diff: Option<String>,
     /// Other changes of the file: mode, owner, group, type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -256,8 +256,8 @@ pub struct RunEnd {
     /// The failed task ends the play for all hosts (`any_errors_fatal`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
-    /// The facts that the plan could read, with the values of this run. With them, the manager
-    /// renders the same texts.
+    /// The facts that the plan could read, with their values on the node in this run. With these
+    /// values, the manager renders the same texts as the run.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,
 }

@@ -1,5 +1,5 @@
 //! Notified handlers. In each flush a handler runs once, in the order of definition. A notified
-//! handler is pending until it has run, and the journal file records it.
+//! handler is pending until it has run, and the run's journal file lists it.
 
 use crate::compile;
 use crate::plan::{Handler, Play, Task};
@@ -42,8 +42,9 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// Updates the journal at the end of a task. This is also needed if nothing changed, because
-    /// `pending_if_changed` has recorded handlers that are then not pending.
+    /// Updates the journal file of the run at the end of a task, even if the task changed nothing.
+    /// Before the task, the file got the handlers that `pending_if_changed` returned. If the task
+    /// changed nothing, they are not pending.
     pub(crate) fn settle(&mut self, task: &Task) -> Flow {
         if !task.notify.is_empty()
             && let Err(message) = self.write_journal()
@@ -60,14 +61,14 @@ impl<'a> Run<'a, '_> {
         self.notified_by_failed.retain(|n| n != name);
     }
 
-    /// Returns the handlers that will be pending if this task changes something. They are recorded
-    /// before the task runs, because the run may be killed between the change and the end of the
-    /// task. None: the journal already contains them all, or there is no journal.
+    /// Returns the handlers that will be pending if this task changes something. They are written
+    /// to the journal file before the task, because the run may be killed right after the change.
+    /// None: the journal file already contains them all, or there is no such file.
     pub(crate) fn pending_if_changed(&self, task: &Task, scope: &ExprScope) -> Option<Vec<String>> {
         if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
             return None;
         }
-        // Names that depend on the result of the task are added after the task.
+        // Handler names that depend on the result of the task are added after the task.
         let all = self.all_pending(&notifies(scope, task).unwrap_or_default());
         (all != self.journaled).then_some(all)
     }
@@ -101,7 +102,7 @@ impl<'a> Run<'a, '_> {
             // Pending handlers of the outer flush, if flushes are nested.
             let outer = self.flushing.clone();
             for (at, i) in due.iter().enumerate() {
-                // A name stays pending until the last handler that it selects has run.
+                // A notified name stays pending until the last handler that it selects has run.
                 let owed = |rest: &[usize]| {
                     let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
                     owed.cloned().collect::<Vec<_>>()

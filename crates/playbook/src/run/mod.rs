@@ -27,7 +27,7 @@ use std::path::Path;
 
 /// Runs the plan to its end, to the first failure that is not rescued, or until it is cancelled.
 ///
-/// Changes that were made stay. `RunEnd` and the journal file list the pending handlers.
+/// Changes that were made stay. `RunEnd` and the run's journal file list the pending handlers.
 pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink: &mut dyn FnMut(RunEvent)) -> RunEnd {
     let refuse = |message: String| RunEnd {
         failed: 1,
@@ -84,8 +84,8 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     };
     let flow = run.plays(plan);
     if flow.is_ok() {
-        // The remaining names belong to a play that ended early, or to a handler that the plan does
-        // not contain any more.
+        // The names that are still notified belong to a play that ended early, or to a handler that
+        // the plan does not contain any more.
         run.notified.clear();
         run.pending_earlier.retain(|name| plan.plays.iter().any(|play| play.means(name)));
     }
@@ -123,9 +123,8 @@ pub(super) struct Run<'a, 's> {
     /// Notified names whose handlers are running or are about to run in the current flush.
     pub flushing: Vec<String>,
     pub journaled: Vec<String>,
-    /// Names of handlers that a failed task has in `notify`, because it may have changed something
-    /// before it failed. They are pending unless the failure is rescued, as if the run had been
-    /// killed there.
+    /// Names of handlers that a failed task has in `notify`, because the task may have changed
+    /// something before it failed. They are pending unless the failure is rescued.
     pub notified_by_failed: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
@@ -306,7 +305,8 @@ impl<'a> Run<'a, '_> {
         union([&self.pending_earlier, &self.flushing, &self.notified, &self.notified_by_failed, more])
     }
 
-    /// Writes the pending handlers to the journal file. The file is on disk when this returns.
+    /// Writes the names of the pending handlers to the run's journal file. The file is on disk when
+    /// this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
         let (path, owed) = (&self.options.journal, self.all_pending(&[]));
         if path.as_os_str().is_empty()
@@ -332,7 +332,8 @@ impl<'a> Run<'a, '_> {
         (self.sink)(if handler { RunEvent::Handler(done) } else { RunEvent::Task(done) });
     }
 
-    /// The current task failed: handlers that the journal recorded before its change stay pending.
+    /// Must be called when the current task failed. The handlers that the journal file got before
+    /// the task stay pending.
     pub fn break_off(&mut self) {
         let owed = self.all_pending(&[]);
         self.notified_by_failed.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
@@ -374,6 +375,6 @@ fn read_journal(path: &Path) -> Vec<String> {
     if path.as_os_str().is_empty() {
         return Vec::new();
     }
-    // A journal that cannot be read contributes no pending handlers.
+    // A journal file that cannot be read contributes no pending handlers.
     atomic_fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }

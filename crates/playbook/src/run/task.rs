@@ -16,7 +16,7 @@ use crate::vars::variable_scope;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Maximum number of attempts of `until`.
+/// Maximum number of tries of a task with `until` or `retries`.
 const RETRIES_MAX: u64 = 10_000;
 
 /// The result of one item of a task.
@@ -83,8 +83,8 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Runs a task for one item of its loop: evaluates the condition, makes the attempts, reports
-    /// events and counts the result.
+    /// Runs a task for one item of its loop: evaluates the condition, makes the tries of `until`,
+    /// reports events and counts the result.
     pub(crate) fn item(
         &mut self,
         task: &'a Task,
@@ -232,9 +232,9 @@ impl<'a> Run<'a, '_> {
         ItemResult { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts }
     }
 
-    /// Runs the module until `until` holds or the attempts are used up.
+    /// Runs the module until the condition `until` holds or the allowed tries are used up.
     fn tries(&mut self, task: &'a Task, scope: &ExprScope) -> (TaskOutcome, Value) {
-        // The first attempt does not count as a retry.
+        // The first try does not count as one of the `retries`.
         let most = match (&task.retry.until, &task.retry.retries) {
             (None, None) => 1,
             (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
@@ -490,7 +490,7 @@ fn eval_bool(scope: &ExprScope, value: &Value) -> Option<bool> {
     }
 }
 
-/// The value of a number of seconds or attempts, which may be a template.
+/// The value of an option that is a number of seconds or tries, and may be a template.
 pub(crate) fn seconds(scope: &ExprScope, value: Option<&Value>) -> Option<Duration> {
     let value = expr::render_json(scope, value?).ok()?;
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;

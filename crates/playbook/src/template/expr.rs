@@ -53,7 +53,7 @@ fn environment(named: Named, undefined: UndefinedPolicy) -> Environment<'static>
     }
     env.add_function(undefined_chain::STEP, undefined_chain::step);
     env.set_formatter(|out, _, value| {
-        // Only an `if` without `else` gives an undefined value here.
+        // minijinja passes an undefined value to this function only for an `if` without `else`.
         if value.is_undefined() {
             return Ok(());
         }

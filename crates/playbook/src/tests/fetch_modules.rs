@@ -209,7 +209,7 @@ fn archives_are_unpacked_once_and_a_check_says_so() {
     let mode = std::fs::metadata(d.join("to/t/sub")).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o500);
     assert_eq!(std::fs::read_dir(d.join("to")).unwrap().count(), 1, "nothing of ours is left there");
-    // A second run restores the packed state.
+    // A second run of `unarchive` restores the state that the archive has.
     let again = go(
         &tasks(d, "    - unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes}\n"),
         &options(d),
@@ -258,7 +258,7 @@ fn archives_that_lead_elsewhere_change_nothing() {
         }
     }
     assert_eq!(std::fs::read_to_string(d.join("victim")).unwrap(), "v\n");
-    // A link that existed before is not followed either, if another user could have created it.
+    // Without tar in the PATH of the task, the message names the missing program.
     let without = "
 - hosts: all
   environment: {PATH: '{{ dir }}/none'}

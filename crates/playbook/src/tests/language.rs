@@ -126,7 +126,8 @@ fn roles_bring_what_they_need_and_run_once() {
     let order = order(&ran);
     assert_eq!(&order[..6], want, "{order:?}");
     assert!(order.contains(&"late included".to_owned()), "{order:?}");
-    // The play's own handler with this name is defined later.
+    // The play has its own handler `shared`. It is defined after the handler `shared` of the role,
+    // so it is selected and runs last.
     assert_eq!(&order[order.len() - 2..], ["restart", "shared"]);
 }
 

@@ -159,7 +159,8 @@ fn handlers_owed_after_a_failure_are_kept_and_run_by_the_next_run() {
     assert_eq!(failed.end.failure.as_ref().map(|f| (f.task.as_str(), f.line)), Some(("t2", 4)));
     assert_eq!(std::fs::read_to_string(dir.path().join("journal")).unwrap(), "[\"restart\"]");
     let next = go(&plan(dir.path(), &[("site.yml", &text("false"))]), &options(dir.path())).assert_success();
-    // The handler runs at the end of the play, because this run may correct what failed before.
+    // The pending handler runs at the end of the play. Until then, this run may correct what failed
+    // in the previous run.
     assert_eq!(next.statuses().last(), Some(&("restart".into(), Status::Changed)), "{:?}", next.statuses());
     assert!(next.end.pending_handlers.is_empty() && !dir.path().join("journal").exists());
 }

@@ -127,7 +127,8 @@ fn what_some_items_have_changed_is_owed_whatever_becomes_of_the_others() {
         let broken = go(&tasks(d, &play(faulty, "", "")), &options(d));
         assert!(broken.end.failure.is_some() && handlers(&broken).is_empty(), "{task}");
         assert_eq!(broken.end.pending_handlers, ["reload"], "{task}");
-        // The item does not change anything this time.
+        // In this second run, the file of item `a` is already correct, so only the handler changes
+        // something.
         let next = go(&tasks(d, &play("[{name: a, more: '', later: y}]", "", "")), &options(d)).assert_success();
         assert_eq!((handlers(&next), next.end.changed), (vec!["reload"], 1), "{task}");
         let rescued = play(faulty, "block:\n      ", "\n      rescue: [{debug: {}}]");

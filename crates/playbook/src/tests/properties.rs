@@ -71,7 +71,7 @@ fn task_keywords() -> impl Strategy<Value = String> {
 fn tasks_of(task: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Vec<String>> {
     let one = (task, task_keywords()).prop_map(|(task, beside)| match task.starts_with("meta") {
         true => task,
-        // An included task has its own `notify`.
+        // The task that is included has a `notify` of its own.
         false if task.starts_with("include") => task + beside.split(", notify").next().unwrap_or_default(),
         false => task + &beside,
     });
