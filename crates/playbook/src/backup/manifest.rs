@@ -1,5 +1,5 @@
-//! The manifest of a backup. Each kept path has one line in it. This line is on disk before the
-//! path is changed.
+//! The manifest of a backup. Each path that the backup keeps has one line in it. The line is on
+//! disk before the run changes the path.
 
 use crate::os::atomic_fs::{self, SafeError};
 use serde::{Deserialize, Serialize};

@@ -216,8 +216,8 @@ fn what_goes_keeps_its_room_and_what_is_copied_has_a_bound() {
     assert_eq!(kept, [(2, 5), (2, 60 << 20)], "second names, however small");
     let refused = backup.keep_exchanged(&d.join("exchanged")).unwrap_err().line();
     assert!(refused.contains("one run copies at most 32 GiB"), "{refused}");
-    // The file already has a second link, so a program that writes to it would change the kept
-    // content.
+    // The file has another name, through which a program could change a hard link in the backup. So
+    // the backup must copy the file, but the limit is reached.
     std::fs::hard_link(d.join("tree/twice"), d.join("other")).unwrap();
     let refused = backup.keep_leaving(&d.join("other"), false).unwrap_err().line();
     assert!(refused.contains("one run copies at most 32 GiB"), "{refused}");
@@ -226,7 +226,8 @@ fn what_goes_keeps_its_room_and_what_is_copied_has_a_bound() {
     assert_eq!(std::fs::read_to_string(d.join("tree/small")).unwrap(), "small");
 }
 
-/// A path whose record could not be written must not count as kept. The next call must try again.
+/// If the manifest could not be written, the path must not count as backed up. The next call for
+/// the path must try again.
 #[test]
 fn what_could_not_be_put_on_record_is_not_taken_for_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -122,7 +122,8 @@ mod tests {
 
     const SPECS: &str = "argument_specs:\n  main:\n    options:\n      listen: {type: int, required: true}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
 
-    /// The errors of a play with these keywords, whose role has argument specs.
+    /// The compile errors of a play with the keywords `play`, which may run the role `r` that has
+    /// the argument specs `SPECS`.
     fn faults(play: &str, host: &[(&str, serde_json::Value)]) -> String {
         let playbook = format!("- hosts: all\n{play}");
         let files = [

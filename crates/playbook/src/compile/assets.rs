@@ -208,8 +208,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Finds the files below the directory that `src` names. Returns the path of each file in the
-    /// fleet directory, by its path as `src` writes it.
+    /// Finds the files below the directory that `src` names. Each key is the path of a file,
+    /// beginning as in `src`; the value is its path in the fleet directory.
     fn find_below(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
         let plain = src.trim_end_matches('/');
         let plain = plain.strip_prefix("./").unwrap_or(plain);

@@ -29,8 +29,8 @@ pub(super) struct Compiler<'a> {
     /// Variables of `run_once` tasks that the first host of the batch runs instead of this host,
     /// with the places of these tasks.
     pub set_on_first_host: Vec<(String, SourcePlace)>,
-    /// Errors about argument specs of roles, which are reported only if the finished plan does not
-    /// resolve them.
+    /// Errors about variables that the argument specs of roles describe. An error is reported only
+    /// if no task of the finished plan sets the variable.
     pub unmet: Vec<argument_specs::Unmet>,
     /// Tags of all tasks that were read.
     pub tags: BTreeSet<String>,

@@ -33,8 +33,8 @@ pub(super) struct Context {
 /// of one precedence.
 #[derive(Clone, Default)]
 pub(super) struct LayerChain {
-    /// Layers of the defaults of the task's role, of its dependencies, and of the roles that depend
-    /// on it.
+    /// Layers with the defaults of three kinds of roles: the task's role, its dependencies, and the
+    /// roles that depend on the task's role.
     pub defaults: Vec<u32>,
     /// Layers of the play's `vars` and `vars_files`.
     pub play_vars: Vec<u32>,

@@ -22,8 +22,8 @@ impl Diagnostics {
     }
 
     /// Replaces all errors since index `from` by one warning, if only Ansible supports the features
-    /// that these errors reject. The errors are in a file that perhaps no run selects. Returns the
-    /// first error in short form.
+    /// that these errors reject. The errors are in an included file that perhaps no run selects.
+    /// Returns the first error in short form.
     pub fn soften_faults(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
         let new = self.faults.get(from..)?;
         let first = new.first()?;

@@ -21,7 +21,8 @@ impl Compiler<'_> {
         self.tasks(&node, &inner)
     }
 
-    /// Reads a file of tasks or handlers, unless it is already open or nested too deeply.
+    /// Reads a file of tasks or handlers. Fails if the file includes itself or is nested too
+    /// deeply.
     pub(super) fn open_task_file(
         &mut self,
         path: &str,
@@ -65,8 +66,8 @@ impl Compiler<'_> {
         name
     }
 
-    /// Rejects keywords that have no effect on an import or include. `known` are the supported
-    /// keywords of this kind of task, in addition to the general ones.
+    /// Rejects keywords that have no effect on an import or include. `known` are the keywords that
+    /// this kind of task supports, in addition to those that every import and include supports.
     pub(super) fn reject_ineffective_keywords(
         &mut self,
         node: &SpannedNode,

@@ -82,8 +82,8 @@ impl Compiler<'_> {
                     }
                 }
             }
-            // `user` is not read here, because in a task it is a module. `user` of a play is read
-            // with the play.
+            // `user` is not among these keywords, because in a task it is a module. `play.rs` reads
+            // `user` of a play.
             "remote_user" | "port" => {
                 let names: &[&str] = if word == "port" {
                     &["ansible_port", "ansible_ssh_port"]

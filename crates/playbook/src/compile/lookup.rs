@@ -209,7 +209,7 @@ mod tests {
     use remoor_model::FileSet;
     use serde_json::{Map, Value, json};
 
-    /// The content of the file that a playbook makes from this text, or the error.
+    /// The content of the file that a `copy` task with `content: text` would write, or the error.
     fn rendered_content(text: &str) -> String {
         let tasks = format!("- copy: {{dest: /c, content: \"{text}\"}}\n");
         let files = [

@@ -83,7 +83,7 @@ const EXTRA: &[&str] = &[
     "--warning=no-unknown-keyword",
 ];
 
-/// The option that this value requires and that the task does not set.
+/// The first option that `value` of `option` requires and that the task does not set.
 pub fn missing_requirement(
     module: &str,
     option: &str,
@@ -94,7 +94,7 @@ pub fn missing_requirement(
     row.3.iter().find(|name| !given(name)).copied()
 }
 
-/// The first of these `extra_opts` that is not supported.
+/// The first item of `extra_opts` that is not supported; `all` are its items.
 pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let mut counted = false;

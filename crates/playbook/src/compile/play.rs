@@ -234,8 +234,8 @@ impl Compiler<'_> {
     }
 
     /// Reads `vars_files`. Each item is a file, or a list of which the first existing file is used.
-    /// If the name of a file depends on the node, the node selects it. The same holds for all
-    /// following files, because they have higher precedence.
+    /// If the name of a file depends on the node, the node selects it. The node then also selects
+    /// all following files, because they must keep their higher precedence.
     fn vars_files(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         for item in items.iter().filter(|item| item.data != SpannedData::Null) {

@@ -7,7 +7,7 @@ pub const SPECIAL: [&str; 5] = ["all", "always", "never", "tagged", "untagged"];
 
 impl Compiler<'_> {
     /// Whether a task with these tags is selected, as by Ansible's `--tags` and `--skip-tags`. A
-    /// task without tags counts as `untagged`. Also records the tags.
+    /// task without tags counts as `untagged`. Also adds the tags to `Compiler::tags`.
     pub(super) fn is_selected(&mut self, tags: &[String]) -> bool {
         self.tags.extend(tags.iter().cloned());
         tags_select(tags, self.options.tags, self.options.skip_tags)

@@ -119,8 +119,9 @@ mod tests {
         }
     }
 
-    /// Reports each word that the tables lack, and each row whose word does not exist. If `exact`,
-    /// also reports descriptions that are not those of the code.
+    /// Reports each word that the tables in `document` do not list, and each row of the tables
+    /// whose word does not exist. If `exact`, also reports descriptions that are not those of the
+    /// code.
     fn compare(document: &str, heading: &str, kind: WordKind, exact: bool, faults: &mut Vec<String>) {
         let rows = rows(document, heading);
         let words: Vec<LanguageWord> = all_words().into_iter().filter(|w| w.kind == kind).collect();

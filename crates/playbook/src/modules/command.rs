@@ -164,8 +164,8 @@ pub fn raw(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// Runs a file of the fleet directory as a program. The words after the file name are its
-/// arguments.
+/// Runs a file of the fleet directory as a program. The words after the file name are the arguments
+/// of the program.
 pub fn script(call: &mut ModuleCall) -> ModuleResult {
     let account = task_user(call)?;
     let Some(mut words) = argv(call)? else {

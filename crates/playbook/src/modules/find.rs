@@ -79,10 +79,12 @@ struct FindCriteria {
     excludes: Option<NamePatterns>,
     kind: String,
     hidden: bool,
-    /// An age in seconds. A positive value is the minimum, a negative one the maximum.
+    /// Limit of the age of a file in seconds. A positive value is the minimum age, a negative value
+    /// the maximum.
     age: Option<i64>,
     stamp: String,
-    /// A size in bytes. A positive value is the minimum, a negative one the maximum.
+    /// Limit of the size of a file in bytes. A positive value is the minimum size, a negative value
+    /// the maximum.
     size: Option<i64>,
     mode: Option<u32>,
     exact_mode: bool,

@@ -369,8 +369,8 @@ impl GitClone<'_, '_, '_> {
         Ok(out)
     }
 
-    /// The current branch of the clone. If HEAD is detached, the branch that was the default of the
-    /// remote at the time of the clone.
+    /// The current branch of the clone. If HEAD is detached, this is the branch that was the
+    /// default of the remote when the clone was made.
     fn branch(&self) -> Result<String, String> {
         let here = self.try_in_clone(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         if here.success() {
@@ -382,7 +382,8 @@ impl GitClone<'_, '_, '_> {
         branch.ok_or_else(|| format!("`{}` is not a branch of {}; set `version`", there.trim(), self.remote))
     }
 
-    /// The remote commit of the clone's current branch.
+    /// The commit that the remote repository has for the current branch of the clone. None: the
+    /// remote has no such branch.
     fn remote_head(&self) -> Result<Option<String>, String> {
         let name = format!("refs/heads/{}", self.branch()?);
         let done = self.run(&["ls-remote", "--", &self.repo, &name])?;
@@ -417,7 +418,7 @@ impl GitClone<'_, '_, '_> {
         self.run_in_clone(&argv).map(drop)
     }
 
-    /// Checks out the version.
+    /// Checks out the version that the task wants.
     fn switch(&self, known: &RemoteRefs) -> Result<(), String> {
         let (version, remote) = (&self.version, &self.remote);
         let branch = match version.as_str() {

@@ -328,7 +328,7 @@ impl TreeMove<'_> {
         Ok(())
     }
 
-    /// Moves one entry to its destination, if it differs.
+    /// Moves one entry to its destination, unless the destination is equal already.
     fn move_entry(&mut self, call: &mut ModuleCall, path: &Path, stat: &Stat) -> Result<(), String> {
         let name = path.strip_prefix(self.root).unwrap_or(path);
         let to = self.top.join(name);
@@ -368,7 +368,8 @@ impl TreeMove<'_> {
     ) -> Result<(), String> {
         let want = wanted_attributes(call, stat, true)?;
         if atomic_fs::mode_of(stat) & 0o700 != 0o700 {
-            // The directory must be writable, because the entries in it are yet to be moved out.
+            // The unpacked directory must be writable, because its entries are moved out of it
+            // later.
             let mode = Some(atomic_fs::mode_of(stat) | 0o700);
             atomic_fs::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
         }

@@ -34,7 +34,7 @@ enum WaitCondition {
 /// The condition that a local port has no connections.
 struct DrainCondition {
     port: u16,
-    /// Local addresses. An unspecified address (0.0.0.0, ::) means all.
+    /// Local addresses whose connections count. An unspecified address (0.0.0.0, ::) means all.
     at: BTreeSet<IpAddr>,
     /// Remote addresses whose connections do not count.
     excluded: BTreeSet<IpAddr>,
@@ -132,7 +132,7 @@ fn parse_condition(call: &ModuleCall) -> Result<WaitCondition, String> {
 }
 
 impl WaitCondition {
-    /// The message for a timeout.
+    /// The message of a task whose condition did not hold before the timeout.
     fn timeout_reason(&self) -> String {
         let text = |pattern: &Option<Regex>| match pattern {
             Some(pattern) => format!("`{}` is not in ", pattern.as_str().trim_start_matches("(?m)")),
@@ -173,7 +173,7 @@ impl DrainCondition {
         Ok(Self { port, at: addresses(host)?, excluded, states })
     }
 
-    /// The number of connections in the kernel's tables.
+    /// The number of connections in the kernel's tables that the condition counts.
     fn connections(&self) -> Result<usize, String> {
         let mut count = 0;
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {

@@ -6,7 +6,8 @@ use remoor_host::systemd::unit_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The directories of unit files; the first match wins.
+/// The directories of systemd's unit files. A unit file hides files of the same name in the
+/// directories after its own.
 const UNIT_DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",

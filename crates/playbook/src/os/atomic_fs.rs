@@ -275,8 +275,8 @@ fn fill_up(file: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(have)
 }
 
-/// Creates a private file for a longer operation. The note about the file is kept until the next
-/// call of this function.
+/// Creates a file with mode 0600 for an operation that creates other files too. The note about the
+/// file is kept until the next call of this function.
 pub fn create(notes: &TempFileNotes, path: &Path) -> Result<File> {
     let what = "make the file";
     let (dir, name) = parent(path)?;

@@ -55,7 +55,7 @@ pub struct Finished {
 }
 
 impl SpawnError {
-    /// The system's error number.
+    /// The system's error number for the failed start. None: the system reported no error.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Empty => None,

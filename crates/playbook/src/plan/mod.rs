@@ -162,8 +162,8 @@ pub struct Block {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoleRun {
     pub name: String,
-    /// The identity of the role's run, with its parameters. A play performs only the first of the
-    /// runs with the same identity. None: each run is performed.
+    /// A text that identifies the role and its parameters. A play runs a role only the first time
+    /// that this text occurs. None: the role runs each time.
     pub once: Option<String>,
 }
 
@@ -187,7 +187,8 @@ pub struct DynamicInclude {
     /// task give the key in `choices` (see `choice`).
     pub task: Task,
     pub choices: Choices,
-    /// A run that selects one of these targets fails.
+    /// Targets that the plan does not contain, with the reason. A run that selects one of them
+    /// fails.
     pub refused: RejectedChoices,
 }
 

@@ -99,10 +99,10 @@ pub enum HostEnd {
 /// What follows when the play has ended on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchVerdict {
-    /// Hosts of the batch are still running.
+    /// The play still runs on hosts of the batch, so the caller waits.
     Wait,
-    /// All hosts of the batch have ended: start the next batch, or the next play after the last
-    /// batch.
+    /// The play has ended on all hosts of the batch. The caller starts the next batch or, after the
+    /// last batch, the next play.
     Next,
     /// Nothing further is started, in this play or later ones. Hosts that are running must stop
     /// after their current task. The text is the reason.

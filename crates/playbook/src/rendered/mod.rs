@@ -31,7 +31,8 @@ pub struct RenderedFile {
     pub owner: Option<String>,
     pub group: Option<String>,
     pub content: Vec<u8>,
-    /// Path of the template or file in the fleet directory, or `content`.
+    /// Path of the template or file in the fleet directory, or the word `content` if the task
+    /// itself contains the content.
     pub source: String,
 }
 
@@ -50,9 +51,9 @@ pub fn no_log_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String>
     out.hidden
 }
 
-/// Returns the predicted files and the findings of lint. A template, file or text of a playbook
-/// that can never be rendered is an error, and one that may fail is a warning. A file that another
-/// task edits after a template made it is a warning too.
+/// Returns the predicted files and the findings of lint. Reports an error for a template, file or
+/// text of a playbook that can never be rendered. Reports a warning for one that may fail, and for
+/// a rendered file that another task edits later.
 ///
 /// `files` is the set that the plan was compiled from. `names` are the names of the host's
 /// variables, for hints.
@@ -116,9 +117,9 @@ struct Walk<'p> {
     seen: Vec<PredictedTask>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
-    /// The current steps may never run, or a failure of them is handled.
+    /// The steps being walked may never run, or a failure in them does not end the run.
     may_be_skipped_or_fail: bool,
-    /// The current steps may never run, so the values they set are unknown.
+    /// The steps being walked may never run, so the values that they set are unknown.
     may_be_skipped: bool,
 }
 
@@ -467,7 +468,7 @@ impl<'p> Walk<'p> {
 }
 
 /// Returns the error to report for a template (path and text) that failed, and whether the error
-/// occurs in every run. That is certain if no value was read that only a run knows. If rendering
+/// occurs in every run. It does if the template read no value that only a run knows. If rendering
 /// stopped at such a value, the other names in the template are searched for an error.
 fn classify_fault(
     (path, text): (&str, &str),

@@ -72,8 +72,8 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Finds facts that the playbook reads but remoor never gathers. A read that happens in every run
-/// is an error, any other read a warning.
+/// Finds facts that the playbook reads but remoor never gathers. Reports an error for a read that
+/// happens in every run, and a warning for any other read.
 pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     let mut set: BTreeSet<String> = BTreeSet::new();
     plan.each_task(&mut |task| {

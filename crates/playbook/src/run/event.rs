@@ -175,7 +175,7 @@ pub struct TaskReport {
     /// The difference between the old and the new content of a file: a unified diff of at most 256
     /// KiB. For binary and long files it lists sizes and checksums. None for secret files.
     pub diff: Option<String>,
-    /// Other changes of the file: mode, owner, group, type.
+    /// Changes of the file apart from its content: mode, owner, group, type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<AttributeChange>,
     /// The file that `diff` describes.

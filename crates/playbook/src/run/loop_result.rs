@@ -19,7 +19,8 @@ struct LoopResult {
     /// For at least one item, check mode cannot know the result.
     has_unknown: bool,
     all_skipped: bool,
-    /// The last failed item whose failure is not ignored, or else the first ignored one.
+    /// The last failed item whose failure is not ignored. If there is none, the first failed item
+    /// whose failure is ignored.
     worst: Option<ItemResult>,
 }
 

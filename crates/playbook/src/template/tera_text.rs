@@ -58,7 +58,7 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
     if given.iter().any(|g| g.contains('=') && !g.starts_with(['"', '\''])) {
         return None; // the arguments are named, so the error has another cause
     }
-    // A comma inside a quoted text also splits here. There are then too many arguments, and the
+    // `given` is also split at commas inside quotes. There are then too many arguments, and the
     // hint shows only the general form.
     let spelled = (!known.is_empty() && given.len() <= known.len())
         .then(|| known.iter().zip(&given).map(|(k, g)| format!("{k}={g}")).collect::<Vec<_>>().join(", "));
@@ -120,7 +120,7 @@ fn fault(path: &str, text: &str, error: &TemplateError, scope: &ExprScope) -> Te
     out.line = u32::try_from(place.line).unwrap_or(0);
     out.column = u32::try_from(place.column + 1).unwrap_or(0);
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
-    // The position of a field is that of the field itself; the variable's name begins before it.
+    // For `a.b`, Tera may report the position of `b`, but the variable's name begins with `a`.
     let from = text[..place.start.min(text.len())].rfind(|c| !is_word(c)).map_or(0, |at| at + 1);
     let read = text.get(from..).unwrap_or_default();
     let read = &read[..read.find(|c| !is_word(c)).unwrap_or(read.len())];

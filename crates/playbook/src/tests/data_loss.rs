@@ -21,7 +21,8 @@ fn a_second_name_takes_no_directory_away_and_no_file_before_it_is_there() {
     std::fs::write(d.join("tree/sub/f"), "precious").unwrap();
     std::fs::write(d.join("file"), "precious").unwrap();
     std::fs::write(d.join("src"), "new").unwrap();
-    // A hard link to a file of another file system is not possible.
+    // Neither hard link is possible: one would replace a directory, the other is to a file of
+    // another file system.
     for (src, path) in [(d.join("src"), d.join("tree")), ("/proc/version".into(), d.join("file"))] {
         let task =
             format!("    - file: {{src: '{}', path: '{}', state: hard, force: yes}}\n", src.display(), path.display());

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// An HTTP server on the loopback that answers `hello`, or 304 to a client that already has it.
-/// Returns its address, the number of requests, and the last request.
+/// An HTTP server on the loopback that answers `hello`, or 304 if the client already has this
+/// content. Returns its address, the number of requests, and the last request.
 fn server() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -84,7 +84,7 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
     assert_eq!((asked(), d.join("file.txt").exists()), (1, false), "by HEAD");
     assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
     assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
-    // The request for a newer version is sent in check mode too.
+    // `get_url` asks for the file only if it is newer than the local copy, in check mode too.
     for check in [true, false] {
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", check), (0, 0, String::new()));
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0640'", check), (1, 0, String::new()));

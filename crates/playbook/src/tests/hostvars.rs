@@ -57,7 +57,8 @@ fn hostvars_of_the_own_host_have_what_its_tasks_set() {
 "#;
     let plan = hostvars(dir.path(), text);
     go(&plan, &options(dir.path())).assert_success();
-    // In check mode the command was not run, so a host that reads its result sees UNKNOWN.
+    // Check mode does not run the command, so a task that reads the result in `hostvars` is
+    // UNKNOWN.
     let check = PlaybookRunOptions { check: true, ..options(dir.path()) };
     let ran = go(&hostvars(dir.path(), "- hosts: all\n  tasks:\n    - {command: echo hi, register: r}\n    - {name: reads, debug: {msg: '{{ hostvars.w1.r.stdout }}'}}\n"), &check).assert_success();
     assert_eq!(ran.statuses().last(), Some(&("reads".into(), Status::Unknown)));

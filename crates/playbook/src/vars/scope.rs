@@ -125,7 +125,8 @@ impl ExprScope {
     }
 
     /// Whether `name` has a value only during a run. Facts about network interfaces have names that
-    /// no list contains. Such a name counts as unknown only if other names are unknown.
+    /// no list contains. Before a run, when `unknown` is not empty, any name of such a fact counts
+    /// as unknown.
     fn is_unknown(&self, name: &str) -> bool {
         self.0.unknown.contains(name) || !self.0.unknown.is_empty() && crate::facts::is_known(name)
     }
