@@ -122,7 +122,7 @@ impl Backup {
     }
 
     /// Undoes the change of `seen` that `park` made for a path; `before` is what `park` returned.
-    /// Must be called when the parked file is at `path` again.
+    /// Must be called after the file was moved back to `path`.
     pub fn not_parked(&mut self, path: &Path, before: PriorRecord) {
         match before.0 {
             Some(kept) => self.seen.insert(path.to_owned(), kept),
@@ -143,7 +143,8 @@ impl Backup {
         self.entries += entries.len();
         for BackupEntry { path, was } in entries {
             match was {
-                // A parked path counts as backed up only after the move; see `park`.
+                // A path that is to be moved to `park_dir` counts as backed up only after the move;
+                // see `park`.
                 Was::Parked { .. } => {}
                 Was::Attributes { mode, uid, gid } => drop(self.seen.insert(path, Some((mode, uid, gid)))),
                 _ => drop(self.seen.insert(path, None)),
@@ -329,7 +330,8 @@ fn put_back(dir: &Path, entry: &BackupEntry) -> Result<bool, SafeError> {
             if regular && same(*uid, *gid, *mode) && atomic_fs::same_content(path, &copy)? {
                 return Ok(false);
             }
-            // The backup copy is not renamed to `path`, because an undo may be repeated.
+            // The file in the backup is copied and not renamed to `path`, so that the undo can be
+            // repeated.
             atomic_fs::copy(
                 &TempFileNotes::default(),
                 &atomic_fs::open(&copy)?.0,

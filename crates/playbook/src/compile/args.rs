@@ -262,7 +262,8 @@ impl Compiler<'_> {
         let mut out = Map::new();
         if !elevation::COMMANDS.contains(&module) {
             let text = text.trim();
-            // The text is `x.yml a=1 b=2`, or it consists of `option=value` only.
+            // The text is one value with options after it, as in `x.yml a=1 b=2`, or it has only
+            // options.
             let Ok(words) = word_split::split_words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
             let pair = |word: &word_split::ShellWord| {
                 super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='))

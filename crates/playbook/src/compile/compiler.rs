@@ -20,7 +20,8 @@ pub(super) struct Compiler<'a> {
     pub files: &'a FileSet,
     pub host: &'a HostContext,
     pub options: &'a CompileOptions<'a>,
-    /// The variables of the host and the shared variables, as expressions see them.
+    /// The variables of the host, and the variables that are the same on all hosts, in the form
+    /// that expressions use.
     pub inventory: Arc<VarMap>,
     pub diagnostics: Diagnostics,
     pub cache: FileCache,

@@ -280,7 +280,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Keywords that the tasks of an import inherit from the import.
+/// Keywords of an import that apply to the imported tasks.
 pub(super) const INHERITED: [&str; 16] = [
     "environment",
     "become",

@@ -75,7 +75,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Makes one layer of all files of a directory.
+    /// Makes one layer of all variable files in a directory.
     fn vars_dir(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         let file = own.file.clone();
         let text = |name: &str| task.args.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -154,7 +154,8 @@ impl Compiler<'_> {
         task.files.vars_files.insert(name, (self.parts.layers.len() - 1) as u32);
     }
 
-    /// The layer of a variable file. Each file has one layer, however often it is named.
+    /// Returns the index of the layer of a variable file. A file that is named several times has
+    /// one layer.
     pub(super) fn vars_layer(&mut self, path: &str, from: (&str, (u32, u32))) -> u32 {
         if let Some(known) = self.parts.layer_of.get(path) {
             return *known;

@@ -78,7 +78,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
 ];
 
-/// Other names of modules, each with the name that `ModuleSpec` has for the module.
+/// Other names of modules, each with the name that the module has in `ModuleSpec`.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Collections, each with its modules that were once part of Ansible itself.

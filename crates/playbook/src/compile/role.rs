@@ -422,7 +422,8 @@ impl Compiler<'_> {
             .find(|path| self.files.get(path).is_some())
     }
 
-    /// The layers of a role's variables: one file, or all files of a directory `main`.
+    /// Makes layers of a role's variable files, and returns their indices. `name` is a file, or a
+    /// directory such as `main` whose files all count.
     fn role_vars(&mut self, dir: &str, part: &str, name: &str, from: (&str, (u32, u32))) -> Vec<u32> {
         if let Some(path) = self.role_file(dir, part, name) {
             return vec![self.vars_layer(&path, from)];

@@ -223,7 +223,8 @@ impl Compiler<'_> {
         vec![PlanStep::Block(Block { place, block, rescue, always, ..Block::default() })]
     }
 
-    /// Finds the only key of a task that is a module, or the module that `action` names.
+    /// Finds the module of a task: the key that is the name of a module, or the module that
+    /// `action` names. More than one module is an error.
     fn module<'n>(
         &mut self,
         file: &str,

@@ -65,7 +65,7 @@ fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Parses one datagram. Returns true if it was the last.
+/// Parses one netlink datagram. Returns true if it ends the answer of the kernel.
 fn parse_datagram(mut bytes: &[u8], out: &mut Vec<InterfaceAddress>) -> bool {
     while let (Some(len), Some(kind)) = (read_u32(bytes, 0), read_u16(bytes, 4)) {
         let len = len as usize;

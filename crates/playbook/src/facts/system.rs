@@ -83,7 +83,7 @@ fn distribution(root: &FactsRoot, out: &mut Map<String, Value>) {
         _ => {
             let files = ["/etc/centos-release", "/etc/redhat-release"].map(|path| root.read(path));
             let named = [field("VERSION_CODENAME"), field("UBUNTU_CODENAME")].into_iter().find(|name| !name.is_empty());
-            // The name is in parentheses, as in `9.4 (Blue Onyx)`.
+            // The code name of the release is in parentheses, as in `9.4 (Blue Onyx)`.
             let inside = |text: &str| Some(text.split_once('(')?.1.split_once(')')?.0.to_owned());
             named
                 .or_else(|| inside(&field("VERSION")))

@@ -125,8 +125,8 @@ fn is_changed(v: &Value) -> Result<bool, Error> {
     if result_field(v, "changed")? {
         return Ok(true);
     }
-    // A result that has the key `changed` needs no other key. Other keys are not read then, because
-    // check mode may not know them.
+    // If the result has the key `changed`, no other key is read, because other keys may be unknown
+    // in check mode.
     if !v.get_attr("changed")?.is_undefined() {
         return Ok(false);
     }

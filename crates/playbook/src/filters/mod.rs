@@ -81,9 +81,9 @@ pub struct Args {
     name: &'static str,
     takes: &'static [&'static str],
     values: Vec<Option<Value>>,
-    /// Further positional arguments (`*`).
+    /// Positional arguments after those in `Filter::takes`, if it has `*`.
     pub rest: Vec<Value>,
-    /// Further named arguments (`**`).
+    /// Named arguments that are not in `Filter::takes`, if it has `**`.
     pub named: Vec<(String, Value)>,
 }
 

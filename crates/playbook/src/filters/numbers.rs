@@ -42,7 +42,7 @@ pub const FILTERS: &[Filter] = &[
     filter("filesizeformat", &["binary"], filesizeformat),
 ];
 
-/// The filter `bool`. Fewer values are true than in module options.
+/// The filter `bool`. Fewer values count as true than in module options.
 fn boolean(v: &Value) -> bool {
     match v.as_str() {
         Some(s) => matches!(s.to_ascii_lowercase().as_str(), "yes" | "on" | "1" | "true"),

@@ -440,7 +440,8 @@ fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
     let retries = call.seconds("update_cache_retries", 5.0)?.as_secs().clamp(1, 100);
     let longest = call.seconds("update_cache_retry_max_delay", 12.0)?;
     for attempt in 1.. {
-        // The new lists may contain packages that the present lists do not contain.
+        // After the update, packages may be available that the present lists do not contain. So
+        // check mode cannot know what later tasks would find.
         let done = call.run_or_predict(&["apt-get", "-q", "-o", &lock, "update"], |would| would.mark_unknown())?;
         if done.success() {
             break;

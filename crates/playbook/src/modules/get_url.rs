@@ -76,8 +76,8 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
     let within = call.ground.node.follow_trusted(&within)?.0;
     let fail = |e: std::io::Error| format!("cannot create a file in {}: {e}", within.display());
     let notes = call.ground.node.notes();
-    // The file must not be created through a link. Its path is noted before, so that the next run
-    // removes the file if this process is killed.
+    // The file must not be created through a link. Its path is noted before the file is created. If
+    // this process is killed, the next run removes the file.
     let make = |path: &Path| atomic_fs::create(notes, path).map_err(SafeError::cause);
     let mut temp = tempfile::Builder::new().prefix(".remoor-url-").make_in(&within, make).map_err(fail)?;
     let size = got.write_body(call, temp.as_file_mut(), FILE_MAX)?;

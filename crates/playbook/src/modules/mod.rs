@@ -404,7 +404,7 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
     if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
         return Err(why);
     }
-    // A task that ran since the last call may have created users or groups.
+    // An earlier task may have created users or groups, so the cached accounts are dropped.
     call.ground.node.forget_accounts();
     match call.task.module.as_str() {
         "template" => content::template(call),

@@ -134,7 +134,8 @@ impl<'a> RunContext<'a> {
         Ok(to)
     }
 
-    /// Moves a parked file back to `path`, because its replacement could not be created.
+    /// Moves a file from the parking directory back to `path`, because its replacement could not be
+    /// created.
     fn restore_parked(&mut self, path: &Path, parked: &Path, before: PriorRecord) {
         if !self.node.is_check_mode() && atomic_fs::rename(parked, path, "move it back").is_ok() {
             self.backup.not_parked(path, before);
@@ -173,9 +174,9 @@ impl<'a> RunContext<'a> {
         Ok(())
     }
 
-    /// Replaces the content of a file after a backup. A protected file that would become empty is
-    /// parked instead. `check` validates the new file first; a parked file is moved back if the
-    /// replacement fails.
+    /// Backs up a file, then replaces its content. A protected file that would become empty is
+    /// moved to the parking directory instead of being copied. `check` validates the new file
+    /// first. If the replacement fails, a moved file is moved back.
     pub fn write(
         &mut self,
         path: &Path,
@@ -201,8 +202,8 @@ impl<'a> RunContext<'a> {
         done
     }
 
-    /// Makes `name` a hard link to `path`. An existing file at `name` is backed up first, or parked
-    /// if it is protected.
+    /// Makes `name` a hard link to `path`. An existing file at `name` is backed up first or, if it
+    /// is protected, moved to the parking directory.
     pub fn hard_link(&mut self, path: &Path, name: &Path) -> Result<(), SafeError> {
         self.refuse_system_path(name)?;
         let parked = match self.node.stat(name)?.is_some() && self.protects(name)? {

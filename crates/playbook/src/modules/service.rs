@@ -129,8 +129,8 @@ fn apply_masked(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), 
     Ok(())
 }
 
-/// Enables or disables the unit. Disables neither a masked unit nor one that cannot be enabled or
-/// disabled.
+/// Enables or disables the unit, as the task wants. A masked unit, or one that cannot be disabled,
+/// is not disabled.
 fn apply_enabled(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), String> {
     let file = unit.property("UnitFileState");
     // A unit with one of these file states counts as enabled and cannot be disabled.

@@ -82,12 +82,12 @@ impl PredictedState {
         self.groups.insert(name.to_owned(), entry);
     }
 
-    /// Records a predicted text under a key.
+    /// Records a predicted text, such as a crontab, under the key `what`.
     pub fn set_text(&mut self, what: &str, text: &str) {
         self.texts.insert(what.to_owned(), text.to_owned());
     }
 
-    /// A predicted text. None: there is no prediction.
+    /// The predicted text under the key `what`. None: there is no prediction.
     pub fn text(&self, what: &str) -> Option<String> {
         self.texts.get(what).cloned()
     }

@@ -133,7 +133,7 @@ fn room_of(notes: &Path) -> PathBuf {
     notes.with_extension("room")
 }
 
-/// Removes the private directory; it may be absent.
+/// Removes the private directory of a run. A directory that does not exist is no error.
 fn remove_private_dir(room: &Path) -> Result<(), SafeError> {
     match atomic_fs::stat_path(room)? {
         Some(_) => tree_removal::remove(room),
@@ -150,7 +150,7 @@ fn read_note(file: &File, at: usize) -> Option<PathBuf> {
     (bytes[end] == b'\n').then(|| PathBuf::from(OsStr::from_bytes(&bytes[HEAD..end])))
 }
 
-/// Removes a noted path; it may be absent.
+/// Removes the file at a noted path. A file that does not exist is no error.
 fn take_away(path: &Path) -> Result<(), SafeError> {
     let ours = path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()));
     match atomic_fs::stat_path(path) {

@@ -116,11 +116,12 @@ pub struct Play {
     pub index: u32,
     pub name: String,
     pub place: SourcePlace,
-    /// Layers with less precedence than the inventory: the defaults of the play's roles.
+    /// Layers with the defaults of the play's roles, which have less precedence than inventory
+    /// variables.
     pub defaults: Vec<u32>,
     /// Layers of the play's `vars` and of those of its `vars_files` that are known before the run.
     pub vars: Vec<u32>,
-    /// `vars_files` whose names depend on the run.
+    /// Items of `vars_files` whose file names are only known during a run.
     pub files: Vec<VarsFile>,
     /// Layers of the variables of the play's roles, which all tasks of the play see.
     pub exports: Vec<u32>,
@@ -338,20 +339,21 @@ pub struct TaskPrivileges {
 /// its play.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskLayers {
-    /// Layers with less precedence than the inventory, in order.
+    /// Layers that have less precedence than inventory variables, in ascending order of precedence.
     pub defaults: Vec<u32>,
-    /// Layers with precedence over facts, in order.
+    /// Layers that have precedence over facts, in ascending order of precedence.
     pub vars: Vec<u32>,
-    /// Layers with precedence over registered results: parameters of roles and includes.
+    /// Layers with the parameters of roles and includes, which have precedence over registered
+    /// results.
     pub params: Vec<u32>,
 }
 
 /// The files that a task may read, by the name used in the task.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskFiles {
-    /// Layers of the variable files that `file` may name.
+    /// Layers of the variable files that the option `file` of the task may name.
     pub vars_files: BTreeMap<String, u32>,
-    /// Files that `src` may name.
+    /// Files that the option `src` of the task may name.
     pub assets: BTreeMap<String, Asset>,
     /// Templates that the templates in `assets` include.
     pub parts: BTreeMap<String, Asset>,

@@ -75,9 +75,9 @@ pub fn review(
 pub struct PredictedTask {
     pub place: SourcePlace,
     pub module: String,
-    /// Rendered options; None: only known during a run.
+    /// The rendered options of the task. None: only a run knows them.
     pub args: Option<Map<String, Value>>,
-    /// Options as written in the playbook.
+    /// The options of the task as written in the playbook.
     pub written: Map<String, Value>,
     /// The task runs if everything before it succeeds.
     pub certain: bool,

@@ -92,10 +92,12 @@ pub struct PlaybookRunOptions {
     pub gate: Option<crate::PlayBarrier>,
     /// Handlers that an earlier run left pending.
     pub pending_handlers: Vec<String>,
-    /// The journal: a file that holds the pending handlers during a run. It is read at the start,
-    /// and removed when no handler is pending. If the path is empty, the run has no journal.
+    /// The run's journal file, which holds the pending handlers. It is read at the start of the
+    /// run, and removed when no handler is pending. If the path is empty, the run has no journal
+    /// file.
     pub journal: PathBuf,
-    /// Directory to which every path is copied once before its first change, for `undo`.
+    /// The backup directory, which gets the state of every path before the run first changes it,
+    /// for `undo`.
     pub backup: Option<PathBuf>,
     /// Maximum duration in milliseconds of a task without its own `timeout`; 0: no limit.
     pub task_timeout_ms: u64,

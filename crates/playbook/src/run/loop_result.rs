@@ -132,7 +132,7 @@ impl<'a> Run<'a, '_> {
         }
         let items = match items {
             Ok(items) if !trace.unknown => items,
-            // A loop that cannot be evaluated is skipped if the condition does not hold without an
+            // A loop that cannot be evaluated has no items if the task's `when` is false without an
             // item.
             Ok(_) => Vec::new(),
             Err(_) if skips() => Vec::new(),

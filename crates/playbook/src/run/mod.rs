@@ -96,7 +96,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
             Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
     }
     run.end.cancelled = cancel.is_stopped() && flow.is_err();
-    // Check mode ran no handler, so the pending ones are unchanged.
+    // Check mode ran no handler, so the handlers that were pending before are still pending.
     let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
     RunEnd { pending_handlers, ..run.end }
 }

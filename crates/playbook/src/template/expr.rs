@@ -126,8 +126,8 @@ pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// Runs `attempt` in strict mode. If a value was undefined, runs `attempt` again with `true`.
-/// `attempt` must then rewrite chains such as `a.b.c` in its text.
+/// Runs `attempt` in strict mode. If a value was undefined, runs `attempt` again with `true` as the
+/// second argument. `attempt` must then rewrite chains such as `a.b.c` in its text.
 fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>) -> Result<T, Error> {
     attempt(&STRICT, false).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {

@@ -83,7 +83,8 @@ enum Open {
     /// A bracket that groups, or that holds arguments. The field is the position in the result at
     /// which the value with this bracket begins.
     Group(usize),
-    /// `value[`: the positions in the result of the value and of the bracket.
+    /// An index bracket, as in `value[`. The fields are the positions of the value and of the
+    /// bracket in the result.
     Index(usize, usize),
 }
 

@@ -109,7 +109,7 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
     assert_eq!(left.count(), 0, "nothing half-written");
 }
 
-/// In check mode, Ansible sends HEAD and fails where the run would fail.
+/// As in Ansible, check mode sends HEAD, and the task fails where the run would fail.
 #[test]
 fn what_a_server_has_not_fails_in_a_check_as_in_a_run() {
     let dir = TempDir::new().unwrap();
@@ -156,7 +156,7 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
     );
     let request = last.lock().unwrap().to_ascii_lowercase();
     assert!(request.contains("user-agent: a b") && request.contains("authorization: basic bwu6ca=="), "{request}");
-    // Uses the proxy in the environment of the task, except for hosts in `no_proxy`.
+    // `uri` uses the proxy in the environment of the task, except for hosts in `no_proxy`.
     let text = |beside: &str| {
         format!(
             "    - uri: {{url: 'http://127.0.0.2:1/x'}}\n      environment: {{http_proxy: '{address}', no_proxy: '{beside}'}}\n"
@@ -176,7 +176,7 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
 }
 
-/// Makes an archive with a shell script in the directory `d`.
+/// Runs the shell script `script`, which makes an archive, in the directory `d`.
 fn make_archive(d: &Path, script: &str) {
     let done = Command::new("sh").arg("-ec").arg(script).current_dir(d).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -1,4 +1,4 @@
-//! Tests modules that work on files, and small modules. `set_a` tests the others.
+//! Tests modules that work on files, and some others. `set_a` tests the rest.
 
 use super::check::{changed_tasks, tree};
 use super::*;

@@ -25,11 +25,11 @@ pub struct VariableScope<'p> {
     /// precedence over them.
     included: Arc<VarMap>,
     registers: VarMap,
-    /// Layers of the play's `vars_files` that were selected.
+    /// Layers of those `vars_files` of the play that were selected at the start of the play.
     files: Vec<u32>,
     /// Variables that included roles export to the rest of the play.
     exports: Exports,
-    /// Variables of the open includes: loop items and parameters.
+    /// Variables of the includes that are being run: loop items and parameters.
     pub params: Vec<Arc<VarMap>>,
     pub unknown: BTreeSet<String>,
     /// Variables whose values in the layers are hidden, because only a real run knows their current
