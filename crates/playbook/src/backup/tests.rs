@@ -45,7 +45,8 @@ fn backup_in(d: &Path) -> Backup {
     Backup::open(Some(&d.join("backup"))).unwrap()
 }
 
-/// The following tests need a directory of another user, which only root can create.
+/// Whether this process is root. Some tests need a directory of another user, which only root can
+/// create.
 fn is_root() -> bool {
     let is = rustix::process::geteuid().is_root();
     if !is {

@@ -139,8 +139,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The files that match a pattern, in order. Only the first directory that contains such files
-    /// is used.
+    /// The files that match a pattern, sorted by path. Only the first of `dirs` that contains such
+    /// files is used.
     fn glob_files(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
         let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
         let fits = hosts::wildcard(name)?;

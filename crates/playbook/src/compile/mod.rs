@@ -67,7 +67,7 @@ pub struct CompileOptions<'a> {
     pub skip_tags: &'a [String],
     /// Extra variables; they have the highest precedence.
     pub extra_vars: Map<String, Value>,
-    /// Tasks run as root unless their `become` is false.
+    /// Whether tasks run as root unless their `become` is false.
     pub elevated: bool,
     /// The inventory; its limit is the set of hosts of this run. None: only this host.
     pub hosts: Option<&'a InventoryNames>,

@@ -75,8 +75,8 @@ pub fn needed_vars(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value>
     needed_with_shared(plan, vars, &BTreeMap::new()).0
 }
 
-/// Like `needed_vars`. Also selects those variables of `shared`, which are the same on all hosts,
-/// that `plan` or the selected `vars` could read.
+/// Like `needed_vars`, and also selects from `shared` the variables that `plan` or the selected
+/// `vars` could read.
 pub fn needed_with_shared(
     plan: &Plan,
     vars: &Map<String, Value>,

@@ -31,7 +31,7 @@ struct RoleRequest {
     from: BTreeMap<String, String>,
     /// Whether a task refers to the role, and not a play or another role.
     by_task: bool,
-    /// The argument specs of the role are not checked.
+    /// Whether the argument specs of the role are not checked.
     unchecked: bool,
     /// Whether the role may run more than once. None: its `meta/main.yml` decides.
     duplicates: Option<bool>,

@@ -327,7 +327,8 @@ pub(super) fn is_literal(name: &str) -> bool {
     !var_map::has_markup(name)
 }
 
-/// The title of a task without a name: its module and main argument, which `no_log` hides.
+/// The title of a task without a name: its module and its main argument. With `no_log`, the title
+/// does not contain the argument.
 fn title(task: &Task) -> String {
     let main =
         ["name", "path", "dest", "cmd", "msg", "file", "action"].iter().find_map(|k| task.args.get(*k)?.as_str());

@@ -43,7 +43,7 @@ pub struct Filter {
     /// further named arguments.
     pub takes: &'static [&'static str],
     pub run: fn(&mut State, Value, Args) -> FilterResult,
-    /// The filter accepts undefined values.
+    /// Whether the filter accepts undefined values.
     pub lenient: bool,
     /// The difference from Ansible. An empty text means that there is none.
     pub differs: &'static str,

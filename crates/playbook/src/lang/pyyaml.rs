@@ -82,9 +82,9 @@ struct Writer {
     column: usize,
     indent: Option<usize>,
     flow_level: usize,
-    /// The last character was a blank, or nothing was written yet.
+    /// Whether the last character is a blank, or nothing was written yet.
     whitespace: bool,
-    /// The current line holds only indents and indicators.
+    /// Whether the current line holds only indents and indicators.
     indention: bool,
     style: Style,
 }

@@ -71,15 +71,15 @@ pub struct TaskOutcome {
     pub changed: bool,
     pub failed: bool,
     pub skipped: bool,
-    /// Check mode: the effect of the task cannot be predicted.
+    /// Whether check mode cannot predict the effect of the task.
     pub unknown: bool,
-    /// Check mode: the task runs a command, which was not run.
+    /// Whether the task would have run a command, which check mode did not run.
     pub would_run: bool,
     pub msg: String,
     pub rc: Option<i32>,
     /// Exit status and output of a command, if the module ran one.
     pub output: Option<Finished>,
-    /// Trailing newlines of the output are kept in the registered result.
+    /// Whether the registered result keeps the trailing newlines of the output.
     pub keep_trailing_newlines: bool,
     pub diff: Option<String>,
     pub attributes: Vec<AttributeChange>,

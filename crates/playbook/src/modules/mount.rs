@@ -189,8 +189,8 @@ fn ensure_mounted(call: &mut ModuleCall, fstab: &Path, want: &FstabEntry, path: 
                 None => call.ground.node.remove(fstab, false)?,
             }
         }
-        // The fallback of `remount` has unmounted the file system, so it is mounted again with the
-        // old entry.
+        // If the file system cannot be remounted, `remount` has unmounted it, and the new mount has
+        // failed. So it is mounted again with the old entry.
         if mounted
             && !self::is_mounted(call, path)?
             && let Err(again) = run_mount(call, fstab, &[&place], path)

@@ -34,7 +34,7 @@ pub struct NodeAccess {
     notes: TempFileNotes,
     /// A file that must be on disk before the next change of the node.
     write_ahead: Option<WriteAheadFile>,
-    /// Something was missing in check mode, but a task that was not run may create it.
+    /// Whether something was missing in check mode that a task which was not run may create.
     indeterminate: Cell<bool>,
     /// Cached passwd entries (true) and group entries (false), by the name or id that was looked
     /// up.
@@ -358,7 +358,7 @@ impl NodeAccess {
     }
 
     /// Notes that something is missing, and returns `message` for the error. In check mode, after
-    /// tasks with unknown effects, the task is then not failed but indeterminate.
+    /// tasks with unknown effects, the result of the task is then unknown instead of failed.
     pub fn note_missing(&self, message: String) -> String {
         if self.predicted_state().is_some_and(PredictedState::has_unknown_effects) {
             self.indeterminate.set(true);

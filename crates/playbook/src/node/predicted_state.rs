@@ -31,7 +31,7 @@ pub struct PredictedState {
     texts: BTreeMap<String, String>,
     /// Paths that would be created or removed by commands that check mode did not run.
     skipped_paths: BTreeSet<PathBuf>,
-    /// A task with unknown effects was not run.
+    /// Whether a task with unknown effects was not run.
     has_unknown_effects: bool,
 }
 

@@ -31,7 +31,7 @@ const CHUNKS: usize = 64;
 pub struct CommandSpec {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// The command does not get the environment of this process.
+    /// Whether the command starts without the environment of this process.
     pub clean: bool,
     pub dir: Option<PathBuf>,
     pub stdin: Option<Vec<u8>>,
@@ -46,7 +46,8 @@ pub struct Finished {
     /// the command was stopped by the timeout or a cancel.
     pub rc: Option<i32>,
     pub stdout: String,
-    /// `stdout` differs from the bytes written: it was cut, or is not UTF-8.
+    /// Whether `stdout` differs from the bytes that the command wrote, because it was cut or is not
+    /// UTF-8.
     pub partial: bool,
     pub stderr: String,
     pub tail: Vec<String>,

@@ -125,7 +125,7 @@ pub struct Play {
     pub files: Vec<VarsFile>,
     /// Layers of the variables of the play's roles, which all tasks of the play see.
     pub exports: Vec<u32>,
-    /// Notified handlers run even after a failure.
+    /// Whether notified handlers run even after a task has failed.
     pub force_handlers: bool,
     /// The steps of `pre_tasks`, of `roles` with `tasks`, and of `post_tasks`. Notified handlers
     /// run after each of these sections.
@@ -313,7 +313,7 @@ pub struct OutcomeRules {
     pub changed_when: Option<Vec<TaskCondition>>,
     pub failed_when: Option<Vec<TaskCondition>>,
     pub ignore_errors: Option<Value>,
-    /// A failure of the task ends the play for all hosts.
+    /// Whether a failure of the task ends the play for all hosts (`any_errors_fatal`).
     pub fatal: bool,
 }
 
@@ -328,7 +328,7 @@ pub struct RetryRules {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskPrivileges {
-    /// The task runs as root.
+    /// Whether the task runs as root.
     pub elevated: bool,
     /// The user as whom the command of the task runs, if the task names a user other than root.
     /// Only modules that run a command or that do not touch the host can have such a user.

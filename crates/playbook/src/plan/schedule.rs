@@ -26,9 +26,9 @@ pub struct PlayKeys {
     pub serial: Vec<Portion>,
     /// The play ends when more than this percentage of a batch have failed.
     pub max_fail_percentage: Option<f64>,
-    /// The first host that fails or is unreachable ends the play for all hosts.
+    /// Whether the first host that fails or is unreachable ends the play for all hosts.
     pub any_errors_fatal: bool,
-    /// For an unreachable host, the play counts as ended without a failure.
+    /// Whether the play counts as ended without a failure on an unreachable host.
     pub ignore_unreachable: bool,
     pub order: HostOrder,
 }

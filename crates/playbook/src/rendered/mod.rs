@@ -79,7 +79,7 @@ pub struct PredictedTask {
     pub args: Option<Map<String, Value>>,
     /// The options of the task as written in the playbook.
     pub written: Map<String, Value>,
-    /// The task runs if everything before it succeeds.
+    /// Whether every run performs the task, if all tasks before it succeed.
     pub certain: bool,
 }
 
@@ -117,9 +117,9 @@ struct Walk<'p> {
     seen: Vec<PredictedTask>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
-    /// The steps being walked may never run, or a failure in them does not end the run.
+    /// Whether the steps being walked may never run, or a failure in them does not end the run.
     may_be_skipped_or_fail: bool,
-    /// The steps being walked may never run, so the values that they set are unknown.
+    /// Whether the steps being walked may never run, so that the values they set are unknown.
     may_be_skipped: bool,
 }
 
@@ -488,7 +488,8 @@ fn classify_fault(
     TemplateFault::of_names(path, text, Language::for_path(path), scope)
 }
 
-/// Records a task. The words of a command, which a run renders one by one, are all rendered here.
+/// Makes the prediction for a task. All words of a command are rendered, although a run renders
+/// them one by one.
 fn predicted_task(task: &Task, scope: &ExprScope, args: Option<&Map<String, Value>>, certain: bool) -> PredictedTask {
     let mut args = args.cloned();
     if let Some(words) = task.args.get("words") {

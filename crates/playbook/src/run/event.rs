@@ -107,7 +107,7 @@ pub struct PlaybookRunOptions {
     pub park_dir: PathBuf,
     /// Globs of files whose content is never shown.
     pub secret: Vec<String>,
-    /// Check mode: nothing is changed, and the events report what would change.
+    /// Whether this is check mode: nothing is changed, and the events report what would change.
     pub check: bool,
     /// Sockets of systemd.
     pub systemd: remoor_host::systemd::SystemdSockets,
@@ -255,7 +255,7 @@ pub struct RunEnd {
     /// Handlers that were notified but not run. Pass them to the next run.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
-    /// The failed task ends the play for all hosts (`any_errors_fatal`).
+    /// Whether the failed task ends the play for all hosts (`any_errors_fatal`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
     /// The facts that the plan could read, with their values on the node in this run. With these

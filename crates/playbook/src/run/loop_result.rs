@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 struct LoopResult {
     results: Vec<Value>,
     changed: bool,
-    /// For at least one item, check mode cannot know whether it would change something.
+    /// Whether there is an item of which check mode cannot know whether it would change something.
     may_change: bool,
-    /// For at least one item, check mode cannot know the result.
+    /// Whether there is an item of which check mode cannot know the result.
     has_unknown: bool,
     all_skipped: bool,
     /// The last failed item whose failure is not ignored. If there is none, the first failed item

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct Secrets {
     globs: GlobSet,
     paths: BTreeSet<PathBuf>,
-    /// A glob could not be parsed. Its meaning is not known, so all paths are secret.
+    /// Whether a glob could not be parsed. The meaning of that glob is not known, so all paths are
+    /// then secret.
     all: bool,
 }
 

@@ -14,7 +14,8 @@ fn root() -> bool {
     root
 }
 
-/// Runs these tasks as root. Returns what they write to `said`, which all users may write.
+/// Runs these tasks as root. Returns what they write to the file `said`, to which all users may
+/// write.
 fn run_and_read(text: &str, login: Option<u32>) -> (Ran, String) {
     let dir = TempDir::new().unwrap();
     let d = dir.path();

@@ -31,7 +31,7 @@ const MISSED_MAX: usize = 64;
 pub struct Trace {
     /// Names that nothing defines, in the order in which they were read.
     pub missed: Vec<String>,
-    /// A name was read whose value is only known during a run.
+    /// Whether a name was read whose value is only known during a run.
     pub unknown: bool,
 }
 
