@@ -1,6 +1,6 @@
 //! The types of module options. They are checked twice: values in the playbook at compile time, and
-//! rendered values when the task runs. An invalid value is always an error. Otherwise `enabled: "{{
-//! x }}"` with `x: enable` would disable the service.
+//! rendered values when the task runs. An invalid value is always an error. If it counted as false,
+//! `enabled: "{{ x }}"` with `x: enable` would disable the service.
 
 use super::module_specs::{choices, find, has_word};
 use crate::os::accounts;

@@ -117,9 +117,9 @@ impl Compiler<'_> {
     }
 
     /// Determines whether this host is the only one in the play, and whether it runs the `run_once`
-    /// tasks of its batch. Returns the variables that list the other hosts. They list all hosts,
-    /// because failed hosts are not known yet. The run removes hosts that failed or were
-    /// unreachable.
+    /// tasks of its batch. Returns the variables that list the other hosts. They list all hosts of
+    /// the play, because failed hosts are not known at compile time. The run removes hosts that
+    /// failed or were unreachable.
     fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
         let own = self.host.name.as_str();
         (self.current_play.alone, self.current_play.first) = (true, true);

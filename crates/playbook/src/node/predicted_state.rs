@@ -6,8 +6,8 @@ use remoor_host::systemd::unit_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The directories of systemd's unit files. A unit file hides files of the same name in the
-/// directories after its own.
+/// The directories of systemd's unit files. If several of them have a file of the same name, the
+/// first counts.
 const UNIT_DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -66,8 +66,8 @@ impl PredictedState {
         self.packages.insert(name.to_owned(), version);
     }
 
-    /// The predicted version of a package; the inner None: the package would be removed. The outer
-    /// None: there is no prediction, so the package is as on the node.
+    /// The predicted version of a package. `Some(None)`: the package would be removed. `None`:
+    /// there is no prediction, so the package is as on the node.
     pub fn package(&self, name: &str) -> Option<Option<String>> {
         self.packages.get(name).cloned()
     }
@@ -97,14 +97,14 @@ impl PredictedState {
         self.groups.iter()
     }
 
-    /// The predicted passwd entry; the inner None: the user would be removed. The outer None: there
-    /// is no prediction, so the entry is as on the node.
+    /// The predicted passwd entry. `Some(None)`: the user would be removed. `None`: there is no
+    /// prediction, so the entry is as on the node.
     pub fn user(&self, key: &str) -> Option<Option<Vec<String>>> {
         find_entry(&self.users, key)
     }
 
-    /// The predicted group entry; the inner None: the group would be removed. The outer None: there
-    /// is no prediction, so the entry is as on the node.
+    /// The predicted group entry. `Some(None)`: the group would be removed. `None`: there is no
+    /// prediction, so the entry is as on the node.
     pub fn group(&self, key: &str) -> Option<Option<Vec<String>>> {
         find_entry(&self.groups, key)
     }

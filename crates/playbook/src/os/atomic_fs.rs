@@ -335,9 +335,8 @@ fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Resu
     Ok(())
 }
 
-/// Sets the attributes of a path, never through a link. The path is not opened for reading, because
-/// that is impossible for a socket, may have effects for a device, and may be forbidden even to the
-/// owner.
+/// Sets the attributes of a path, never through a link. The path is not opened for reading. That is
+/// impossible for a socket, can have effects for a device, and can be forbidden even to the owner.
 pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
     let fd = open_at(path, OFlags::PATH, "open it")?;
     let stat = rustix::fs::fstat(&fd).map_err(io(path, "read its metadata"))?;

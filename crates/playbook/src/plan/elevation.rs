@@ -20,8 +20,8 @@ impl Plan {
         self.find(&|task| task.privileges.elevated).is_some()
     }
 
-    /// The first task that changes or reads the host, is not for root, and cannot run as a user
-    /// other than the one who runs the plan.
+    /// The first task that is not for root and can run only as the user of the run. Tasks that only
+    /// run a command, or that do not touch the host, can run as another user.
     pub fn first_unelevated_task(&self) -> Option<&Task> {
         let fits = |task: &Task| [&ANYBODY[..], &COMMANDS].iter().any(|list| list.contains(&task.module.as_str()));
         self.find(&|task| !task.privileges.elevated && !fits(task))

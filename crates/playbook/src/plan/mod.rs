@@ -249,10 +249,10 @@ impl Play {
         (0..self.handlers.len()).any(|at| self.answers(at, name))
     }
 
-    /// Whether a notification of this name selects the handler at index `at`. It selects one
-    /// handler with this name. It also selects handlers that listen to this name, but only one for
-    /// each handler name. If several handlers qualify, the one in the latest list is selected, and
-    /// in one list the earliest.
+    /// Whether a notification of this name selects the handler at index `at`. A notification
+    /// selects one handler with this name. It also selects handlers that listen to this name, but
+    /// only one for each handler name. If several handlers qualify, it selects the earliest in the
+    /// latest list.
     pub fn answers(&self, at: usize, name: &str) -> bool {
         let own = &self.handlers[at];
         let before = |i: usize, other: &Handler| other.list > own.list || other.list == own.list && i < at;

@@ -34,8 +34,8 @@ impl Plan {
     /// The hash of the plan. Equal plans of the same compiler have equal hashes.
     pub fn sha256(&self) -> Sha256 {
         let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs } = self;
-        // If a shared variable is also a variable of the host, it is hashed at the place of that
-        // variable, as if the plan contained a copy.
+        // A shared variable can also be a variable of the host. It is then hashed at the place of
+        // the host's variable, as if the plan contained a copy.
         let own = vars.iter().map(|(name, value)| (name, shared.get(name).map_or(value, SharedVar::json)));
         let others = shared.iter().filter(|(name, _)| !vars.contains_key(*name));
         let hashed = HashedPlan {

@@ -201,8 +201,8 @@ fn choose_steps<'a>(
 /// Finds an include that will certainly select a target that the plan cannot hold. Returns the
 /// place of the include and the reason.
 ///
-/// An include that depends on a name that some task sets is not judged here, because the value of
-/// the name is not known before the first task.
+/// An include is left out if it depends on a name that some task sets. The value of such a name is
+/// not known before the first task.
 pub(crate) fn refusal(plan: &Plan, frame: &mut VariableScope) -> Option<(SourcePlace, String)> {
     let mut set = Vec::new();
     for play in &plan.plays {

@@ -247,8 +247,8 @@ pub struct RunEnd {
     /// In check mode: number of items of tasks whose effect is not known.
     #[serde(default)]
     pub unknown: u32,
-    /// In check mode: number of commands and handlers that were not run. Each is also counted as
-    /// changed, ok or unknown, as its status in a real run is expected to be.
+    /// In check mode: number of commands and handlers that were not run. Each is also counted in
+    /// `changed`, `ok` or `unknown`, by its expected status in a real run.
     #[serde(default)]
     pub would_run: u32,
     pub failure: Option<RunFailure>,

@@ -1,7 +1,7 @@
 //! Limits of the output of one template and of the values that it stores.
 //!
 //! minijinja limits the number of instructions. It does not limit the size of a text or of the
-//! results of `~` and `+`, and thirty instructions that double a text fill the memory. So output is
+//! results of `~` and `+`. Thirty instructions that double a text fill the memory. So output is
 //! counted while it is printed, and values stored by `set` must be within limits. Within one
 //! expression, a value can only grow as far as its operators allow.
 

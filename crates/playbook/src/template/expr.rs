@@ -1,9 +1,9 @@
 //! Evaluates Jinja2 expressions and templates with minijinja, set up to behave as Ansible does.
 //!
-//! Evaluation is strict about undefined names and has limits for work and output. If it fails at an
-//! undefined value in a chain such as `a.b.c | default(1)`, a second evaluation passes undefined
-//! values along the chain, as Ansible does (`undefined_chain.rs`). The use of an undefined value is
-//! still an error.
+//! Evaluation is strict about undefined names and has limits for work and output. It can fail at an
+//! undefined value in a chain such as `a.b.c | default(1)`. Then a second evaluation passes
+//! undefined values along the chain, as Ansible does (`undefined_chain.rs`). The use of an
+//! undefined value is still an error.
 
 use crate::filters::{self, UndefinedPolicy};
 use crate::lang::python;

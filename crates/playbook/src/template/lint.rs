@@ -265,8 +265,8 @@ pub struct VariableUse {
     /// Whether the undefined case is handled: by `default`, by `is defined`, or by an enclosing
     /// condition that names the variable.
     pub guarded: bool,
-    /// Whether the variable may never be read, because the read is inside `if`, `for` or a macro,
-    /// or in an expression with `and`, `or` or `if`.
+    /// Whether a rendering can skip the read: it is inside `if`, `for` or a macro, or in an
+    /// expression with `and`, `or` or `if`.
     pub conditional: bool,
 }
 

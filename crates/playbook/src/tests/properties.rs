@@ -1,6 +1,6 @@
-//! Properties that hold for any tasks: check mode predicts the run and writes nothing, a second run
-//! changes nothing, and a run that was stopped at any task and repeated gives the same tree. For
-//! killed runs see `tests/it/killed.rs`.
+//! Properties that hold for any tasks. Check mode predicts the run and writes nothing. A second run
+//! changes nothing. A run that was stopped at any task and repeated gives the same tree. For killed
+//! runs see `tests/it/killed.rs`.
 
 use super::check::{changed_tasks, tree};
 use super::*;
