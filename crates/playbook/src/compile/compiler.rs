@@ -33,7 +33,7 @@ pub(super) struct Compiler<'a> {
     /// Errors about variables that the argument specs of roles describe. An error is reported only
     /// if no task of the finished plan sets the variable.
     pub unmet: Vec<argument_specs::Unmet>,
-    /// Tags of all tasks that were read.
+    /// Tags of all tasks that the compiler has read.
     pub tags: BTreeSet<String>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Compiler<'a> {
 pub(super) struct FileCache {
     /// The parsed files by path. None: the file has an error, which is recorded.
     pub parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
-    /// Paths of the templates that were checked.
+    /// Paths of the templates that the compiler has checked.
     pub checked: BTreeSet<String>,
     /// By path: whether the file could be a file of tasks, and whether it could be one of
     /// variables.

@@ -42,9 +42,9 @@ pub(super) struct LayerChain {
     pub role_vars: Vec<u32>,
     /// Layers of surrounding blocks, imports and includes, and of the task itself.
     pub vars: Vec<u32>,
-    /// Layers of role parameters, outermost first.
+    /// Layers with the parameters of the surrounding roles, outermost first.
     pub role_params: Vec<u32>,
-    /// Layers of surrounding dynamic includes.
+    /// Layers with the variables of surrounding dynamic includes.
     pub include_params: Vec<u32>,
     /// Layers of the defaults and variables that a role passes on to its dependencies and to the
     /// roles that its tasks name.
@@ -69,6 +69,6 @@ pub(super) struct InheritedKeywords {
     pub run_once: bool,
     pub timeout: Option<Value>,
     pub notify: Vec<String>,
-    /// Default options by module name.
+    /// Default options of modules (the keyword `module_defaults`), by module name.
     pub module_defaults: BTreeMap<String, Rc<SpannedNode>>,
 }

@@ -65,7 +65,7 @@ pub struct CompileOptions<'a> {
     pub tags: &'a [String],
     /// Tasks with one of these tags are left out, whatever `tags` contains.
     pub skip_tags: &'a [String],
-    /// Extra variables; they have the highest precedence.
+    /// Extra variables, which take precedence over all other variables.
     pub extra_vars: Map<String, Value>,
     /// Whether tasks run as root unless their `become` is false.
     pub elevated: bool,

@@ -296,7 +296,7 @@ impl Compiler<'_> {
         out
     }
 
-    /// Directories that contain roles.
+    /// Directories in which roles are searched.
     fn role_roots(&self, context: &Context) -> Vec<String> {
         let mut out = vec![
             assets::join(&self.current_play.base, "roles").unwrap_or_default(),

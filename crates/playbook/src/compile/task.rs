@@ -155,7 +155,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a task, except its files.
+    /// Compiles a task, except the files that it names.
     pub(super) fn base_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Task {
         self.parts.tasks += 1;
         let pairs = node.map().unwrap_or_default();

@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// One address of one network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceAddress {
-    /// The interface index.
+    /// Index of the network interface that has the address.
     pub interface: u32,
     pub address: IpAddr,
     pub broadcast: Option<Ipv4Addr>,
-    /// The prefix length in bits.
+    /// Length of the network prefix in bits.
     pub prefix: u8,
     /// The kernel's scope number: 0 global, 253 link, 254 host.
     pub scope: u8,
@@ -24,7 +24,7 @@ const HEADER: usize = 16;
 const NLMSG_DONE: u16 = 3;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
-/// The flags NLM_F_REQUEST and NLM_F_DUMP.
+/// The netlink flags of the request: NLM_F_REQUEST and NLM_F_DUMP.
 const DUMP: u16 = 0x301;
 const IFA_F_SECONDARY: u8 = 1;
 /// Maximum number of messages read, far more than a machine has addresses.

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 const DIR: &str = "/etc/ansible/facts.d";
 /// Maximum number of fact files that are read.
 const FILES_MAX: usize = 100;
-/// Timeout of one program.
+/// Timeout of one program in `facts.d`.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of all programs together.
+/// Timeout of all programs in `facts.d` together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `ansible_local`: the content of each file under its name. The value of an invalid file is the

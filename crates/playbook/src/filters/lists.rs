@@ -131,7 +131,7 @@ pub fn item(v: &Value, key: &Value) -> FilterResult {
     }
 }
 
-/// The two lists of a set operation.
+/// The two lists that a set operation such as `union` combines.
 fn set_operands(v: &Value, a: &Args) -> Result<(Vec<Value>, Vec<Value>), Error> {
     Ok((list("a set", v)?, list("a set", a.need("other")?)?))
 }

@@ -122,7 +122,8 @@ pub struct JsonStyle {
     pub indent: Option<usize>,
     pub sort_keys: bool,
     pub ascii: bool,
-    /// The separators after items and after keys.
+    /// The separator between two items, and the separator between a key and its value. None: the
+    /// defaults of `json.dumps`.
     pub separators: Option<(String, String)>,
 }
 

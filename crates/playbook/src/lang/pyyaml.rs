@@ -44,7 +44,7 @@ static RESOLVED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!("^(?:{})$", parts.join("|"))).ok()
 });
 
-/// Writes a whole document.
+/// Writes a whole YAML document.
 pub fn write(value: &Value, style: Style) -> String {
     let style = Style { indent: if (2..10).contains(&style.indent) { style.indent } else { 2 }, ..style };
     let width = if style.width > style.indent * 2 { style.width } else { 80 };

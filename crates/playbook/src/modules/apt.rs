@@ -19,7 +19,7 @@ const NATIVE: Option<&str> = match std::env::consts::ARCH.as_bytes() {
     _ => None,
 };
 
-/// One entry of the `name` option.
+/// One package that the option `name` lists.
 struct PackageSpec {
     /// The package specification as apt-get expects it.
     spec: String,

@@ -30,7 +30,7 @@ pub fn copy(call: &mut ModuleCall) -> ModuleResult {
     Ok(out)
 }
 
-/// Copies from the fleet directory.
+/// Copies a file or directory of the fleet directory to `dest`.
 fn copy_from_plan(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
     let src = call.text(&["src"]).unwrap_or_default();
     let plain = src.trim_end_matches('/').strip_prefix("./").unwrap_or(src.trim_end_matches('/')).to_owned();
@@ -73,7 +73,7 @@ fn copy_from_plan(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
     Ok(finish_tree(call, all, dest))
 }
 
-/// Copies a path of the node (`remote_src`).
+/// Copies a file or directory of the node (`remote_src`) to `dest`.
 fn copy_from_node(call: &mut ModuleCall, dest: &Path) -> ModuleResult {
     let src = call.path(&["src"])?;
     if call.depends_on_skipped_command(&src) {

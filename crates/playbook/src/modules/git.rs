@@ -46,7 +46,7 @@ impl RemoteRefs {
 struct GitClone<'c, 'a, 'g> {
     call: &'c mut ModuleCall<'a, 'g>,
     program: String,
-    /// The URL without user name and password.
+    /// The URL of the repository without user name and password.
     repo: String,
     version: String,
     remote: String,

@@ -16,7 +16,7 @@ use ureq::{Agent, Body, Proxy};
 
 /// Timeout of a request for a task without its own timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Bytes read between two checks for cancellation.
+/// Number of bytes of a response body that are read between two checks for cancellation.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Which redirects an HTTP request follows.
@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub enum RedirectPolicy {
     All,
     None,
-    /// Only redirects of GET and HEAD.
+    /// Only the redirects of GET and HEAD requests.
     Safe,
     /// The redirects that Python's urllib follows: those of GET and HEAD, and of a POST that
     /// becomes a GET.
@@ -80,9 +80,9 @@ impl<'a> WebRequest<'a> {
 #[derive(Debug)]
 pub struct WebResponse {
     pub status: u16,
-    /// The URL after redirects.
+    /// The URL that gave this response, after all redirects.
     pub url: String,
-    /// Headers in order, names in lower case.
+    /// The response headers in their order, with names in lower case.
     pub headers: Vec<(String, String)>,
     host: String,
     response: Response<Body>,

@@ -82,7 +82,7 @@ fn section_range(lines: &[String], section: Option<&str>) -> Option<(usize, usiz
 
 /// The wanted values of an option, and the rules by which its lines are compared and written.
 struct WantedOption {
-    /// The values without duplicates.
+    /// The wanted values of the option, without duplicates.
     values: Vec<String>,
     /// Whether the option may have no value (`allow_no_value`).
     allow_no_value: bool,

@@ -117,7 +117,7 @@ impl From<SafeError> for String {
 pub struct ModuleCall<'a, 'g> {
     pub plan: &'a Plan,
     pub task: &'a Task,
-    /// The options with all templates rendered.
+    /// The options of the task, with all templates rendered.
     pub args: Map<String, Value>,
     pub scope: &'a ExprScope,
     pub env: Vec<(String, String)>,

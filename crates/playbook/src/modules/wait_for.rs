@@ -222,7 +222,7 @@ fn addresses(host: &str) -> Result<BTreeSet<IpAddr>, String> {
     Ok(found.map(|address| address.ip().to_canonical()).collect())
 }
 
-/// The outcome when the condition holds.
+/// The outcome of a task whose condition holds.
 fn met_outcome(call: &ModuleCall, wanted: &WaitCondition, found: PatternMatch, took: Duration) -> TaskOutcome {
     let mut out = TaskOutcome::ok(format!("waited {} s", took.as_secs()));
     for name in ["port", "path", "search_regex"] {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of bytes kept of each stream; the rest is read and dropped.
 const KEEP_MAX: usize = 4 << 20;
-/// Time between TERM and KILL.
+/// Time between the signals TERM and KILL to a command that must end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Time to wait for output after the command has ended. A limit is needed, because children of the
 /// command may keep the streams open for ever.

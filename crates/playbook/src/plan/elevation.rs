@@ -15,7 +15,7 @@ pub(crate) const ANYBODY: [&str; 9] =
     ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause"];
 
 impl Plan {
-    /// Whether any task is for root.
+    /// Whether any task must run as root.
     pub fn needs_root(&self) -> bool {
         self.find(&|task| task.privileges.elevated).is_some()
     }

@@ -49,7 +49,7 @@ pub struct Plan {
     pub vars: Map<String, Value>,
     /// The inventory variables that are the same on all hosts and that the plan could read.
     pub shared: BTreeMap<String, SharedVar>,
-    /// Extra variables; they have the highest precedence.
+    /// Extra variables, which take precedence over all other variables.
     pub extra: Map<String, Value>,
     /// Maps of variables of plays, roles, blocks and tasks, called layers. Other fields of the plan
     /// name a layer by its index in this list.
@@ -283,7 +283,7 @@ pub struct Task {
     pub module: String,
     /// The module's options, not rendered.
     pub args: Map<String, Value>,
-    /// The task runs if all conditions hold.
+    /// The task runs only if all these conditions hold.
     pub when: Vec<TaskCondition>,
     pub repeat: Option<Repeat>,
     pub register: Option<String>,
@@ -437,7 +437,7 @@ pub struct Repeat {
     pub var: String,
     pub index_var: Option<String>,
     pub label: Option<String>,
-    /// Seconds between items.
+    /// Seconds to wait between two items of the loop.
     pub pause: Option<Value>,
     /// Whether to set `ansible_loop`.
     pub extended: bool,

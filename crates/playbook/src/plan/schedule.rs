@@ -19,7 +19,7 @@ pub struct PlayKeys {
     pub index: u32,
     pub name: String,
     pub place: SourcePlace,
-    /// Rendered host patterns.
+    /// The rendered patterns of the hosts that the play selects.
     pub hosts: Vec<String>,
     /// Sizes of the batches. If the list is empty, one batch has all hosts. The last size is used
     /// for all further batches.
@@ -36,7 +36,7 @@ pub struct PlayKeys {
 /// The size of a batch of hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Portion {
-    /// Number of hosts; 0: all.
+    /// Number of hosts; 0: all hosts of the play.
     Hosts(u32),
     /// Percentage of all hosts of the play; at least one host.
     Percent(f64),

@@ -90,7 +90,7 @@ pub struct PlaybookRunOptions {
     /// The barrier at which the run waits before each play. If it is set, the run also reports the
     /// end of each play as an event. None: plays run without waiting.
     pub gate: Option<crate::PlayBarrier>,
-    /// Handlers that an earlier run left pending.
+    /// Names of the handlers that an earlier run left pending.
     pub pending_handlers: Vec<String>,
     /// The run's journal file, which holds the pending handlers. It is read at the start of the
     /// run, and removed when no handler is pending. If the path is empty, the run has no journal
@@ -109,7 +109,7 @@ pub struct PlaybookRunOptions {
     pub secret: Vec<String>,
     /// Whether this is check mode: nothing is changed, and the events report what would change.
     pub check: bool,
-    /// Sockets of systemd.
+    /// The sockets at which systemd is called.
     pub systemd: remoor_host::systemd::SystemdSockets,
     /// The user id of the login user, if sudo has made this process root. Commands of tasks without
     /// `become` run as this user.
@@ -172,7 +172,7 @@ pub struct TaskReport {
     pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
-    /// The last lines that a command printed.
+    /// The last lines that the command of the task printed.
     pub stdout_tail: String,
     /// The difference between the old and the new content of a file: a unified diff of at most 256
     /// KiB. For binary and long files it lists sizes and checksums. None for secret files.
@@ -252,7 +252,7 @@ pub struct RunEnd {
     #[serde(default)]
     pub would_run: u32,
     pub failure: Option<RunFailure>,
-    /// Handlers that were notified but not run. Pass them to the next run.
+    /// Names of the handlers that were notified but not run. Pass them to the next run.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
     /// Whether the failed task ends the play for all hosts (`any_errors_fatal`).

@@ -179,7 +179,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// The names that a task notifies.
+/// The handler names that a task notifies.
 fn notifies(scope: &ExprScope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
     let mut names = Vec::new();
     for name in &task.notify {

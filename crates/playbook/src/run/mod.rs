@@ -132,7 +132,7 @@ pub(super) struct Run<'a, 's> {
     early_end: Option<Ending>,
     /// Roles that the play has run and must not run again.
     roles_done: BTreeSet<String>,
-    /// Number of nested includes.
+    /// Number of nested includes that are being run.
     pub depth: usize,
     /// Number of tasks, handlers and includes that were started.
     pub turn: u32,

@@ -14,7 +14,7 @@ pub struct OutputThrottle {
     lines: usize,
     bytes: usize,
     window: Option<(Instant, usize)>,
-    /// Number of dropped lines.
+    /// Number of output lines that were dropped.
     pub dropped: usize,
 }
 

@@ -222,7 +222,7 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
                 [Token::Sign(')'), ..] => break,
                 // Keyword arguments such as `rstrip=false` are options, not terms.
                 [Token::Sign(','), Token::Word(_), Token::Sign('='), _, after @ ..] => rest = after,
-                // A list of literal texts.
+                // The argument is a list of literal texts.
                 [Token::Sign(','), Token::Sign('['), after @ ..] if closes(after).is_some() => {
                     let (list, after) = after.split_at(closes(after).unwrap_or_default());
                     let texts =

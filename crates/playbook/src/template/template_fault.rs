@@ -15,7 +15,7 @@ pub const OF_AN_ATTEMPT: [&str; 4] = ["remoor_job", "remoor_attempt", "remoor_ph
 pub struct TemplateFault {
     /// Path of the template or playbook in the fleet directory.
     pub path: String,
-    /// Line, from 1; 0: not known.
+    /// Line of the error in the file, from 1; 0: not known.
     pub line: u32,
     pub column: u32,
     pub message: String,

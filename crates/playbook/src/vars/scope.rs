@@ -70,7 +70,7 @@ struct Layers {
 #[derive(Debug)]
 pub struct HostLayers {
     pub name: String,
-    /// Layers in ascending order of precedence.
+    /// Maps of the variables, in ascending order of precedence.
     pub layers: Vec<Arc<VarMap>>,
 }
 
@@ -105,7 +105,7 @@ impl ExprScope {
         self.0.layers.iter().rev().find_map(|layer| layer.get(name))
     }
 
-    /// The object that templates see.
+    /// The object whose fields are the variables that a template can read.
     pub fn root(&self) -> Value {
         Value::from_object(Root(self.clone()))
     }

@@ -22,7 +22,7 @@ static MARK: LazyLock<String> = LazyLock::new(|| {
 /// Maximum number of parts of one condition that are evaluated separately.
 const NODES_MAX: usize = 1_000;
 
-/// The value UNKNOWN.
+/// The JSON value that represents UNKNOWN.
 pub fn mark() -> Value {
     Value::String(MARK.clone())
 }

@@ -144,12 +144,12 @@ impl SharedVar {
         Self(Arc::new((value, var)))
     }
 
-    /// The value, not rendered.
+    /// The value of the shared variable, not rendered.
     pub fn json(&self) -> &Value {
         &self.0.0
     }
 
-    /// The value in the form that expressions use.
+    /// The value of the shared variable in the form that expressions use.
     pub fn var(&self) -> &Var {
         &self.0.1
     }
