@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-/// The keys that gossip trusts, and the names of removed nodes. Gossip looks up a key for each
-/// record, so the lock is held only briefly.
+/// The keys with which gossip verifies records, and the names of removed nodes. Gossip looks up a
+/// key for each record, so the lock is held only briefly.
 #[derive(Clone, Default)]
 pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, KeyLookup>>>);
 
@@ -37,8 +37,8 @@ impl KeyBook {
         self.learn(fresh)
     }
 
-    /// Records the names of removed nodes that no current node has. Returns true if one of the
-    /// names was not recorded as removed yet.
+    /// Records the names of removed nodes. A name that a current node has is not recorded. Returns
+    /// true if one of the names was not recorded as removed before.
     pub fn remove<'a>(&self, names: impl Iterator<Item = &'a NodeName>) -> bool {
         self.learn(names.map(|name| (name.clone(), KeyLookup::Removed)).collect())
     }
@@ -70,9 +70,9 @@ pub struct PeerBook {
 }
 
 impl PeerBook {
-    /// Loads the saved peers. There are none if the file does not exist, or if it was damaged and
-    /// is now renamed. A known manager then sends a new list. Fails if the file can't be read,
-    /// because with an empty list the next answer of a manager would overwrite the file.
+    /// Loads the saved peers. If the file does not exist or was damaged and renamed, the list is
+    /// empty until a manager sends a new one. Fails if the file can't be read. Otherwise the next
+    /// answer of a manager would overwrite a file that may still be intact.
     pub fn load(path: PathBuf) -> Result<Self, DiskError> {
         let saved = read_or_rename_damaged::<(Vec<PeerInfo>, Vec<PeerInfo>)>(&path)?;
         if let StoredFile::Damaged(kept) = &saved {
@@ -93,9 +93,9 @@ impl PeerBook {
         atomic_write(&self.path, &bytes, 0o600)
     }
 
-    /// Whether the managers have reported what gossip shows about a member. `signed` means that the
-    /// member's record is signed with the key that the managers reported. `by` is the generation in
-    /// its report. `known` is the newest generation that managers reported.
+    /// Whether the managers have already reported what gossip shows about a member. `signed` means
+    /// that the member's record is signed with the key that the managers reported. `by` is the
+    /// generation in the member's report. `known` is the newest generation that managers reported.
     pub fn is_reported(
         &self,
         name: &NodeName,
@@ -169,7 +169,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("peers.json");
         assert!(PeerBook::load(path.clone()).expect("none yet").peers.is_empty());
-        // A link to itself can't be opened by any user (ELOOP). EACCES would not apply to root.
+        // A symbolic link to itself can't be opened by any user (ELOOP). An unreadable file
+        // (EACCES) would not stop root.
         std::os::unix::fs::symlink(&path, &path).expect("linked");
         let Err(error) = PeerBook::load(path.clone()) else { panic!("read what can't be read") };
         assert!(matches!(&error, DiskError::Io { path: named, .. } if *named == path), "{error}");

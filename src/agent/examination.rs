@@ -20,11 +20,11 @@ const READ_ALL: Duration = Duration::from_secs(24 * 3600);
 /// priority. It concerns CPUs and, with I/O schedulers that respect it, disks.
 const NICE: i32 = 10;
 
-/// State that is kept between examinations.
+/// The state that the agent keeps between its examinations of the node.
 pub(super) struct Examiner {
     stirred: UnboundedSender<files::FileEvent>,
     watcher: Option<files::Watcher>,
-    /// Whether the missing watcher was already logged.
+    /// Whether it was already logged that no file watcher is available.
     unwatched: bool,
     cache: files::Cache,
     read_all_at: Option<Instant>,
@@ -57,8 +57,8 @@ impl Examiner {
 
     pub(super) fn examine(&mut self, known: &ManifestReply) -> AgentExamination {
         let (began, clock) = (now(), Instant::now());
-        // The watches are set first. A later change then raises an event, and an earlier change is
-        // read below.
+        // The watches are set before the files are read. A change after that raises an event, and
+        // an earlier change is found by reading.
         let servers = files::Servers::now();
         self.watch(files::directories(&known.manifest, &servers));
         let digest = self.digest(known, &servers, clock);
@@ -97,7 +97,8 @@ impl Examiner {
     }
 }
 
-/// Runs `what` in a separate thread of low priority. Threads that it starts inherit the priority.
+/// Runs `what` in a separate thread of low priority. Threads that `what` starts inherit this
+/// priority.
 fn run_at_low_priority<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     let quietly = || {
         let _ = rustix::process::nice(NICE); // on an error the thread has normal priority
@@ -171,7 +172,8 @@ mod tests {
     #[test]
     fn once_a_day_every_file_is_read() {
         let mut eyes = Examiner::new(mpsc::unbounded_channel().0);
-        // `Cargo.toml` was not written recently; a recently written file would be read each time.
+        // `Cargo.toml` was not written recently. A recently written file would be read at each
+        // examination, even without a change.
         let known = manifest_with(&format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")));
         let start = Instant::now();
         let mut reads = |after: Duration| {

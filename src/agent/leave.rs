@@ -1,7 +1,8 @@
 //! Handles `remoor leave` in the daemon of this machine. The handler informs the managers, and the
 //! agent stops after their decision.
 //!
-//! Only root on this machine may request it. The managers trust the node's certificate.
+//! Only root on this machine may request this. The node's certificate proves to the managers that
+//! the request comes from this node.
 
 use super::local_state::{AgentState, Departure};
 use axum::extract::State;
@@ -18,7 +19,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum time to find a leader; an election of the managers ends sooner.
+/// Maximum time to find the managers' leader. An election of a new leader ends sooner.
 const LEADER_WAIT_MAX: Duration = Duration::from_secs(20);
 const WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);

@@ -18,11 +18,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Maximum number of stored results of one examination. Failed results come first.
+/// Maximum number of check results that are stored for one examination. Failed results come first.
 pub const CHECKS_MAX: usize = 500;
 /// Maximum number of unreadable files that an examination summary names, for all services together.
 const UNREADABLE_NAMED: usize = 100;
-/// Maximum number of stored managers that are known only by their certificates.
+/// Maximum number of managers that are stored although no manager reported them; only their
+/// certificates are known.
 const MET_MAX: usize = 4;
 /// Maximum number of stored peers that no manager reported, because anybody with the gossip key can
 /// invent peers.
@@ -34,7 +35,7 @@ pub struct NodeIdentity {
     pub id: NodeId,
     pub name: NodeName,
     pub cluster: ClusterId,
-    /// The epoch at the start of the daemon.
+    /// The epoch of the cluster's decisions that this node knew when the daemon started.
     pub epoch: Epoch,
     /// The data directory. Renamed damaged files are in it too.
     pub dir: PathBuf,
@@ -61,19 +62,21 @@ pub struct AgentState {
     /// Number of times that a manager has rejected the certificate of this node.
     refused: Arc<watch::Sender<u64>>,
     ask: Arc<Notify>,
-    /// The newest epoch that a manager reported, or the epoch at the start.
+    /// The newest epoch that a manager reported since the daemon started. Before the first such
+    /// report, it is the epoch that the node knew at the start.
     epoch: Arc<watch::Sender<Epoch>>,
     removed: Arc<watch::Sender<Option<Departure>>>,
-    /// Set if an answer to a request outside of the agent's loop requires that the agent stops.
+    /// The reason to stop the agent, if a manager's answer to a request outside of the agent's loop
+    /// gave one.
     parting: Arc<watch::Sender<Option<Departure>>>,
 }
 
-/// The reason why a node is no longer a member.
+/// The reason why a node is no longer in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departure {
     /// The reason as a manager sent it.
     pub why: String,
-    /// Whether the node left voluntarily.
+    /// Whether the node left because of `remoor leave`.
     pub left: bool,
 }
 
@@ -107,7 +110,7 @@ pub struct ExaminationSummary {
     pub generation: u64,
     /// Messages about unreadable files. The last message counts the omitted ones.
     pub unreadable: Vec<String>,
-    /// Numbers of assertions that passed, failed, and are unknown.
+    /// Numbers of the examination's assertions that passed, failed, and are unknown.
     pub tally: (u32, u32, u32),
     pub checks: Vec<CheckResult>,
     pub left_out: u64,
@@ -181,7 +184,7 @@ impl AgentState {
         });
     }
 
-    /// The published facts as a channel, with later changes.
+    /// A channel that has the current published facts and every later change of them.
     pub fn follow_published(&self) -> watch::Receiver<PublishedFacts> {
         self.standing.subscribe()
     }
@@ -263,7 +266,7 @@ impl AgentState {
         state.peers.iter().find(|p| p.name == *name).map(|p| (p.id, p.public_key.clone()))
     }
 
-    /// The known managers as a channel, with later changes.
+    /// A channel that has the list of known managers and every later change of the list.
     pub fn follow_managers(&self) -> watch::Receiver<Vec<PeerInfo>> {
         self.managers.subscribe()
     }
@@ -305,8 +308,8 @@ impl AgentState {
         });
     }
 
-    /// Makes the agent ask the managers soon, for example because gossip shows a node that they
-    /// have not reported.
+    /// Makes the agent ask the managers soon, for example because gossip shows a node that the
+    /// managers have not reported.
     pub fn ask_soon(&self) {
         self.ask.notify_one();
     }
@@ -423,8 +426,8 @@ impl AgentState {
         self.state().record.started
     }
 
-    /// API addresses of the known managers except this node. The list of known managers may contain
-    /// this node if it was a manager.
+    /// API addresses of the known managers except this node. The list of known managers contains
+    /// this node too if it is or was a manager.
     pub fn other_managers(&self) -> Vec<String> {
         let managers = self.managers.borrow();
         managers.iter().filter(|m| m.id != self.id.id).map(|m| m.api_addr.clone()).collect()

@@ -34,8 +34,8 @@ const COUNTERS: &[(&str, &str)] = &[
 pub struct Metrics {
     registry: Registry,
     own: AgentState,
-    /// Held during a request, because two concurrent requests would otherwise see each other's
-    /// partial values.
+    /// The lock that each request for the metrics holds. Without it, two concurrent requests would
+    /// see each other's partial values.
     writing: Arc<Mutex<()>>,
 }
 

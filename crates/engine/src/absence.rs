@@ -89,7 +89,7 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, bool
     (cause, absence.planned || said_goodbye && cause != AbsenceCause::Network, evidence)
 }
 
-/// The strongest cause, and the rule that led to it.
+/// The strongest cause that `exam` shows for the absence, and the rule that led to this cause.
 pub fn strongest_cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, &'static str) {
     let before = &absence.before;
     let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
@@ -108,7 +108,7 @@ pub fn strongest_cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceC
     (cause, rule_of(cause))
 }
 
-/// The rule that determines this cause.
+/// The text of the rule by which an absence has this cause.
 pub fn rule_of(cause: AbsenceCause) -> &'static str {
     match cause {
         AbsenceCause::Reinstalled => "the machine id differs",
@@ -143,10 +143,11 @@ fn record_unreadable(exam: &Exam) -> bool {
     exam.agent.is_none() && exam.damaged.iter().any(|name| name == "agent.json")
 }
 
-/// Whether the agent's earlier record is lost. Either the record cannot be read, or it was damaged
-/// and a new record replaced it. The current instance of the agent made the new record, or the
-/// record was made after the node was last seen. The comparison allows for different clocks of the
-/// manager and the node.
+/// Whether the agent's earlier record is lost. The earlier record is lost if the record cannot be
+/// read now. It is also lost if the record was damaged and a new one replaced it. In the second
+/// case, either the agent's current start made the new record, or the new record is younger than
+/// the last sight of the node. The comparison allows for different clocks of the manager and the
+/// node.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
         let since = |at: Wall| at == agent.started || at.plus_ms(CLOCKS_MS) >= absence.last_seen;

@@ -1,6 +1,7 @@
-//! Records changed addresses of nodes. If a returning node signs another address, this address is
-//! recorded first, and the return afterwards. The desired state is rendered with the new address
-//! before any node is compared with it. This module opens no job.
+//! Records changed addresses of nodes. If a returning node signs an address that differs from its
+//! recorded one, the new address is recorded first. The return is recorded afterwards. The desired
+//! state is rendered with the new address before any node is compared with it. This module opens no
+//! job.
 
 use super::event::{About, Action};
 use super::manager::{ManagerEngine, StepContext};
@@ -9,10 +10,11 @@ use std::collections::BTreeMap;
 
 /// Timeout of [`Action::Render`], after which the rendering is requested again.
 const RENDER_MS: u64 = 15_000;
-/// Maximum time that examinations wait for a rendering, because the rendering may fail.
+/// Maximum time that examinations wait for a rendering. The limit exists because a rendering may
+/// fail.
 const RENDER_WAIT_MS: u64 = 60_000;
 
-/// The decision about a node that signs a gossip address.
+/// The decision about the gossip address that a node signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressDecision {
     /// The address is recorded already, or it is invalid.
@@ -40,7 +42,8 @@ pub fn decide_address(
     if let Some(holder) = holder.filter(|n| !n.is_away() && over.is_none()) {
         return AddressDecision::Held(holder.id);
     }
-    // The API listens on the same IP address. Its port is not in gossip and stays the same.
+    // The API listens on the same IP address as gossip. The API's port is not in gossip and stays
+    // the same.
     let port = node.spec.api.rsplit_once(':').map_or("7947", |(_, port)| port);
     let api = format!("{host}:{port}");
     let command = Command::Readdress { node: node.id, api, gossip: gossip.to_owned(), over };
@@ -143,8 +146,8 @@ impl ManagerEngine {
         }
     }
 
-    /// Whether a new desired state is being rendered. An examination would otherwise compare the
-    /// node with the outdated desired state.
+    /// Whether a new desired state is being rendered. Examinations then wait, because they would
+    /// compare the node with the outdated desired state.
     pub(super) fn is_rendering(&self, now: Now) -> bool {
         self.rendering.due.is_some_and(|since| now.ms_since(since) < RENDER_WAIT_MS)
     }

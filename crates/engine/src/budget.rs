@@ -1,5 +1,5 @@
 //! The circuit breakers. If a large part of a group or of the fleet drifts or goes away at once,
-//! the cause is rarely on the nodes.
+//! the cause is rarely on the nodes. So an open breaker stops all automatic re-setups.
 
 use remoor_model::{Absence, AbsenceKind, Command, GroupName, Inventory, Node, Wall, count_noun};
 use std::collections::BTreeMap;

@@ -54,7 +54,8 @@ pub enum EngineEvent {
         node: NodeId,
         answers: bool,
     },
-    /// Result of the manager `by` that connected to the SSH port of a living node, without a login.
+    /// Result of a connection by the manager `by` to the SSH port of a living node, without a
+    /// login.
     Reach {
         node: NodeId,
         by: NodeId,
@@ -86,7 +87,7 @@ pub enum EngineEvent {
     },
     /// An entry of another proposer changed the inventory.
     Changed,
-    /// The event of every second, at which the engine derives all work again.
+    /// The event of every second, at which the engine derives all work from the inventory again.
     Tick,
 }
 
@@ -101,7 +102,7 @@ pub enum Reachability {
     Unreachable { why: String, since: Wall },
 }
 
-/// The end of an examination.
+/// The outcome of an examination.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ExamOutcome {
     Found(Evidence),
@@ -113,7 +114,7 @@ pub enum ExamOutcome {
     Failed(String),
 }
 
-/// The end of a phase of an attempt.
+/// The outcome of a phase of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PhaseResult {
     Ok,

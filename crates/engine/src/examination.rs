@@ -1,5 +1,5 @@
-//! Decides when an examination begins and how its result is used. The comparison itself is in
-//! `drift`.
+//! Decides when an examination begins and how its result is used. `drift` compares the node with
+//! its baseline.
 
 use super::absence::{cause, fingerprint};
 use super::event::{Action, ExamOutcome, ExaminationTicket, Purpose};
@@ -13,10 +13,10 @@ use remoor_model::{
 
 /// Maximum number of damaged files that are reported per node.
 const DAMAGED_MAX: usize = 20;
-/// Time after a network loss in which failed checks are repeated, if the files are as recorded.
-/// Services that lost their peers need a moment to find them; etcd's proxy does not use a member
-/// for 5 s after a failure. In docs/design/design.md, services settle only after a reboot. Without
-/// this time, each network loss would cause a useless re-setup.
+/// Time after a network loss in which failed checks are repeated, if the files are as recorded. A
+/// clustered service needs a moment to connect to its other members again; etcd's proxy does not
+/// use a member for 5 s after a failure. In docs/design/design.md, services settle only after a
+/// reboot. Without this time, each network loss would cause a useless re-setup.
 const RECONNECT_MS: u64 = 10_000;
 /// Pause between two examinations while a node settles.
 const AGAIN_MS: u64 = 2_000;
@@ -88,8 +88,8 @@ impl ManagerEngine {
         }
         match outcome {
             ExamOutcome::Found(evidence) => match evidence.exam.busy.clone() {
-                // A cancelled task may still run. The findings then describe an unfinished state,
-                // which may change at any moment.
+                // A cancelled task may still run. The findings of the examination then describe an
+                // unfinished state, which may change at any moment.
                 Some(run) => self.handle_no_result(at, node, exam, format!("{run} is still running on the node"), out),
                 None => self.handle_found(at, node, exam, evidence, out),
             },

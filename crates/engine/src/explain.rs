@@ -12,9 +12,9 @@ pub struct Rule {
     /// The subject of the decision: `cause`, `verdict` or `action`.
     pub decides: String,
     pub rule: String,
-    /// The result of the rule now.
+    /// The result of the rule with the present data.
     pub gives: String,
-    /// The result at the time of the finding.
+    /// The result that was decided when the finding was made.
     pub concluded: String,
 }
 
@@ -35,7 +35,8 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
     }
     let then = finding.overtaken.as_ref().map_or(&finding.verdict, |(before, _)| before);
     if finding.overtaken.is_some() {
-        // A repaired finding has no reasons to evaluate.
+        // A repair removes the reasons from the finding, so the rule of the verdict can't be
+        // evaluated again.
         add("verdict", "repaired since; its reasons are in the history".to_owned(), then.to_string(), then.to_string());
         return rules;
     }

@@ -38,8 +38,8 @@ impl ManagerEngine {
         let hashed = report.digest != Sha256::default() && report.digest != last;
         let checked = !matches_finding(&hint, finding);
         let every = at.inventory.limits().check_interval_ms;
-        // If the desired state is again the applied one, the conclusion that it changed is
-        // outdated.
+        // If the desired state equals the applied one again, the last verdict `outdated` or
+        // `conflict` is not true any more.
         let behind = at.inventory.is_outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let rested = looked.is_none_or(|before| at.now.ms_since(before.at) >= pause_before_next(&before, &hint, every));
@@ -144,8 +144,8 @@ pub(super) fn record_examination(
     LastExamination { hint, at: now, repeats: again, check_changes: turns }
 }
 
-/// Minimum pause after the last examination, for the agent's current report. If files or check
-/// results changed, the node is examined at once, unless its checks flap.
+/// Minimum pause between the last examination and the next one. `hint` is the agent's current
+/// report. If files or check results changed, the node is examined at once, unless its checks flap.
 fn pause_before_next(before: &LastExamination, hint: &ReportSummary, every: u64) -> u64 {
     match before.check_changes.checked_sub(TURNS_FREE) {
         _ if before.hint == *hint => every << before.repeats.min(DOUBLED_MAX),
@@ -204,8 +204,8 @@ mod tests {
         }
     }
 
-    /// The intervals in which a node is examined. `hint` returns the agent's report in each
-    /// interval.
+    /// The numbers of the check intervals in which a node is examined. `hint` returns the agent's
+    /// report in each interval.
     fn examination_times(intervals: u64, hint: impl Fn(u64) -> ReportSummary) -> Vec<u64> {
         let (mut last, mut all) = (None, Vec::new());
         for n in 0..intervals {

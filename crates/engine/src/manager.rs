@@ -43,11 +43,11 @@ pub(super) struct NodeObservation {
     pub exam_due: Now,
     pub exam_failures: u32,
     pub last_failure: Option<String>,
-    /// The time since which the node settles, and the maximum duration in ms.
+    /// The time at which the node began to settle, and the maximum duration of the settling in ms.
     pub settling: Option<(Now, u64)>,
     pub last_examination: Option<LastExamination>,
-    /// A report that was older than an examination. It does not indicate an absence. It is stored
-    /// until gossip delivers another report.
+    /// The host fingerprint in a report that was older than the last examination. It does not
+    /// indicate an absence. It is stored until gossip delivers another report.
     pub outdated_report: Option<HostFingerprint>,
     /// The time at which the node was last seen, set when an examination finds its host without an
     /// agent. Such an examination does not count as seeing the node.
@@ -100,8 +100,8 @@ pub struct ManagerEngine {
     pub(super) running: BTreeMap<AttemptId, Phase>,
     /// Results of phases that are not applied yet. Each result is proposed until it is applied.
     pub(super) unapplied_results: BTreeMap<AttemptId, (Phase, Command)>,
-    /// Attempts that were stopped during a phase and have not answered yet. Their current tasks may
-    /// still run.
+    /// Attempts whose run was stopped during a phase, and whose executor has not reported the end
+    /// of the run yet. The current task of the run may still be in progress.
     pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     pub(super) proposing_fleet: Option<Now>,
@@ -236,8 +236,8 @@ impl ManagerEngine {
         out
     }
 
-    /// Stops the run of an attempt that is not open any more. If the job requires it, the run is
-    /// stopped at once.
+    /// Stops the run of an attempt that is not open any more. If the job was cancelled with `now`,
+    /// the current task of the run ends at once. Otherwise the task may finish.
     fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
         self.own_attempts.remove(&attempt);
         let answered = self.unapplied_results.remove(&attempt).map(|(phase, _)| phase);
@@ -348,8 +348,8 @@ impl ManagerEngine {
         full: &mut BTreeSet<String>,
         out: &mut Vec<Action>,
     ) {
-        // Conditions that block all nodes are checked first, because a thousand nodes may have a
-        // request at every entry.
+        // Conditions that block all nodes are checked first. This code runs at every log entry for
+        // each requested re-setup, and there may be a thousand of them.
         let too_early = at.now.ms_since(self.leading_since) < at.inventory.limits().leader_grace_ms;
         if full.contains("") || want.spec.by.is_none() && (too_early || at.ground.is_shut()) {
             return;
@@ -434,7 +434,8 @@ pub fn reported_fingerprint(report: &Report) -> HostFingerprint {
     HostFingerprint { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }
 
-/// Whether the job of the attempt was cancelled with `now`, so that its current task must end too.
+/// Whether the job of the attempt was cancelled with `now`. Without `now`, the current task may
+/// finish.
 fn ends_task_now(inventory: &Inventory, attempt: AttemptId) -> bool {
     inventory.jobs.values().any(|j| j.end_task_now && j.attempts.iter().any(|a| a.id == attempt))
 }

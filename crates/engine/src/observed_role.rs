@@ -20,9 +20,9 @@ pub enum ObservedRole {
     },
     Voter,
     Leader,
-    /// The desired role is worker, but the node is still a member of Raft, or its id is not retired
-    /// yet. A promotion at this time would reuse the id. A node that has archived its Raft data
-    /// refuses a reused id.
+    /// The desired role is worker, but the node is still a member of Raft, or its Raft id is not
+    /// retired yet. A promotion at this time would reuse the Raft id, and a node that has archived
+    /// its Raft data refuses a reused id.
     Demoting,
     /// The node was a manager when the cluster was rebuilt without it. No operator has decided its
     /// role yet.
@@ -85,7 +85,7 @@ mod tests {
         /// A learner that has never answered this leader.
         SilentLearner,
         Voter,
-        /// A voter that the unfinished change removes.
+        /// A voter that an unfinished membership change removes.
         Leaving,
         Leads,
         LeadsAndLeaves,

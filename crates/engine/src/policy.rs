@@ -17,9 +17,9 @@ pub fn trigger_for(cause: AbsenceCause) -> Trigger {
     }
 }
 
-/// The planned action. An unknown verdict triggers nothing (invariant I9), and a decommissioned
-/// node is never set up (invariant I8). An adopted node is set up again only if a policy is
-/// configured for its group.
+/// The planned action for a verdict. An unknown verdict triggers nothing (invariant I9), and a
+/// decommissioned node is never set up (invariant I8). An adopted node is set up again only if a
+/// policy is configured for its group.
 pub fn planned_action(
     inventory: &Inventory,
     node: &Node,
@@ -31,7 +31,7 @@ pub fn planned_action(
     decide(inventory, node, occasion, verdict, reasons, at).0
 }
 
-/// The planned action, and the rule that led to it.
+/// The planned action for a verdict, and the rule that led to the action.
 pub fn decide(
     inventory: &Inventory,
     node: &Node,

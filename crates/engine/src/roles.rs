@@ -33,12 +33,13 @@ pub struct Membership {
     /// members in `voters`.
     pub target: BTreeSet<RaftId>,
     pub joint: bool,
-    /// Whether this membership is committed. Raft accepts no other change before that.
+    /// Whether the current membership is committed. Until then, Raft accepts no other membership
+    /// change.
     pub committed: bool,
     pub last_log: u64,
-    /// For each other member, the last log index that is known to be stored on it.
+    /// For each member except the leader, the last log index that is known to be stored on it.
     pub matched: BTreeMap<RaftId, u64>,
-    /// Other members that answered recently.
+    /// Members, except the leader, that answered the leader recently.
     pub heard: BTreeSet<RaftId>,
 }
 
@@ -58,7 +59,7 @@ impl Membership {
         (self.voters.keys().copied().collect(), self.learners.keys().copied().collect(), &self.target, self.joint)
     }
 
-    /// Number of entries that a member lacks.
+    /// Number of the leader's log entries that a member lacks.
     pub fn lag(&self, raft: RaftId) -> u64 {
         self.last_log.saturating_sub(self.matched.get(&raft).copied().unwrap_or(0))
     }
@@ -137,10 +138,10 @@ pub enum RoleSubject {
 #[derive(Debug, Clone, Default)]
 pub struct RoleManager {
     under_way: Option<(RoleStep, RoleSubject, Now)>,
-    /// For each caught-up learner, the time since when it is caught up.
+    /// For each learner that is caught up, the time at which it became caught up.
     steady: BTreeMap<RaftId, Now>,
-    /// For each subject, the time and reason of the last failed step. An entry stays until a step
-    /// of the subject succeeds.
+    /// For each subject, the time and reason of its last failed step. They are kept until a step of
+    /// the subject succeeds.
     failed: BTreeMap<RoleSubject, (Now, String)>,
     /// Voters that did not take over the leadership when asked.
     declined: BTreeSet<RaftId>,
@@ -306,8 +307,8 @@ impl RoleManager {
         match at {
             Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
             Some(_) if raft.voters.contains_key(&id) => return None,
-            // Other managers would reject the node's answer until an operator accepts the node
-            // again.
+            // The certificate of the node is not valid any more. Other managers would reject the
+            // node's answer, so the promotion waits until an operator accepts the node again.
             None if up
                 && look.inventory.expired_certificates.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) =>
             {
@@ -343,8 +344,8 @@ impl RoleManager {
         }
     }
 
-    /// Removes members that are not desired. Learners come first, then dead voters, then other
-    /// voters, and the leader is last.
+    /// Removes members that are not desired. Learners come first, then voters that do not answer,
+    /// then other voters, and the leader is last.
     fn shrink(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         let raft = look.raft;
         let unwanted = |ids: &BTreeMap<RaftId, String>| -> Vec<RaftId> {
@@ -375,7 +376,7 @@ impl RoleManager {
     }
 
     /// Whether the node will become a voter and makes progress. A learner makes progress if it
-    /// answers. Any other node makes progress if it is up and its last step did not fail.
+    /// answers. Any other node makes progress if it is in gossip and its last step did not fail.
     fn is_coming(&self, look: &RoleInputs, node: &Node) -> bool {
         match node.raft {
             Some(id) if look.raft.voters.contains_key(&id) => false,

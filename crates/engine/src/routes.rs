@@ -5,7 +5,8 @@ use super::event::Reachability;
 use remoor_model::{NodeId, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time limit for the answer of a manager. A manager that exceeds it counts as not answering.
+/// Time limit for a manager's answer whether it reaches a node. A manager that exceeds the limit
+/// counts as not answering.
 const ANSWER_MS: u64 = 10_000;
 /// Minimum pause between two queries about the same node after failed logins to it. It applies
 /// while no manager has reported that it cannot reach the node.
@@ -14,9 +15,9 @@ const AGAIN_MS: u64 = 5_000;
 /// The route from the managers to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The leader reaches the node, or has no result.
+    /// The leader reaches the node, or has no result about the node.
     FromLeader,
-    /// The managers were asked and have not all answered yet.
+    /// The managers were asked whether they reach the node, and have not all answered yet.
     Querying,
     /// The leader does not reach the node, but this manager does.
     FromManager(NodeId),
@@ -86,7 +87,8 @@ impl RouteTable {
         true
     }
 
-    /// The managers that cannot reach the node, each with the time since when and the reason.
+    /// The managers that cannot reach the node. Each has the time at which its current failure
+    /// began, and the reason.
     pub fn unreachable_from(&self, node: NodeId, now: Now, every: u64) -> Vec<(NodeId, Wall, &str)> {
         let fresh = self.results_for(node).filter(|(_, _, at)| now.ms_since(*at) <= validity_ms(every));
         fresh

@@ -8,7 +8,7 @@ use super::resetup::is_paused_after;
 use super::routes::Route;
 use remoor_model::{AttemptOutcome, Job, JobState, Node, NodeId};
 
-/// Minimum pause between two handovers.
+/// Minimum pause between two handovers of the leadership.
 const HAND_OVER_MS: u64 = 15_000;
 /// Time after a requested handover in which no work begins, because the next leader would have to
 /// take over that work.

@@ -56,8 +56,8 @@ impl ManagerEngine {
         Some(self.presence_of(node)).filter(|is| *is != Presence::Suspect || !unheard || !begins)
     }
 
-    /// The managers that cannot reach the node's SSH port although the node is in gossip, each with
-    /// the time since when.
+    /// The managers that cannot reach the node's SSH port although the node is in gossip. Each has
+    /// the time at which its current failure began.
     pub fn unreachable_from(&self, now: Now, inventory: &Inventory, node: &Node) -> Vec<(NodeName, Wall)> {
         if self.presence_of(node) != Presence::Alive {
             return Vec::new();

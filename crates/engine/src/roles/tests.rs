@@ -324,7 +324,7 @@ fn no_change_begins_that_would_cost_the_quorum() {
     bench.silence("m3");
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 3 managers answer"));
-    // The promotion of w1 cannot be committed either, because only one of three voters answers.
+    // Only one of three voters answers, so the promotion of w1 cannot be committed.
     let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -398,7 +398,8 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     let m3 = bench.id("m3");
     bench.raft.joint = true;
     bench.raft.target = bench.ids(&["m1", "m2"]);
-    // m3 is wanted again and other steps are due. The unfinished change is still completed first.
+    // The desired role of m3 is manager again, and steps for other nodes are due. The unfinished
+    // removal of m3 is still completed first.
     bench.role("w1", MANAGER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
@@ -477,8 +478,8 @@ fn a_step_that_fails_does_not_starve_the_others() {
     let (w1, w2) = (bench.node("w1"), bench.node("w2"));
     let enlists =
         |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
-    // The steps for w1 and w2 fail, each after more time than the retry pause. Retries of only
-    // these two would block the third step.
+    // The steps for w1 and w2 fail in turn, and each pause of a failed step ends before the other
+    // step fails. If only these two were retried, they would block the third step.
     let first = bench.step();
     assert!(enlists(&first, w1));
     bench.now = bench.now.plus_ms(RETRY_MS + 1);

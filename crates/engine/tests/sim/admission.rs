@@ -30,25 +30,26 @@ const NAMES: [&str; 5] = ["w1", "w2", "w3", "w4", "w5"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
-    /// A node is admitted without an approval.
+    /// Planted bug: a node is admitted without an approval.
     Unasked,
-    /// An approval is valid for any machine that later waits under the approved name.
+    /// Planted bug: an approval is valid for any machine that later waits under the approved name.
     NameOnly,
-    /// An approval never expires.
+    /// Planted bug: an approval never expires.
     YesForever,
-    /// Machine ids are not compared.
+    /// Planted bug: machine ids are not compared.
     CopiesWelcome,
-    /// The record of a node whose certificate has expired is deleted.
+    /// Planted bug: the record of a node whose certificate has expired is deleted.
     LapsedForgotten,
-    /// A replaced token remains valid.
+    /// Planted bug: a replaced token remains valid.
     SecretStays,
-    /// The new gossip key is used before all present nodes have it.
+    /// Planted bug: the new gossip key is used before all present nodes have it.
     KeyHasty,
-    /// A token admits a machine that an operator has denied.
+    /// Planted bug: a token admits a machine that an operator has denied.
     NoForgotten,
-    /// The record of a node that left is deleted immediately, so the node returns as a new node.
+    /// Planted bug: the record of a node that left is deleted immediately, so the node returns as a
+    /// new node.
     Ghost,
-    /// The record of a node that left is deleted before its time has expired.
+    /// Planted bug: the record of a node that left is deleted before its time has expired.
     ForgottenEarly,
 }
 
@@ -78,8 +79,8 @@ fn machine(name: usize, key: u64) -> NodeSpec {
     }
 }
 
-/// The gossip state of a node: whether the node is present, the log index of its keys, the key that
-/// encrypts its messages, and the other key that it accepts.
+/// The gossip state of a node: whether the node is present, the log index of the last change of
+/// gossip keys that it has, the key that encrypts its messages, and the other key that it accepts.
 type GossipState = (bool, u64, (u64, Option<u64>));
 
 struct World {

@@ -12,7 +12,7 @@ pub enum Cut {
     None,
     /// The host is completely disconnected.
     Full,
-    /// Gossip is lost in one direction, but SSH works.
+    /// Gossip from or to the host is lost in one direction, but SSH works.
     Gossip,
     /// This manager has no route to the host, but all other managers have one.
     From(usize),
@@ -74,7 +74,7 @@ pub struct SimExecutor {
     pub runs: Vec<Run>,
     /// The backups of the last five attempts.
     pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, SimService>>,
-    /// The number of next phases that will fail.
+    /// Number of phases that will fail on this host, beginning with the next one.
     pub failing: u32,
     /// Whether the next cleanup leaves something on the host.
     pub leftovers: bool,
@@ -126,9 +126,9 @@ pub struct Host {
     digest: Option<NodeDigest>,
 }
 
-/// The monitor-only service, if there is one.
+/// The name of the monitor-only service, which only some hosts have.
 pub const MONITORED: &str = "tool";
-/// The check that only warns.
+/// The name of the check whose failure only causes a warning.
 pub const WARNING: &str = "http:latency";
 const MURMUR: &str = "command:uptime";
 

@@ -1,11 +1,11 @@
-//! I10: some time after the end of all faults, there is a leader, no open work, a verdict on every
-//! absence, and no drift that the policy would repair.
+//! Invariant I10 (docs/design/invariants.md): some time after the end of all faults, there is a
+//! leader, no open work, a verdict on every absence, and no drift that the policy would repair.
 
 use super::host::{SimService, WARNING};
 use super::world::World;
 use remoor_model::*;
 
-/// The first unmet condition of I10. None if all conditions are met.
+/// The first unmet condition of invariant I10, as text. None if all conditions are met.
 pub fn unmet_condition(world: &mut World) -> Option<String> {
     if world.leader.is_none() {
         return Some("a leader".to_owned());

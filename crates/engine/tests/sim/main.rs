@@ -102,7 +102,8 @@ const FAULTS: [&str; 57] = [
     "unit stopped",
 ];
 
-/// An event that happens about once in 2,000 seeds. Each seed checks the fence itself (I4).
+/// An event that happens about once in 2,000 seeds. The fence itself is tested in each seed by the
+/// law of invariant I4.
 const RARE: [&str; 1] = ["older attempt refused by the fence"];
 
 /// Runs one seed from beginning to end.
@@ -113,8 +114,8 @@ fn run(options: Options) -> Outcome {
     world.clear();
     let calm = world.now;
     let mut missing = None;
-    // After each resume, the breaker may open again for drift that is detected only then, but not
-    // for the same drift. So the operator resumes a limited number of times.
+    // After an operator's resume, a breaker may open again for drift that is detected only after
+    // that resume, but not for the same drift. So the operator resumes a limited number of times.
     let mut resumed = 0;
     while world.outcome.broken.is_none() && world.now < calm + fine {
         if resumed < 6 && (world.now - calm) / 20_000 >= resumed {
@@ -151,7 +152,7 @@ fn same_seed_same_story() {
     search().check_reproducible();
 }
 
-/// Each invariant detects its planted bugs.
+/// The law of each invariant detects the bugs that are planted against it.
 #[test]
 fn planted_bugs_are_found() {
     let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::for_seed(seed) }).broken;

@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Delivers gossip to the managers. It may be a few seconds late.
+    /// Delivers gossip to the managers. Gossip may be a few seconds late.
     fn gossip(&mut self) {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];

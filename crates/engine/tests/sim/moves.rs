@@ -75,7 +75,8 @@ fn an_address_in_use_by_another_node_is_not_taken_over() {
     let (w1, w2) = (story.node("w1").id, story.node("w2").clone());
     assert!(story.world.notices.contains(&format!("address-held {w1} {}", gossip(5))), "{:?}", story.world.notices);
     assert_eq!((w2.spec.gossip.clone(), w2.absence, w2.host_key.changed), (gossip(5), None, None));
-    // w2 moves too. After an exchange of two addresses, both new addresses are recorded.
+    // w2 moves to the old address of w1. After this exchange of two addresses, both new addresses
+    // are recorded.
     let at = story.host_index("w2");
     story.world.cut(at, Cut::Full, 10_000);
     story.world.moves(at, 4);

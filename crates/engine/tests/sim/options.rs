@@ -10,7 +10,8 @@ pub struct Options {
     pub seed: u64,
     /// Length of the phase with faults.
     pub faults_ms: u64,
-    /// Maximum length of the phase without faults (T of I10). No work may be open at its end.
+    /// Maximum length of the phase without faults (T of invariant I10). No work may be open when
+    /// this phase ends.
     pub calm_ms: u64,
     /// Chance of a fault per simulated second, in thousandths.
     pub fault_permille: u64,
@@ -26,7 +27,8 @@ pub struct Options {
     /// The maximum difference between the managers' clocks.
     pub skew_ms: u64,
     pub limits: Limits,
-    /// Whether the workers must not be set up during one minute of the phase with faults.
+    /// Whether the maintenance windows of the workers are closed during one minute of the phase
+    /// with faults.
     pub windows: bool,
     /// Whether one service of the edge group is monitor-only.
     pub with_monitored: bool,
@@ -87,15 +89,15 @@ impl Options {
         Windows { allow: Vec::new(), deny: if self.windows && group == "worker" { vec![deny] } else { Vec::new() } }
     }
 
-    /// Whether no work may begin on the group at this time. It is calculated independently of the
-    /// program's own windows.
+    /// Whether the group's maintenance window is closed at this time, so that no work may begin.
+    /// This is calculated independently of the program's own windows.
     pub fn is_window_closed(&self, group: &str, at: Wall) -> bool {
         self.windows && group == "worker" && (EPOCH + SHUT_MS.0..EPOCH + SHUT_MS.1).contains(&at.0)
     }
 }
 
-/// The limits of production with shorter times, because a run must contain many decisions within a
-/// few simulated minutes.
+/// The limits of production, but with shorter times, because a run must contain many decisions
+/// within a few simulated minutes.
 pub fn limits() -> Limits {
     Limits {
         settle_ms: 6_000,

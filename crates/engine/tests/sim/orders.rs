@@ -6,7 +6,7 @@ use super::story::Story;
 use super::world::{EPOCH, World};
 use remoor_model::*;
 
-/// Sets w1 up again by an order after a manual edit of `web`. Returns the attempt.
+/// Sets w1 up again by an order, because its service `web` was edited by hand. Returns the attempt.
 fn repair_w1(story: &mut Story) -> AttemptId {
     story.edit("w1", "web");
     story.want("w1", Trigger::Live, false);
@@ -65,7 +65,8 @@ fn the_examination_after_an_undo_needs_no_report_of_the_agent() {
     let attempt = repair_w1(&mut story);
     let before = story.verdicts("w1").len();
     story.edit("w1", "web");
-    // The backups equal the current files, so nothing changes. The node is still examined.
+    // The backups of the undone attempt equal the current files, so the undo changes nothing. The
+    // node is still examined after it.
     story.wait_until("drift is reported", 90, is_reported_drifted);
     undo(&mut story, attempt);
     story.wait_until("examined", 30, |w| !w1(w).examination.needs_examination && w1(w).hold.is_some());
@@ -93,8 +94,8 @@ fn an_undo_that_would_have_to_wait_or_has_no_effect_is_rejected() {
     assert_eq!(code(&undo(&mut story, attempt)), "decommissioned");
 }
 
-/// Former bug: the undo stayed queued. It would have run after the node's return, when it was
-/// outdated.
+/// Former bug: an undo of an absent node stayed queued. It would have run after the node's return,
+/// when it was outdated.
 #[test]
 fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     let mut story = Story::begin();
@@ -172,7 +173,8 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     story.wait_until("set up", 30, |w| w.state.jobs.values().any(|j| j.node == node && j.state == JobState::Done));
 }
 
-/// Former bug: without `--wait`, a broken generation was set up on all workers, two at a time.
+/// Former bug: an `update` without `--wait` set up all workers with a broken generation, two at a
+/// time.
 #[test]
 fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     let mut story = Story::begin();
@@ -200,7 +202,7 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     workers.iter().for_each(|at| story.world.hosts[*at].executor.failing = 0);
     let node = held(&story.world).expect("held");
     story.order(Command::ResumeNode { node });
-    // After the success of the first node, the other nodes follow, two at a time.
+    // After the first node was set up successfully, the other nodes follow, two at a time.
     let working = |w: &World| w.state.jobs.values().filter(|j| j.open_attempt().is_some()).count();
     story.wait_until("the first node continues", 20, |w| working(w) == 1);
     story.wait_until("two at a time", 40, |w| working(w) == 2);
@@ -217,8 +219,8 @@ fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
 }
 
 /// The simulation found a bug: the decommissioning of a group's member was ordered, waited for the
-/// quorum, and was revoked. This member then counted as a node that is not in service. So it was
-/// set up at the same time as the group's last other member.
+/// quorum, and was revoked. After that, this member counted as a node that is not in service. So it
+/// was set up at the same time as the group's last other member.
 #[test]
 fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {
     let mut story = Story::begin();

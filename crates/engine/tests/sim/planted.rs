@@ -1,48 +1,55 @@
-//! Deliberate bugs, at least one for each invariant. A check is useless if no bug can break it. No
-//! bug is in the program itself. Each is between the engine and the world, or in the world's
-//! executor.
+//! Deliberate bugs, at least one for each invariant of docs/design/invariants.md. A check is
+//! useless if no bug can break it. No bug is in the program itself. Each bug changes what passes
+//! between the engine and the simulated world, or is in the simulated executor.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// I1: a phase begins when its entry is proposed, not when it is applied.
+    /// Bug that breaks invariant I1: a phase begins when its entry is proposed, not when it is
+    /// applied.
     ActsBeforeCommit,
-    /// I2: the executor takes no lock.
+    /// Bug that breaks invariant I2: the executor takes no lock.
     NoLock,
-    /// I3: cleanup and its verification are reported as done without running.
+    /// Bug that breaks invariant I3: cleanup and its verification are reported as done without
+    /// running.
     SkipsCleanup,
-    /// I4: the executor keeps no fence. Older attempts are accepted, and newer attempts do not end
-    /// them.
+    /// Bug that breaks invariant I4: the executor keeps no fence. Older attempts are accepted, and
+    /// newer attempts do not end them.
     NoFence,
-    /// I5: the rejoin loop learns of new members too late.
+    /// Bug that breaks invariant I5: the rejoin loop learns of new members too late.
     ForgetsMembers,
-    /// I6: a grant reuses the Raft id of a manager.
+    /// Bug that breaks invariant I6: a grant reuses the Raft id of a manager.
     ReusesRaftId,
-    /// I7: the limits of the fleet do not reach the inventory.
+    /// Bug that breaks invariant I7: the limits of the fleet do not reach the inventory.
     IgnoresBudget,
-    /// I8: the inventory does not keep the fact that a node was decommissioned.
+    /// Bug that breaks invariant I8: the inventory does not keep the fact that a node was
+    /// decommissioned.
     ForgetsDecommission,
-    /// I8: the inventory does not keep the fact that a node was drained.
+    /// Bug that breaks invariant I8: the inventory does not keep the fact that a node was drained.
     ForgetsDrain,
-    /// I9: a failed examination counts as an examination of a node without any files.
+    /// Bug that breaks invariant I9: a failed examination counts as an examination of a node
+    /// without any files.
     UnknownIsDrift,
-    /// I10: the end of the provisioning phase is not reported.
+    /// Bug that breaks invariant I10: the end of the provisioning phase is not reported.
     LosesResults,
-    /// I10: a changed address of a node is not reported.
+    /// Bug that breaks invariant I10: a changed address of a node is not reported.
     StaysAtTheOldAddress,
-    /// I11: an absence is opened again after its verdict.
+    /// Bug that breaks invariant I11: an absence is opened again after its verdict.
     ConcludesTwice,
-    /// I12: a refused command changes the state.
+    /// Bug that breaks invariant I12: a refused command changes the state.
     RefusesHalfway,
-    /// I13: the maintenance windows of the fleet do not reach the inventory.
+    /// Bug that breaks invariant I13: the maintenance windows of the fleet do not reach the
+    /// inventory.
     IgnoresWindows,
-    /// I14: the leader does not learn that it can't reach a node.
+    /// Bug that breaks invariant I14: the leader does not learn that it can't reach a node.
     OpensWithoutRoute,
-    /// I14: the pause between two transfers of the leadership does not reach the inventory.
+    /// Bug that breaks invariant I14: the pause between two transfers of the leadership does not
+    /// reach the inventory.
     HandsOverAtOnce,
-    /// I15: after a job about some services, the state of all services is recorded.
-    RecordsAll,
-    /// I16: after a job about all services, the current state of a monitor-only service is
+    /// Bug that breaks invariant I15: after a job about some services, the state of all services is
     /// recorded.
+    RecordsAll,
+    /// Bug that breaks invariant I16: after a job about all services, the current state of a
+    /// monitor-only service is recorded.
     TakesOver,
 }
 

@@ -16,7 +16,8 @@ fn outside_the_windows_a_verdict_is_made_and_the_repair_waits() {
     assert_eq!(story.verdict("w1").planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until("past the leader's grace", 40, |w| w.now >= 55_000);
     assert!(story.world.has_condition("w1", "waiting", "window opens at Mon 13:48 UTC"));
-    // An order without `--now` waits too. The other groups have no windows.
+    // An order without `--now` waits for the maintenance window of the workers. The other groups
+    // have no windows.
     story.want("w1", Trigger::Live, false);
     story.secs(5);
     assert!(story.jobs("w1").is_empty());
@@ -66,7 +67,8 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     let finding = away_and_edited(&mut story);
     assert_eq!(finding.planned_action, PlannedAction::Resetup(vec!["web".into()]));
     story.wait_until_at_rest(60);
-    // After one re-setup, remoor may repair the node even if a later state is adopted.
+    // After one re-setup, remoor may repair the adopted node, even if an operator adopts a later
+    // state of it.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
     assert!(!story.node("w1").setup.adopted_only);
@@ -74,8 +76,8 @@ fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// A service that lost the network together with its node may need a moment to find its peers
-/// again. This delay must not cause a re-setup.
+/// A clustered service that lost the network together with its node may need a moment to connect to
+/// its other members again. This delay must not cause a re-setup.
 #[test]
 fn a_reconnecting_service_gets_time_and_one_that_stays_down_is_set_up_again() {
     for returns in [true, false] {
@@ -100,7 +102,7 @@ fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
     let id = story.node("w1").id;
-    // A cancelled job holds the node, so that its decommissioning waits.
+    // Cancelling its job holds the node, so that its decommissioning waits.
     story.want("w1", Trigger::Live, false);
     story.wait_until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
     let job = story.node("w1").job.expect("a job");

@@ -61,8 +61,8 @@ fn a_job_whose_node_no_manager_reaches_waits_without_failing() {
 }
 
 /// Two nodes need work at the same time. The leader reaches only one of them, and the other
-/// managers reach only the other one. The transfer of the leadership for one attempt must not
-/// interrupt the other attempt.
+/// managers reach only the other one. The leadership must not be transferred for the work on one
+/// node while an attempt runs on the other node.
 #[test]
 fn work_that_the_leader_can_start_begins_before_a_leadership_transfer() {
     let mut story = Story::begin();

@@ -47,7 +47,7 @@ fn a_repaired_service_includes_the_services_that_depend_on_it() {
     story.edit("w1", "net");
     story.wait_until_at_rest(60);
     assert_eq!(story.verdict("w1").planned_action, PlannedAction::Resetup(vec!["net".into(), "web".into()]));
-    // On a master, no service depends on `net`.
+    // No service of a node in the group `master` depends on the service `net`.
     let mut story = Story::begin();
     let m = (0..3).find(|h| *h != story.leader()).expect("a follower");
     let name = story.world.hosts[m].name;
@@ -271,7 +271,8 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// Former bug: the job was held because of the changed host key, and `trust-key` did not resume it.
+/// Former bug: a job was held because of a changed host key, and `trust-key` did not resume this
+/// job.
 #[test]
 fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_is_trusted() {
     let mut story = Story::begin();
@@ -332,7 +333,8 @@ fn a_mass_return_waits_for_an_operator_and_then_for_the_budget() {
     }
     story.wait_until("a breaker", 30, |w| w.state.breaker.is_some());
     let begun = story.world.state.jobs.len();
-    // This time is longer than the breaker's window, and longer than an examination is valid.
+    // This wait is longer than the time window in which a breaker counts drift, and longer than an
+    // examination is valid.
     story.secs(200);
     assert_eq!(story.world.state.jobs.len(), begun, "nothing begins automatically");
     story.order(Command::Resume);
@@ -375,8 +377,8 @@ fn a_group_with_a_quorum_is_set_up_one_by_one() {
     assert!(["m1", "m2", "m3"].iter().all(|n| story.jobs(n).len() == 1));
 }
 
-/// Former bug: two managers that both needed a re-setup transferred the leadership to each other
-/// forever, because a leader can't be set up.
+/// Former bug: a manager can't set up itself while it leads. So two managers that both needed a
+/// re-setup transferred the leadership to each other forever.
 #[test]
 fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     let mut story = Story::begin();
@@ -389,8 +391,8 @@ fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     assert!((1..=3).contains(&changes), "{changes} changes of leadership");
 }
 
-/// Former bug: after the failed provisioning of the first member, its services were down. The check
-/// of the group's quorum nevertheless counted it as a working member.
+/// Former bug: the provisioning of one member of a group failed, and its services were down. The
+/// check of the group's quorum nevertheless counted this member as working.
 #[test]
 fn a_half_done_member_does_not_count_for_a_quorum() {
     let mut story = Story::begin();
@@ -423,8 +425,8 @@ fn a_new_leader_waits_before_it_starts_automatic_work() {
     assert!(opened.ms_since(since) >= 4_900, "{} ms after the election", opened.ms_since(since));
 }
 
-/// Former bug: when the first re-setup failed, every node of the group had a queued request
-/// already.
+/// Former bug: in a rollout, the failure of the first re-setup did not stop the others, because
+/// every node of the group already had a queued request.
 #[test]
 fn a_roll_out_stops_at_its_first_failure() {
     let mut story = Story::begin();
@@ -445,7 +447,8 @@ fn a_roll_out_stops_at_its_first_failure() {
     assert_eq!(tried.len(), 1, "the canary only");
 }
 
-/// Former bug: the rollout stopped until the first node, which had gone away, was back.
+/// Former bug: a rollout stopped while its first node was away, and continued only after the return
+/// of that node.
 #[test]
 fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     let mut story = Story::begin();
@@ -487,8 +490,8 @@ fn a_cancelled_decommissioning_leaves_the_node_in_its_group() {
     assert!(story.jobs("w1").is_empty());
 }
 
-/// Former bug: the waiting re-setup still ran after the adoption. It removed a change that the
-/// operator had adopted.
+/// Former bug: a waiting re-setup still ran after the node was adopted. It removed a change that
+/// the operator had adopted.
 #[test]
 fn adoption_cancels_the_repair_of_the_adopted_state() {
     let mut story = Story::begin();
@@ -518,8 +521,8 @@ fn a_scoped_repair_does_not_fail_because_of_other_services() {
     story.wait_until("the other is reported", 40, |w| has_verdict(w, "w1", &Verdict::Drifted));
 }
 
-/// Former bug: the node was away a second time during its examination. The result of this
-/// examination did not cover the second absence, but was used.
+/// Former bug: a node went away a second time during the examination for its first absence. The
+/// result of this examination did not cover the second absence, but was used for it.
 #[test]
 fn an_examination_from_before_a_second_absence_is_ignored() {
     let mut story = Story::begin();

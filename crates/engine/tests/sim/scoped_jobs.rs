@@ -5,8 +5,8 @@ use super::host::Cut;
 use super::story::Story;
 use remoor_model::*;
 
-/// Former bug: the drift of services outside the job was recorded in the new baseline, and was
-/// never reported again.
+/// Former bug: a job about some services recorded the drift of the other services in the new
+/// baseline. So that drift was never reported again.
 #[test]
 fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     let mut story = Story::begin();
@@ -62,7 +62,8 @@ fn a_repair_of_one_service_does_not_make_the_node_current() {
         "it is still to be reported"
     );
     assert_eq!((stands(&story, "web"), stands(&story, "net")), (Some(before.desired), Some(before.desired)));
-    // The operator's `update` still sets the node up.
+    // The operator's `update` still sets up the node, because its other services are from the old
+    // generation.
     story.want("w1", Trigger::Apply, false);
     story.wait_until_at_rest(60);
     let (node, desired) = (story.node("w1"), story.world.state.desired_hash(story.node("w1")));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Maximum number of events in the report of a failure. Only the last events are stored.
 const TRACE_MAX: usize = 80;
 
-/// The result of one seed. A simulation fills it while it runs.
+/// The result of one seed. The simulation fills in the fields while it runs.
 #[derive(Default)]
 pub struct Outcome {
     /// The first broken law, a colon, and a description of the violation.
@@ -68,8 +68,8 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// The default number of seeds; the first seed is 0. `REMOOR_SIM_SEEDS` sets another number, and
-/// `make long-sim` runs 100,000 seeds.
+/// The default number of seeds; the first seed is 0. `REMOOR_SIM_SEEDS` overrides this number;
+/// `make long-sim` sets it to 100,000.
 pub const SEEDS: u64 = 1_000;
 
 /// Minimum number of seeds with which even rare events must happen.

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The wall clock at the beginning of every run.
 pub const EPOCH: u64 = 1_000_000_000;
 
-/// One leadership. A deposed leader does not know yet that it is deposed. It continues to act on
-/// the entries that were committed before.
+/// One leadership of a manager. A deposed leader does not know at first that it is deposed. Until
+/// then it acts on the entries that were committed before.
 pub struct Leader {
     pub engine: ManagerEngine,
     pub host: usize,
@@ -30,7 +30,7 @@ pub struct Leader {
 
 #[derive(Debug, Clone)]
 pub enum Due {
-    /// The event of every second: clocks of managers, gossip, elections, faults.
+    /// The event of every second. It advances the managers' clocks, gossip, elections and faults.
     Second,
     Propose {
         term: Option<u64>,
@@ -68,7 +68,8 @@ pub enum Due {
         attempt: AttemptId,
         now: bool,
     },
-    /// Complete half of a run of the executor, or end the run.
+    /// Complete the first half of a run of the executor, or complete the second half and end the
+    /// run.
     Step {
         host: usize,
         serial: u64,
@@ -312,8 +313,7 @@ impl World {
         baseline
     }
 
-    /// Commits an entry at once. It is for the creation of the cluster and for orders of an
-    /// operator.
+    /// Commits an entry at once. It is used to create the cluster and for orders of an operator.
     pub fn write(&mut self, command: Command) -> Applied {
         let entry = InventoryEntry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
         self.commit(&entry)

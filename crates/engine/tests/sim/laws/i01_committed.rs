@@ -1,5 +1,5 @@
-//! I1: a phase runs on a node only during its committed, open attempt, and only if the attempt is
-//! in this phase.
+//! Invariant I1 (docs/design/invariants.md): a phase runs on a node only during its committed, open
+//! attempt, and only if the attempt is in this phase.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! I2: at most one run is in progress on a node at a time.
+//! Invariant I2 (docs/design/invariants.md): at most one run is in progress on a node at a time.
 
 use super::*;
 

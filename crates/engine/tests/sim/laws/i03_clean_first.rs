@@ -1,4 +1,5 @@
-//! I3: provisioning begins only after the verified cleanup of the same attempt.
+//! Invariant I3 (docs/design/invariants.md): provisioning begins only after the verified cleanup of
+//! the same attempt.
 
 use super::*;
 use std::collections::BTreeSet;

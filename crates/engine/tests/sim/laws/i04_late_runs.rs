@@ -1,4 +1,5 @@
-//! I4: after a newer attempt has begun on a node, an older attempt changes nothing on this node.
+//! Invariant I4 (docs/design/invariants.md): after a newer attempt has begun on a node, an older
+//! attempt changes nothing on this node.
 
 use super::*;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! I5: the rejoin loop never dials a current member of gossip. The plan of the loop is a pure
-//! function. This law calls the function for one worker with the current members.
+//! Invariant I5 (docs/design/invariants.md): the rejoin loop never dials a current member of
+//! gossip. The plan of the loop is a pure function. This law calls the function for one worker with
+//! the current members.
 
 use super::super::planted::Planted;
 use super::*;

@@ -1,6 +1,6 @@
-//! I6, the part that the inventory ensures. A Raft id is granted once and to one node, and is never
-//! withdrawn or changed. The founder's id is 1. Changes of the Raft membership are not simulated
-//! here.
+//! The part of invariant I6 (docs/design/invariants.md) that the inventory ensures. A Raft id is
+//! granted once and to one node, and is never withdrawn or changed. The founder's id is 1. Changes
+//! of the Raft membership are not simulated here.
 
 use super::*;
 use std::collections::BTreeSet;

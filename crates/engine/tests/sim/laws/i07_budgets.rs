@@ -1,5 +1,6 @@
-//! I7: whenever work on a node begins, the budgets, breakers, canaries and the quorum of the group
-//! are kept. The law uses the operator's limits and the real states of the hosts.
+//! Invariant I7 (docs/design/invariants.md): whenever work on a node begins, the budgets, breakers,
+//! canaries and the quorum of the group are kept. The law uses the operator's limits and the real
+//! states of the hosts.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +10,11 @@ const SECOND: u64 = 1_000;
 
 #[derive(Default)]
 pub struct Budgets {
-    /// Hosts on which a cleanup has begun and no provisioning has succeeded since.
+    /// Hosts on which a cleanup has begun, and on which no provisioning has succeeded since the
+    /// beginning of that cleanup.
     broken: BTreeSet<usize>,
-    /// The time at which each of the broken hosts was last complete, in whole seconds.
+    /// For each host in `broken`, the last time in whole seconds at which all its services existed
+    /// and ran.
     whole: BTreeMap<usize, u64>,
 }
 
@@ -34,7 +37,8 @@ impl Law for Budgets {
                 self.broken.remove(host);
             }
             // The job was cancelled before its end, but a later examination found the host
-            // complete. Events on the host after the examination do not matter here.
+            // complete. So the host is not broken any more, whatever happened to it after the
+            // examination.
             Fact::Applied {
                 entry: InventoryEntry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
@@ -46,7 +50,8 @@ impl Law for Budgets {
                     self.broken.remove(&host);
                 }
             }
-            // An operator adopted the node in its current state.
+            // An operator adopted the node in its current state, so the node does not count as
+            // broken any more.
             Fact::Applied {
                 entry: InventoryEntry { command: Command::Adopt { node, .. }, .. },
                 applied: Applied::Done,
@@ -85,8 +90,8 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     world.hosts[other].group == group && !before.node(id).is_some_and(Node::is_away) && same && !proven
 }
 
-/// Whether the job sets up the whole node with a newer generation. A job because of a changed
-/// address or an unfinished earlier job does not count.
+/// Whether the job sets up the whole node with a generation that is newer than the node's last one.
+/// A job because of a changed address or an unfinished earlier job does not count.
 fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
     let whole = job.spec.services.is_empty() && !job.spec.decommission && job.spec.undo.is_none();
     whole && before.is_outdated(node) && !before.only_addresses_changed(node) && !node.half_done()

@@ -1,5 +1,5 @@
-//! I8: a decommissioned node is not provisioned until an operator commissions it again. A drained
-//! node is not provisioned until it is resumed.
+//! Invariant I8 (docs/design/invariants.md): a decommissioned node is not provisioned until an
+//! operator commissions it again. A drained node is not provisioned until it is resumed.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -37,7 +37,8 @@ impl Decommissioned {
             }
             Command::ResumeNode { node } => {
                 self.drained.remove(node);
-                // A requested cleanup that has not begun leaves the node unchanged.
+                // A drained node whose cleanup is only requested does not count as drained, because
+                // it is still unchanged.
                 let drained = |n: &Node| n.availability == Availability::Drain;
                 if before
                     .node(*node)

@@ -1,5 +1,6 @@
-//! I9: unknown is not drift. A verdict of drift requires an examination with a real result. No node
-//! is set up automatically while the last result about it is unknown.
+//! Invariant I9 (docs/design/invariants.md): unknown is not drift. A verdict of drift requires an
+//! examination with a real result. No node is set up automatically while the last result about it
+//! is unknown.
 
 use super::*;
 use std::collections::BTreeSet;

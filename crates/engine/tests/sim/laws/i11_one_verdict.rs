@@ -1,5 +1,5 @@
-//! I11: every absence of every node ends in exactly one verdict, in the order in which the absences
-//! began.
+//! Invariant I11 (docs/design/invariants.md): every absence of every node ends in exactly one
+//! verdict, in the order in which the absences began.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! I12: a refused command changes nothing; only its log index is counted.
+//! Invariant I12 (docs/design/invariants.md): a refused command changes nothing; only its log index
+//! is counted.
 
 use super::*;
 

@@ -1,5 +1,6 @@
-//! I13: outside the operator's maintenance windows, nothing begins automatically. Two kinds of work
-//! may begin outside them: the repair of a half-done node, and an order with `--now`.
+//! Invariant I13 (docs/design/invariants.md): outside the operator's maintenance windows, nothing
+//! begins automatically. Two kinds of work may begin outside them: the repair of a half-done node,
+//! and an order with `--now`.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! I14: a leader opens no attempt if it knows that it does not reach the node and that another
-//! manager does. The leader then transfers the leadership, but only if no attempt runs and it has
-//! led for some time.
+//! Invariant I14 (docs/design/invariants.md): a leader opens no attempt if it knows that it does
+//! not reach the node and that another manager does. The leader then transfers the leadership, but
+//! only if no attempt runs and it has led for some time.
 
 use super::*;
 use remoor_engine::Reachability;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// is ignored.
 const KNOWN_MS: u64 = 10_000;
 /// Minimum duration of a leadership before it may be transferred, in milliseconds. The law measures
-/// in seconds.
+/// the duration in whole seconds.
 const KEPT_MS: u64 = 4_000;
 
 #[derive(Default)]
@@ -50,8 +50,7 @@ impl Law for LeaderReach {
             {
                 self.reports.insert((*term, *node, *by), (*line == Reachability::Reachable, world.now));
             }
-            // Earlier reports about an absent node do not count any more. A successful login proves
-            // that a route exists.
+            // Earlier reports of managers about an absent node do not count any more.
             Fact::Told { term, event: EngineEvent::Gone { node } } => self.forget(*term, *node),
             Fact::Told { term, event: EngineEvent::Examined { node, outcome, .. } }
                 if matches!(**outcome, ExamOutcome::Found(_)) =>

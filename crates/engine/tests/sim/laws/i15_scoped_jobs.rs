@@ -1,6 +1,6 @@
-//! I15: a job about some services changes the record of only these services. A node counts as set
-//! up with a generation only if each of its services was provisioned from that generation or
-//! adopted with it.
+//! Invariant I15 (docs/design/invariants.md): a job about some services changes the record of only
+//! these services. A node counts as set up with a generation only if each of its services was
+//! provisioned from that generation or adopted with it.
 
 use super::super::host::services;
 use super::*;

@@ -1,5 +1,5 @@
-//! I16: no job is about a monitor-only service, and no job changes the record of such a service.
-//! Only an adoption records its drift.
+//! Invariant I16 (docs/design/invariants.md): no job is about a monitor-only service, and no job
+//! changes the record of such a service. Only an adoption records its drift.
 
 use super::super::host::services;
 use super::*;

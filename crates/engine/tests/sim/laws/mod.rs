@@ -22,7 +22,7 @@ use remoor_engine::{EngineEvent, ExamOutcome};
 use remoor_model::*;
 
 pub enum Fact<'a> {
-    /// An entry was committed; its result is in `World::state`.
+    /// An entry was committed. `World::state` is the state after it.
     Applied {
         entry: &'a InventoryEntry,
         applied: &'a Applied,
@@ -43,8 +43,8 @@ pub enum Fact<'a> {
     HandsOver {
         term: u64,
     },
-    /// A leader orders a phase. `view` is the state that the leader knows, if it lags behind the
-    /// log.
+    /// A leader orders a phase. If the leader lags behind the log, `view` is the state that it
+    /// knows.
     Ordered {
         job: JobId,
         attempt: AttemptId,
@@ -77,7 +77,7 @@ pub enum Fact<'a> {
     },
     /// One second has passed.
     Second,
-    /// The simulation is over, and no work is open in the world.
+    /// The simulation has ended, and no work is open in the world.
     Over,
 }
 
@@ -110,8 +110,8 @@ impl Laws {
         ])
     }
 
-    /// Removes all laws except the one with this name, because a planted bug may break other laws
-    /// first.
+    /// Removes all laws except the one with this name. The search for a planted bug needs this,
+    /// because the bug may break another law first.
     pub fn keep_only(mut self, name: &str) -> Self {
         self.0.retain(|law| law.name() == name);
         self

@@ -9,13 +9,15 @@ use remoor_model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum age of the last answer of a reachable member, in milliseconds.
+/// Maximum age in milliseconds of a member's last answer with which the leader counts the member as
+/// reachable.
 pub const HEARD_MS: u64 = 3_000;
 /// Time after which a proposer treats its uncommitted entry as failed.
 const STEP_MS: u64 = 5_000;
 /// The time after which an unanswered step of the role manager counts as lost.
 const ANSWER_MS: u64 = 20_000;
-/// The maximum number of entries that a learner may lack, as in the role manager.
+/// The maximum number of entries that a learner may lack to become a voter. The role manager has
+/// the same limit.
 const LAG_MAX: u64 = 100;
 
 impl World {
@@ -179,9 +181,10 @@ impl World {
         }
     }
 
-    /// Performs the step if the manager service still leads. As in Raft, the term may have changed.
-    /// Three kinds of delayed steps could do damage and are checked again: the enlistment of a
-    /// node, the retirement of an id, and the change of the member list.
+    /// Performs the step if the manager service still leads. As in Raft, the leader's term may have
+    /// changed since the step was sent. Three kinds of delayed steps could do damage and are
+    /// checked again: the enlistment of a node, the retirement of an id, and the change of the
+    /// member list.
     pub fn perform(&mut self, order: Order) {
         let at = order.host;
         let leads = self.hosts[at].up && self.hosts[at].part.as_ref().is_some_and(|p| p.lead.is_some());
@@ -309,7 +312,7 @@ impl World {
             self.fire("leadership declined");
             return false;
         };
-        // The other members have the leader's term, so the next leader has it too.
+        // The other members have the removed leader's term, so the next leader has it too.
         let term = part.term;
         if let Some(heir) = self.hosts[heir].part.as_mut() {
             heir.term = heir.term.max(term);
@@ -357,7 +360,7 @@ impl World {
         true
     }
 
-    /// Reports committed and lost entries to the tasks that wait for them.
+    /// Reports committed and lost log entries to the tasks that wait for these entries.
     pub fn settle(&mut self) {
         for wait in std::mem::take(&mut self.pending) {
             let part = self.hosts[wait.host].part.as_ref().filter(|_| self.hosts[wait.host].up);

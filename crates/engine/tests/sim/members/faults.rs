@@ -107,8 +107,8 @@ impl World {
             return;
         }
         self.hosts[at].up = true;
-        // A log is lost only if the node was known not to answer before. So no later step depends
-        // on this log.
+        // The host's log is lost only if the leader already knew that the node did not answer. So
+        // no later step of the role manager relies on this log.
         let known = self.now - self.hosts[at].down_since > HEARD_MS + 1_000;
         if wiped && known && self.calm_since.is_none() && self.can_lose(at) {
             self.fire("log lost");
@@ -125,7 +125,8 @@ impl World {
     }
 
     /// Whether the host may lose its log. Raft does not survive the loss of a majority of logs. So
-    /// each member list that is in force, or may come into force, must keep a majority of its logs.
+    /// each member list that is in force, or may come into force, must keep the logs of a majority
+    /// of its voters.
     fn can_lose(&self, at: usize) -> bool {
         let parts = || (0..self.hosts.len()).filter(|h| *h != at).filter_map(|h| self.hosts[h].part.as_ref());
         let whole = |id: RaftId| parts().any(|p| p.id == id);
@@ -139,7 +140,7 @@ impl World {
             && ordered.into_iter().all(most)
     }
 
-    /// Writes a burst of entries, which may be more than a learner may lack.
+    /// Writes many entries at once. Their number may exceed the number that a learner may lack.
     fn traffic(&mut self) {
         let many = self.rng.in_range(20, 300);
         if let Some(leader) = self.any_leader() {

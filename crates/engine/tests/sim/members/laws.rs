@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 /// Duration of two ticks of the role manager in milliseconds.
 const TWO_TICKS_MS: u64 = 10_000;
-/// Time after the end of the faults within which all running actions end.
+/// Time after the end of the faults within which all running steps of the role manager end, in
+/// milliseconds.
 const OVER_MS: u64 = 25_000;
 
 impl World {
@@ -46,8 +47,8 @@ impl World {
         }
     }
 
-    /// Checks that a member votes on one log only. A stored entry counts for a majority like a
-    /// vote, so its confirmation is checked too.
+    /// Checks that a member uses only one log for its votes. A member that confirms a stored entry
+    /// counts for a majority like a voter, so confirmations are checked too.
     pub fn check_vote_log(&mut self, id: RaftId, log_no: u64) {
         let first = *self.voted_on.entry(id).or_insert(log_no);
         if first != log_no {
@@ -163,7 +164,8 @@ impl World {
         }
     }
 
-    /// The first unmet condition of liveness. None if the desired state is reached.
+    /// The first condition of liveness that is not met, as text. None if the desired state is
+    /// reached.
     pub fn unmet_condition(&self) -> Option<String> {
         let state = self.states.last()?;
         let leader = (0..self.hosts.len()).filter(|at| self.leads(*at)).max_by_key(|at| self.term(*at));
@@ -255,8 +257,8 @@ impl World {
             Some(Planted::OrphansUnseen) => {
                 let known = |id: &RaftId| state.raft_id_holder(*id).is_some();
                 seen.learners.retain(|id, _| known(id));
-                // Orphans among the voters stay in the list. They get an invented node, so that the
-                // role manager does not recognize them as orphans.
+                // Orphans that are voters stay in the list of members. They get an invented node,
+                // so that the role manager does not recognize them as orphans.
                 let orphans: Vec<RaftId> = seen.voters.keys().copied().filter(|id| !known(id)).collect();
                 let inventory = Arc::make_mut(state);
                 for (orphan, at) in orphans.into_iter().zip(1_000_000..) {

@@ -77,14 +77,14 @@ pub type Log = Vec<Arc<Item>>;
 #[derive(Clone)]
 pub struct SimManagerService {
     pub id: RaftId,
-    /// The number of the log. A new empty log has another number.
+    /// The number of the host's log. If the log is lost, the new empty log has another number.
     pub log_no: u64,
     pub log: Log,
-    /// Log indexes of the member lists.
+    /// Log indexes of the entries that contain a member list.
     lists: Vec<u64>,
     pub commit: u64,
     pub term: u64,
-    /// Time of the last message of a leader. `patience` is the maximum wait for the next one.
+    /// Time of the last message of a leader. `patience` is the maximum wait for the next message.
     pub heard: u64,
     pub patience: u64,
     pub lead: Option<Lead>,
@@ -152,7 +152,8 @@ impl SimManagerService {
         self.lists.iter().filter(|at| **at > self.commit).count()
     }
 
-    /// The length of the common prefix of two logs. After the first difference, all entries differ.
+    /// The length of the common prefix of two logs: the number of equal entries before the first
+    /// different entry.
     pub fn common_prefix(&self, other: &SimManagerService) -> u64 {
         let mut at = self.log.len().min(other.log.len());
         while at > 0 && !Arc::ptr_eq(&self.log[at - 1], &other.log[at - 1]) {
@@ -162,19 +163,19 @@ impl SimManagerService {
     }
 }
 
-/// A leader's knowledge of the other members, and its role manager.
+/// The state of a leader: its knowledge of the other members, and its role manager.
 #[derive(Clone)]
 pub struct Lead {
     pub matched: BTreeMap<RaftId, u64>,
     pub acked: BTreeMap<RaftId, u64>,
     /// The last time at which a majority of the voters answered this leader.
     pub quorum_at: u64,
-    /// The time since which each learner lacks few entries and is reachable. It is calculated
-    /// independently of the role manager.
+    /// For each learner that is reachable and lacks few entries: the time since which both are
+    /// true. This is calculated independently of the role manager.
     pub close: BTreeMap<RaftId, u64>,
     pub roles: RoleManager,
-    /// The number of the current step of the role manager. The answer to a step with another number
-    /// is ignored.
+    /// The number of the role manager's current step. Answers to steps with another number are
+    /// ignored.
     pub ticket: u64,
     /// The members that this leader asked to take over the leadership, each with the time of the
     /// request.

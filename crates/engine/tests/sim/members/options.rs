@@ -7,7 +7,7 @@ use crate::rng::Rng;
 pub struct Options {
     pub seed: u64,
     pub faults_ms: u64,
-    /// The time after the faults within which the desired state must be reached.
+    /// The time after the end of the faults within which the desired state must be reached.
     pub calm_ms: u64,
     /// Chance of a fault per simulated second, in thousandths.
     pub fault_permille: u64,

@@ -3,51 +3,53 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A voter that lost its log continues under its old Raft id.
+    /// Planted bug: a voter that lost its log continues under its old Raft id.
     WipedKeepsId,
-    /// A node is enlisted, even if its desired role has changed since the step was made.
+    /// Planted bug: a node is enlisted, even if its desired role has changed since the step was
+    /// made.
     EnlistsAnybody,
-    /// The bug `EnlistsAnybody`. In addition, a node that lost its log accepts an order with its
-    /// former Raft id.
+    /// Planted bug: the bug `EnlistsAnybody`. In addition, a node that lost its log accepts an
+    /// order with its former Raft id.
     ObeysOldOrders,
-    /// Only the leader that began a change of members completes it.
+    /// Planted bug: only the leader that began a change of members completes it.
     JointStays,
-    /// The role manager does not detect orphans.
+    /// Planted bug: the role manager does not detect orphans.
     OrphansUnseen,
-    /// The Raft id of a node is retired as soon as the node is demoted.
+    /// Planted bug: the Raft id of a node is retired as soon as the node is demoted.
     RetiresAtOnce,
-    /// The role manager chooses the member with the shortest log as the next leader, instead of the
-    /// longest.
+    /// Planted bug: the role manager chooses the member with the shortest log as the next leader,
+    /// instead of the longest.
     HeirLags,
-    /// All learners count as caught up and reachable.
+    /// Planted bug: all learners count as caught up and reachable.
     LagHidden,
-    /// A learner that has caught up becomes a voter after one second.
+    /// Planted bug: a learner that has caught up becomes a voter after one second.
     Hasty,
-    /// A demotion is rejected only if it leaves no voter.
+    /// Planted bug: a demotion is rejected only if it leaves no voter.
     JudgedByVoters,
-    /// Neither the role manager nor Raft rejects a change while another one is in flight.
+    /// Planted bug: neither the role manager nor Raft rejects a change while another one is in
+    /// flight.
     TwoAtOnce,
-    /// Every member counts as reachable.
+    /// Planted bug: every member counts as reachable.
     QuorumAssumed,
-    /// If a learner is demoted, the role manager does not learn of it before the learner becomes a
-    /// voter.
+    /// Planted bug: if a learner is demoted, the role manager does not learn of it before the
+    /// learner becomes a voter.
     CancelIgnored,
-    /// A delayed change of voters is performed, even if the member list has changed in the
-    /// meantime.
+    /// Planted bug: a delayed change of voters is performed, even if the member list has changed in
+    /// the meantime.
     LateOnAnyList,
-    /// A Raft id is retired, even if its node has become a member of Raft again.
+    /// Planted bug: a Raft id is retired, even if its node has become a member of Raft again.
     RetiresLate,
-    /// A manager service whose Raft id is retired is never archived.
+    /// Planted bug: a manager service whose Raft id is retired is never archived.
     NeverParks,
-    /// A joining node chooses its own role.
+    /// Planted bug: a joining node chooses its own role.
     JoinsAsItLikes,
-    /// A vote is given to any candidate, whatever its log contains.
+    /// Planted bug: a vote is given to any candidate, whatever its log contains.
     VotesForShortLogs,
-    /// A node that is being demoted can be removed while it is still a member of Raft.
+    /// Planted bug: a node that is being demoted can be removed while it is still a member of Raft.
     RemovesMembers,
-    /// The key of a joining node is not compared with removed keys.
+    /// Planted bug: the key of a joining node is not compared with removed keys.
     LetsKeysBackIn,
-    /// A removal that waited for Raft is never completed.
+    /// Planted bug: a removal that waited for Raft is never completed.
     ForgetsRemovals,
 }
 

@@ -25,7 +25,8 @@ impl World {
         }
     }
 
-    /// Handles a rejected join request. If the key was the reason, the node gets another key.
+    /// Handles a rejected join request of the host. If the request was rejected because of the
+    /// host's key, the host gets another key.
     pub fn refused_to_join(&mut self, at: usize, index: u64) {
         let key = self.spec(at).public_key;
         if self.states[index as usize].removed_key(&key).is_some() {
@@ -34,8 +35,8 @@ impl World {
         }
     }
 
-    /// Orders the removal of this node. The order uses force if the node may be up, and otherwise
-    /// at random.
+    /// Orders the removal of this node. If the node may be up, the order has the option `force`.
+    /// Otherwise the seed decides whether it has this option.
     pub fn order_removal(&mut self, at: usize) {
         let host = &self.hosts[at];
         let (node, force) = (host.node, host.up || self.now - host.down_since <= HEARD_MS || self.rng.chance(500));

@@ -25,12 +25,12 @@ pub struct Host {
     /// Whether the host accepts only few entries in each step of the Raft model.
     pub slow: bool,
     pub place: u64,
-    /// Index of the entry by which the host last joined. None if the host has no identity.
+    /// Index of the log entry by which the host last joined. None if the host has no identity.
     pub joined: Option<u64>,
-    /// The number of keys that the host had before its current key.
+    /// The number of earlier keys of the host, which it replaced by its current key.
     pub keys: u64,
-    /// A counter of crashes and losses of identity, so that answers to earlier requests are
-    /// ignored.
+    /// The number of crashes and losses of identity of this host. An answer to a request from
+    /// before the last one is ignored.
     pub life: u64,
     /// The newest Raft id with which the host ran a manager service.
     pub newest: RaftId,
@@ -64,7 +64,7 @@ pub struct Order {
     pub list: u64,
 }
 
-/// The consequence of a committed entry.
+/// The action that follows when an entry is committed.
 #[derive(Debug, Clone)]
 pub enum Then {
     Nothing,
@@ -103,12 +103,12 @@ pub struct World {
     pub pending: Vec<Pending>,
     /// For each Raft id, the log on which it voted.
     pub voted_on: BTreeMap<RaftId, u64>,
-    /// The leader of each term.
+    /// For each term, the member that led in it.
     pub led: BTreeMap<u64, RaftId>,
     pub logs: u64,
     pub calm_since: Option<u64>,
-    /// A state with an orphan that should be removed, and the time since which this state has not
-    /// changed. The law of orphans uses it.
+    /// The progress in removing orphans, and the time since which it has not changed. The law that
+    /// every orphan is removed in time uses it.
     pub stuck: Option<((u64, usize), u64)>,
     pub outcome: Outcome,
 }
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Whether a step of the role manager still waits for its execution.
+    /// Whether a delayed step of the role manager still waits for its execution.
     pub fn comes_late(&self) -> bool {
         self.queue.values().any(|due| matches!(due, Due::Perform(_)))
     }
@@ -287,7 +287,8 @@ impl World {
         self.calm_since.is_none() && self.rng.chance(self.options.loss_permille)
     }
 
-    /// Another host that runs the manager service with this Raft id and is reachable now.
+    /// The other host that runs the manager service with this Raft id. None if no such host is
+    /// reachable now.
     fn peer(&mut self, from: usize, id: RaftId) -> Option<usize> {
         let runs = |h: &Host| h.part.as_ref().is_some_and(|p| p.id == id);
         let to = (0..self.hosts.len()).find(|to| *to != from && runs(&self.hosts[*to]) && self.reaches(from, *to))?;
