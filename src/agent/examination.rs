@@ -1,6 +1,6 @@
-//! One examination of the node by its agent: file watches, the digest of its files, its checks. The
-//! functions of this module block the calling thread. `schedule.rs` decides when an examination
-//! begins.
+//! The agent's own examination of its node: file watches, the digest of its files, its checks. It
+//! needs no manager and no login. The functions of this module block the calling thread.
+//! `schedule.rs` decides when such an examination begins.
 
 use super::now;
 use remoor_check as check;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Interval at which every file is read, even if its metadata has not changed.
+/// Interval at which the agent reads every file, even if the metadata of the file has not changed.
 const READ_ALL: Duration = Duration::from_secs(24 * 3600);
 /// The nice value of the thread that computes the digest, because the node's own services have
 /// priority. It concerns CPUs and, with I/O schedulers that respect it, disks.
@@ -31,7 +31,7 @@ pub(super) struct Examiner {
     patience: check::FailureThreshold,
 }
 
-/// The result of one examination.
+/// The result of one examination of the node by its agent.
 pub(super) struct AgentExamination {
     pub digest: NodeDigest,
     pub checks: CheckSummary,
@@ -43,7 +43,7 @@ pub(super) struct AgentExamination {
 
 impl Examiner {
     /// `stirred` receives the events in the directories of the declared files, beginning with the
-    /// first examination.
+    /// agent's first examination.
     pub(super) fn new(stirred: UnboundedSender<files::FileEvent>) -> Self {
         Self {
             stirred,
@@ -68,7 +68,7 @@ impl Examiner {
     }
 
     /// Updates the watches, because a new or recreated directory has none. Without inotify, the
-    /// node is examined only at the regular interval.
+    /// agent examines its node only at the regular interval.
     fn watch(&mut self, dirs: BTreeSet<PathBuf>) {
         if let Some(watcher) = &mut self.watcher {
             watcher.set(dirs);
@@ -107,11 +107,12 @@ fn run_at_low_priority<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(quietly).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs the periodic checks. A failure counts after it has lasted as long as the check requires.
+/// Runs the agent's periodic checks. A failure counts after it has lasted as long as the check
+/// requires.
 fn summary(manifest: &NodeManifest, patience: &mut check::FailureThreshold) -> (CheckSummary, Vec<CheckResult>) {
     let mut checks = Vec::new();
-    // A check file that can't be parsed may need a newer agent. The other files are still checked,
-    // but the summary is unknown.
+    // A check file that can't be parsed may need a newer agent. The checks of the other files still
+    // run, but the check summary is then `Unknown`.
     let mut unread = false;
     for service in &manifest.services {
         for file in &service.checks {

@@ -18,9 +18,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Maximum number of check results that are stored for one examination. Failed results come first.
+/// Maximum number of check results that are stored for one examination by the agent. Failed results
+/// come first.
 pub const CHECKS_MAX: usize = 500;
-/// Maximum number of unreadable files that an examination summary names, for all services together.
+/// Maximum number of unreadable files that the summary of an examination by the agent names, for
+/// all services together.
 const UNREADABLE_NAMED: usize = 100;
 /// Maximum number of managers that are stored although no manager reported them; only their
 /// certificates are known.
@@ -102,7 +104,7 @@ struct SeenPeer {
     report: Report,
 }
 
-/// A shortened form of the last examination of files and checks.
+/// A shortened form of the agent's last examination of files and checks.
 pub struct ExaminationSummary {
     pub at: Wall,
     pub took_ms: u64,

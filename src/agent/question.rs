@@ -15,28 +15,30 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default)]
 pub struct HeardState {
     epoch: Epoch,
-    /// Index of the last entry that the manager had applied.
+    /// Index of the last log entry that the manager had applied when it answered.
     applied: u64,
-    /// Hash of the manager's lists of nodes.
+    /// Hash of the lists of nodes in the manager's answer.
     lists: String,
     /// The newest generation that a manager of this epoch reported.
     pub newest: GenerationSeq,
 }
 
 impl HeardState {
-    /// Records an answer. Returns true if it contains a newer generation.
+    /// Records a manager's answer. Returns true if the answer contains a generation that is newer
+    /// than all earlier ones.
     pub fn learn(&mut self, reply: &PeersReply) -> bool {
         let before = self.newest;
         let same_epoch = reply.epoch == self.epoch;
         let newest = if same_epoch { before.max(reply.newest) } else { reply.newest };
-        // A manager of the previous version does not report its applied index.
+        // A manager of the previous version does not report the index up to which it has applied
+        // the log.
         let applied = if same_epoch && reply.applied == 0 { self.applied } else { reply.applied };
         *self = Self { epoch: reply.epoch, applied, lists: reply.lists.clone(), newest };
         self.newest > before
     }
 
-    /// Whether the answering manager has applied fewer entries than the manager that answered
-    /// before, in the same epoch.
+    /// Whether, in the same epoch, the answering manager has applied fewer entries than the manager
+    /// of the last recorded answer.
     fn is_ahead_of(&self, reply: &PeersReply) -> bool {
         reply.epoch == self.epoch && reply.applied != 0 && reply.applied < self.applied
     }
@@ -45,8 +47,9 @@ impl HeardState {
 /// One request to the managers.
 pub struct ManagersQuestion {
     managers: Vec<PeerInfo>,
-    /// The number of entries at the beginning of `managers` that managers reported. The others are
-    /// known only by their certificates, which a demoted manager keeps.
+    /// The number of entries at the beginning of `managers` that managers reported. The managers
+    /// after them are known only by their certificates. Such a certificate proves little, because a
+    /// demoted manager keeps it.
     named: usize,
     /// The epoch of this node. A manager of an older epoch is skipped.
     epoch: Epoch,
@@ -85,8 +88,8 @@ impl ManagersQuestion {
     }
 
     /// Asks one manager after the other until one answers that is still a manager. A manager with
-    /// fewer applied entries than an earlier answer is used only if no other one answers. After a
-    /// restore, all managers have fewer applied entries.
+    /// fewer applied entries than an earlier answer is used only if no other manager answers. It is
+    /// used because after a restore, all managers have fewer applied entries.
     pub async fn ask(&self, own: &AgentState, tls: &ClientTls) -> ManagersAnswer {
         let (mut why, mut told, mut behind) = (None, None, None);
         for (at, manager) in self.managers.iter().enumerate() {
@@ -107,8 +110,8 @@ impl ManagersQuestion {
                         why.get_or_insert(Err(format!("{} is no longer a manager", manager.name)));
                     }
                 },
-                // Only the report of a manager of this cluster counts. The TLS connection proves
-                // its identity.
+                // Only the answer of a manager of this cluster counts. The TLS connection proves
+                // the manager's identity.
                 Err(ApiError::Status { code, message, details, .. })
                     if code == Code::NodeRemoved.as_str() && at < self.named =>
                 {
@@ -133,8 +136,8 @@ impl ManagersQuestion {
     }
 }
 
-/// Completes the answer of a manager with its manifest. Err contains `peers` if the node is no
-/// longer a manager.
+/// Adds this node's manifest to a manager's answer, by a second request. Err contains `peers` if
+/// the asked node is no longer a manager.
 async fn with_manifest(manager: &PeerInfo, client: &Client, peers: PeersReply) -> Result<ManagersAnswer, PeersReply> {
     let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
     if matches!(&manifest, Err(error) if error.code() == Some(Code::NotFound.as_str())) {
@@ -214,7 +217,7 @@ mod tests {
             (sample_state(), ClientTls::member(&node_identity(&ca, 9, Validity::days_from_now(1))).unwrap());
         let mut heard = HeardState::default();
         let by = async |managers: &[PeerInfo], heard: &mut HeardState| {
-            // Request 0 asks the first of the two managers first.
+            // Request number 0 begins with the first of the two managers.
             let question =
                 ManagersQuestion::new(NodeId(2), 0, managers.to_vec(), managers.len(), Epoch(1), heard.clone());
             let answer = question.ask(&own, &tls).await;

@@ -8,13 +8,13 @@ use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_dama
 use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
-/// Name of the file with the end of the last process, in the directory of the record. The content
-/// is `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost`
-/// writes the file only if it does not exist, because failed starts may follow. The next instance
-/// reads and removes the file.
+/// Name of the file that says how the last process of the agent ended. It is in the directory of
+/// the record. The content is `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The
+/// unit's `ExecStopPost` writes the file only if it does not exist, because failed starts may
+/// follow. The next instance reads and removes the file.
 const ENDED: &str = "ended";
 /// Name of the file with the message of a process that panicked. The next instance reads and
-/// removes it too.
+/// removes the file.
 pub const LAST_WORDS: &str = "panic";
 /// Maximum number of characters that are reported from systemd's record or from a panic message.
 const WORDS_MAX: usize = 300;
@@ -25,8 +25,9 @@ pub struct RecordKeeper {
 }
 
 impl RecordKeeper {
-    /// Starts a new instance. A damaged file is renamed, and the new record shows this. The end of
-    /// the previous instance and the number of isolations are then lost.
+    /// Starts a new instance. If the file of the record is damaged, it is renamed, and the new
+    /// record shows this. It is then unknown how the previous instance ended and how many
+    /// isolations there were.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
         let how = how_it_ended(&path);
         let record = match read_or_rename_damaged::<AgentRecord>(&path)? {
@@ -79,9 +80,10 @@ impl RecordKeeper {
     }
 }
 
-/// The end of the previous instance, from systemd's record or its panic message. None if both are
-/// missing. A panic message may also come from a later start that failed. So the message counts
-/// only if systemd recorded the exit code of a panic, or if systemd recorded nothing.
+/// The reason for the end of the previous instance, from systemd's record or the panic message of
+/// that instance. None if both are missing. A panic message may also come from a later start that
+/// failed. So the message counts only if systemd recorded the exit code of a panic, or if systemd
+/// recorded nothing.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let shown = |c: char| if c.is_control() { ' ' } else { c };

@@ -1,23 +1,23 @@
-//! Decides when the agent examines its node: at each interval, and sooner after a file change. The
-//! caller passes in the time and the random number.
+//! Decides when the agent hashes its node's files and runs the checks: at a regular interval, and
+//! sooner after a file change. The caller passes in the time and the random number.
 
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Time without a change after which changed files are hashed.
+/// Time without a further file change after which changed files are hashed.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Maximum number of times that the delay before the next examination doubles.
+/// Maximum number of times that the delay before the agent's next examination doubles.
 const DOUBLED_MAX: u32 = 5;
 
 pub(super) struct ExaminationSchedule {
-    /// The time of the next examination. None if an examination is running and no file has changed
-    /// since it began.
+    /// The time of the agent's next examination of its node. None if an examination is running and
+    /// no file has changed since it began.
     at: Option<Instant>,
     looking: bool,
     stirred: bool,
-    /// Number of consecutive examinations during which files changed. The checks of an examination
-    /// may write these files, which must not cause endless examinations. So the delay before the
-    /// next examination doubles each time, up to the regular interval.
+    /// Number of consecutive examinations by the agent during which files changed. The checks of an
+    /// examination may write these files, which must not cause endless examinations. So the delay
+    /// before the next examination doubles each time, up to the regular interval.
     row: u32,
 }
 
@@ -26,7 +26,8 @@ impl ExaminationSchedule {
         Self { at: Some(now), looking: false, stirred: false, row: 0 }
     }
 
-    /// Waits until the next examination is due. It never returns while an examination is running.
+    /// Waits until the agent's next examination is due. It never returns while an examination is
+    /// running.
     pub(super) async fn wait(&self) {
         match self.next() {
             Some(at) => sleep_until(at).await,
@@ -42,21 +43,21 @@ impl ExaminationSchedule {
         *self = Self { at: None, looking: true, stirred: false, row: self.row };
     }
 
-    /// Records a possible change of a file. The result of a running examination may or may not
-    /// include the change.
+    /// Records a possible change of a file. The result of an examination by the agent that is
+    /// running now may lack the change.
     pub(super) fn file_changed(&mut self, now: Instant) {
         let after = if self.looking { SETTLE * 2_u32.pow(self.row) } else { SETTLE };
         self.stirred = true;
         self.schedule_by(now + after);
     }
 
-    /// Makes the next examination due now, because the manifest is new.
+    /// Makes the agent's next examination due now, because the manifest is new.
     pub(super) fn examine_now(&mut self, now: Instant) {
         self.schedule_by(now);
     }
 
-    /// Records the end of an examination. `chance` shifts the next examination by at most a tenth
-    /// of `every`, so that nodes that start together do not examine at the same time.
+    /// Records the end of an examination by the agent. `chance` shifts the next examination by at
+    /// most a tenth of `every`, so that agents that start together do not examine at the same time.
     pub(super) fn end(&mut self, now: Instant, every: Duration, chance: u16) {
         self.looking = false;
         self.row = if self.stirred { (self.row + 1).min(DOUBLED_MAX) } else { 0 };

@@ -1,4 +1,5 @@
-//! The agent's loop. It handles gossip, file changes, examinations, and requests to the managers.
+//! The agent's loop. It handles gossip, file changes, the agent's examinations of its node, and
+//! requests to the managers.
 
 use super::book::{KeyBook, PeerBook};
 use super::examination::{AgentExamination, Examiner};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Interval of the requests to managers until the first manifest is received.
+/// Interval of the agent's requests to managers until it has received its first manifest.
 const FIRST: Duration = Duration::from_secs(2);
 /// Interval of the requests to managers if no manager answers, or while gossip shows a state that
 /// no manager has reported.
@@ -30,8 +31,8 @@ const REFRESH: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(120);
 /// Minimum time between two requests to managers, even if unknown nodes appear often.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Random delay per peer before a request. Without it, an event that all nodes see would cause
-/// simultaneous requests.
+/// Random delay before a request to the managers, for each peer of this node. Without it, an event
+/// that all nodes see would cause simultaneous requests.
 const SPREAD: Duration = Duration::from_millis(20);
 
 pub struct AgentConfig {
@@ -42,7 +43,7 @@ pub struct AgentConfig {
     pub keys: KeyBook,
     /// The state to which the agent writes its knowledge.
     pub own: AgentState,
-    /// Counter of completed examinations and of requests to managers.
+    /// Counter of the agent's completed examinations and of its requests to managers.
     pub worked: watch::Sender<u64>,
 }
 
@@ -54,7 +55,7 @@ pub struct AgentTask {
     peers: PeerBook,
     known: Option<ManifestReply>,
     heard: HeardState,
-    /// Time at which a manager last reported a newer generation.
+    /// Time at which a manager last reported a generation that is newer than the earlier ones.
     newest_since: Option<tokio::time::Instant>,
     /// Number of requests to the managers so far.
     asked: u64,
@@ -63,7 +64,8 @@ pub struct AgentTask {
     renew_at: tokio::time::Instant,
     present: BTreeSet<NodeName>,
     most_peers: u32,
-    /// Time at which the first peer was lost in a sequence of losses. None after a peer returns.
+    /// Time at which the first peer was lost in the current sequence of losses. None once a peer
+    /// returns.
     peers_lost_since: Option<Wall>,
     rejoin_ms: u64,
     examiner: Arc<Mutex<Examiner>>,
@@ -200,7 +202,7 @@ impl AgentTask {
         self.leave().await;
     }
 
-    /// Whether gossip shows a state that the managers have not reported.
+    /// Whether the gossip event shows a state that the managers have not reported.
     fn is_news(&self, event: &MemberEvent) -> bool {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
@@ -212,9 +214,9 @@ impl AgentTask {
         }
     }
 
-    /// Whether the managers have reported everything that gossip shows. The result is false on a
-    /// manager, because its agent keeps the short interval: other nodes detect a new generation by
-    /// the report of its agent.
+    /// Whether the managers have reported everything that gossip shows. The result is always false
+    /// on a manager, so that its agent asks at the short interval. Other nodes learn of a new
+    /// generation from the gossip report of a manager's agent.
     fn is_all_reported(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name
@@ -223,9 +225,10 @@ impl AgentTask {
         !self.config.own.manages() && self.gossip.members().iter().all(told)
     }
 
-    /// The times at which the last attempt on this node began and ended. An attempt may commission
-    /// or decommission the node. Its manifest then changes, but gossip does not show this change.
-    /// The times are compared after an examination, so an idle agent needs no extra wakeup.
+    /// The times at which the last attempt on this node began and ended. An attempt that
+    /// commissions or decommissions the node changes its manifest, but gossip does not show this
+    /// change. So after each examination by the agent, the times are compared with the earlier
+    /// ones. This needs no extra wakeup of an idle agent.
     fn runs(&self) -> [Option<std::time::SystemTime>; 2] {
         [FENCE, CLOSED].map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
     }
@@ -240,7 +243,8 @@ impl AgentTask {
         self.generation().max(self.heard.newest)
     }
 
-    /// Whether a manager recently reported a newer generation, which this node may get soon.
+    /// Whether a manager recently reported a generation that is newer than this node's, and that
+    /// this node may get soon.
     fn awaits_generation(&self) -> bool {
         self.generation() < self.heard.newest && self.newest_since.is_some_and(|since| since.elapsed() < QUIET)
     }
@@ -386,8 +390,8 @@ impl AgentTask {
         }
     }
 
-    /// Waits for the end of the daemon, because the node was removed or left. Until then the agent
-    /// does not gossip or examine, and deletes nothing.
+    /// Waits for the end of the daemon, because the node was removed or left. Until the daemon
+    /// ends, the agent does not gossip, runs no checks and deletes nothing.
     async fn stop_after_departure(self, parted: Departure, mut shutdown: watch::Receiver<bool>) {
         let (why, dir) = (&parted.why, self.config.state_dir.display());
         if parted.left {
@@ -423,7 +427,8 @@ impl AgentTask {
 }
 
 /// Interval after which the report is signed again in a cluster of `nodes` nodes. It is shortened
-/// at random by at most a tenth, so that nodes that start together do not renew together.
+/// at random by at most a tenth, so that nodes that start together do not sign their reports
+/// together.
 fn renewal_interval(nodes: usize) -> Duration {
     let all = Duration::from_millis(report_renewal_ms(nodes));
     all - all / 10 * u32::from(chance()) / u32::from(u16::MAX)

@@ -41,10 +41,11 @@ const LAST_WORDS: &str = "journalctl -u remoor -n 10 --no-pager -o cat 2>/dev/nu
 pub struct AddOptions {
     pub host: String,
     pub name: String,
-    /// A group that must contain the host in the applied inventory.
+    /// The group that must contain the host in the applied inventory. None if the operator named no
+    /// group.
     pub group: Option<String>,
     pub manager: bool,
-    /// Failure domain of the machine; empty if it is unknown.
+    /// Failure domain of the machine; an empty text if it is unknown.
     pub zone: String,
     pub user: String,
     pub port: u16,
@@ -60,8 +61,8 @@ pub struct AddOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     pub id: u64,
-    /// Whether the operator verified the host key that the managers recorded. If false, the first
-    /// login of a manager may be refused.
+    /// Whether the host key that the managers recorded is one that the operator verified. If false,
+    /// the first login of a manager may be refused.
     pub same_host_key: bool,
 }
 
@@ -117,7 +118,8 @@ struct AddRun<'a> {
     options: &'a AddOptions,
     client: Client,
     cluster: String,
-    /// The line for authorized_keys; None if the cluster has no SSH key.
+    /// The line with the cluster's SSH key for `authorized_keys`. None if the cluster has no SSH
+    /// key.
     ssh_key: Option<String>,
     /// Whether the node left the cluster voluntarily before.
     left: bool,

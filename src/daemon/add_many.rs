@@ -25,8 +25,8 @@ pub struct ToAdd {
 }
 
 /// Asks the manager on this machine for the hosts of the applied inventory that are not nodes,
-/// sorted by name. `group` limits the result to one group. The second value is the number of all
-/// considered hosts, including nodes.
+/// sorted by name. `group` limits the result to one group. The second value is the number of hosts
+/// in the group or inventory, including nodes.
 pub async fn to_add(socket: &Path, group: Option<&str>) -> Result<(Vec<ToAdd>, usize), ApiError> {
     let client = Client::unix(socket);
     let status: StatusView = client.get("/v1/status").await?;

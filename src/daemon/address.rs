@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of route lookups, one for each known node.
 const ROUTES_MAX: usize = 64;
 
-/// Looks up the source addresses of this machine's routes. A lookup sends no packet.
+/// Looks up the source addresses that this machine's routes use. A lookup sends no packet.
 trait Routes {
     /// Source address of a packet to `peer`; None if no route exists.
     fn source(&self, peer: IpAddr) -> Option<IpAddr>;
@@ -95,8 +95,8 @@ pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
     }
 }
 
-/// Follows the address while the daemon runs. It moves gossip to a new address and publishes that
-/// address in `now`.
+/// Follows this node's address while the daemon runs. When the address changes, it moves gossip to
+/// the new address and publishes the new address in `now`.
 pub struct AddressFollower {
     /// The address in `node.json`.
     pub own: IpAddr,
@@ -105,8 +105,8 @@ pub struct AddressFollower {
     pub layout: Layout,
     pub gossip: Gossip,
     pub now: watch::Sender<IpAddr>,
-    /// Whether a move failed, so that gossip does not run. The next move may then also go to the
-    /// current address, if the machine has that address again.
+    /// Whether gossip does not run, because a move to another address failed. The next move may
+    /// then also go back to the current address, if the machine has that address again.
     pub stopped: bool,
 }
 
@@ -153,8 +153,8 @@ impl AddressFollower {
             Ok(()) => {
                 tracing::warn!(%before, now = %ip, "the address of this machine changed; gossip moved to it");
                 (self.config, self.stopped) = (config, false);
-                // If gossip returns to the old address, the API is still served there and must not
-                // restart.
+                // If gossip returns to the address that it had before a failed move, the API is
+                // still served there and must not restart.
                 self.now.send_if_modified(|now| std::mem::replace(now, ip) != ip);
             }
             Err(error) => {
@@ -196,7 +196,7 @@ pub async fn serve(
         });
         let over = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => true,
-            // A dropped sender means that the address does not change any more.
+            // If the sender of address changes was dropped, the address does not change any more.
             () = address_changed(&mut now) => false,
             () = tokio::time::sleep(SETTLE), if retry => false,
         };

@@ -40,7 +40,7 @@ pub struct InitOptions {
     pub ssh_host_keys: PathBuf,
     /// Whether the node starts drained, so that nothing is provisioned on it.
     pub drain: bool,
-    /// Failure domain of the machine; empty if it is unknown.
+    /// Failure domain of the machine; an empty text if it is unknown.
     pub zone: String,
     /// The gossip key; None generates a random key.
     pub gossip_key: Option<GossipKey>,
@@ -69,25 +69,26 @@ pub struct JoinOptions {
     pub manager: bool,
     /// Whether the node starts drained, so that nothing is provisioned on it.
     pub drain: bool,
-    /// Failure domain of the machine; empty if it is unknown.
+    /// Failure domain of the machine; an empty text if it is unknown.
     pub zone: String,
     /// Maximum wait for an operator to accept the node. It applies if the token contains no secret.
     pub wait: Duration,
 }
 
 /// Errors of `init` and `join`. The files of a failed attempt do not block the next attempt. The
-/// next attempt reuses the node's key. It may remove all other files, because a marker shows that
-/// the attempt was not completed.
+/// next attempt reuses the node's key. A marker shows that the failed attempt was not completed, so
+/// the next attempt may remove all other files.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("the data directory can't be used")]
     Disk(#[from] DiskError),
-    /// `whose` says which cluster, `next` names the command that helps.
+    /// The data directory belongs to a node already. `whose` is the word for that node's cluster in
+    /// the message, and `next` names the command that helps.
     #[error("{} already belongs to node {name} of {whose} cluster; next: {next}", dir.display())]
     Taken { dir: PathBuf, name: NodeName, whose: &'static str, next: &'static str },
     #[error("remoor runs on {} already ({holder}); next: remoor status, or systemctl stop remoor", dir.display())]
     Running { dir: PathBuf, holder: String },
-    /// The data directory is unchanged.
+    /// The data directory contains a log or a CA, but no identity. Nothing in it was changed.
     #[error(
         "{} holds {found}/ but no identity.json: it belonged to a node and is not overwritten; next: put \
          identity.json back, or move the directory away", dir.display()
@@ -125,7 +126,7 @@ impl AdminError {
 
 /// Creates the CA, the gossip key, the SSH key, the join secrets and the first three log entries.
 /// The directory counts as unfinished until [`super::mark_tokens_printed`] is called or a daemon
-/// has run on it. An attempt on an unfinished directory begins again with a new cluster.
+/// has run on it. On an unfinished directory, the next `init` begins again with a new cluster.
 pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
     let layout = Layout(options.dir.clone());
     check_options(&options.name, &options.config)?;
@@ -235,8 +236,8 @@ async fn first_entries(
     Ok(node)
 }
 
-/// Proposes a command of the founder. The proposal is repeated until the founder has become leader
-/// by an election.
+/// Proposes one of the first commands in the log of a new cluster. The proposal is repeated until
+/// this machine, the only member, has been elected as leader.
 async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, AdminError> {
     let mut last = String::new();
     for _ in 0..100 {
@@ -266,8 +267,8 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
             return Err(taken_error(options, identity.name.clone(), &token));
         }
         // This node left its cluster. The managers give the machine a new identity, and the files
-        // of the old node are then overwritten. The old CA proves nothing, because the cluster may
-        // have replaced its CA since.
+        // of the old node are overwritten. The CA among these files is not used to verify the
+        // managers, because the cluster may have replaced it in the meantime.
         Some(_) => {}
         None => incomplete_init::clear(&options.dir)?,
     }
@@ -345,8 +346,8 @@ fn check_clock(now: Wall) -> Result<(), AdminError> {
 }
 
 /// Addresses of managers, as reported by nodes that are not managers (docs/design/scenarios.md,
-/// E27). A limited number of them is asked, each once. Each must prove that it belongs to the
-/// token's cluster, as the first address must.
+/// E27). A limited number of them is asked, each once. Each manager at such an address must prove
+/// that it belongs to the token's cluster.
 #[derive(Debug, Default)]
 struct NamedManagers {
     known: BTreeSet<String>,
@@ -384,7 +385,7 @@ async fn ask(
     tell: &mut dyn FnMut(&str),
 ) -> Result<JoinReply, JoinError> {
     let mut at = options.addr.clone();
-    // The address to ask while no leader is known.
+    // The address that is asked again when no leader is known.
     let mut home = at.clone();
     let mut named = NamedManagers::default();
     let begun = Instant::now();
@@ -402,7 +403,8 @@ async fn ask(
             continue;
         }
         let ApiError::Status { code, details, .. } = source else {
-            // The manager may be restarting. Before the first `Pending` answer, this is an error.
+            // The manager may be restarting, so the request is repeated for a while. Before the
+            // first `Pending` answer, an unreachable manager is an error.
             if !told || !matches!(source, ApiError::Unreachable { .. }) || heard.elapsed() > ELECTION_PATIENCE {
                 return Err(error);
             }
@@ -505,7 +507,8 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let options = options(&dir.path().join("d"));
         let lost = init(&options).await.expect("a cluster");
-        // A kill at this point: all files exist, but nobody knows the tokens.
+        // The state after a kill before the tokens were printed: all files exist, but nobody knows
+        // the tokens.
         let told = init(&options).await.expect("another cluster");
         assert_ne!(lost.worker_token, told.worker_token);
         super::super::mark_tokens_printed(&options.dir).expect("told");

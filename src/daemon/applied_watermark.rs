@@ -2,9 +2,10 @@
 //! that ends before this index is an older copy. A manager with such a log would break promises on
 //! which the other managers rely.
 //!
-//! Only applied entries count, because uncommitted entries may legitimately be truncated. A copy of
-//! the whole data directory contains an older file too: the other managers detect that
-//! (`remoor_cluster::incarnation`), and their record is also written here.
+//! Only applied entries count, because uncommitted entries may legitimately be truncated. In an
+//! older copy of the whole data directory, this file is as old as the log. The other managers
+//! detect such a copy by their own records (`remoor_cluster::incarnation`). This module also saves
+//! these records.
 
 use super::layout::Layout;
 use super::run::DaemonError;
@@ -16,8 +17,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval of the writes. The stored index is at least one interval old, so the log contains the
-/// entry on disk.
+/// Interval at which the index is written. The written index was applied at least one interval ago,
+/// so the log on disk contains its entry.
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +32,8 @@ fn path(layout: &Layout) -> PathBuf {
     layout.0.join("raft.high")
 }
 
-/// The stored index up to which this member has applied the log; 0 if none is stored. Blocks.
+/// The stored index up to which the manager with the Raft id `id` has applied the log; 0 if no
+/// index is stored. Blocks.
 pub fn load_index(layout: &Layout, identity: &Identity, id: RaftId) -> Result<u64, DiskError> {
     let noted = read_or_rename_damaged::<Option<AppliedWatermark>>(&path(layout))?.or_default();
     Ok(noted.filter(|high| high.raft == id && high.epoch == identity.epoch).map_or(0, |high| high.index))

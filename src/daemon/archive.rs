@@ -1,9 +1,10 @@
 //! Archives the files of a stopped manager service: the log, and the files that only managers have.
 //! It never deletes them.
 //!
-//! The identity is written first. Without a Raft id in the identity, manager files here are
-//! leftovers, and the next start completes an interrupted archiving. The files of the manager are
-//! moved into the log's directory, and then one atomic rename archives that directory.
+//! First, the node's identity is written without a Raft id. With such an identity, manager files in
+//! the data directory are leftovers. So after an interruption, the next start completes the
+//! archiving. The files of the manager are moved into the log's directory, and then one atomic
+//! rename archives that directory.
 
 use super::layout::Layout;
 use remoor_host::disk::{DiskError, sync_dir};
@@ -93,7 +94,7 @@ mod tests {
     fn what_a_crash_interrupted_goes_on() {
         let dir = tempfile::tempdir().expect("a folder");
         let layout = Layout(dir.path().to_owned());
-        // State after a crash: the CA was moved, but the SSH key was not.
+        // The state after a crash during the archiving: the CA was moved, but the SSH key was not.
         fs::create_dir_all(layout.raft().join("ca")).expect("made");
         fs::write(layout.raft().join("ca/ca.key"), "key").expect("written");
         fs::write(layout.ssh_key(), "ssh").expect("written");

@@ -41,7 +41,7 @@ pub async fn follow(
     let mut rotating = false;
     loop {
         // More than one CA means that a rotation is in progress and waits for this node's report.
-        // The CAs may have arrived with a renewed certificate.
+        // This check is needed because the CAs may have arrived with a renewed certificate.
         rotating |= identity::certificate_count(&keyring.now().ca_pem) > 1;
         let pause = match rotating || *told.borrow_and_update() > keyring.ca() {
             true => {
@@ -87,7 +87,7 @@ async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerL
         }
         let settled = holds(keyring, manage);
         if settled != said && settled > 0 {
-            // The rotation proceeds when all nodes have sent this report.
+            // The CA rotation proceeds when all nodes have sent this report.
             ask(keyring, &client, settled).await;
         }
         return match (reply.rotating, settled == changed) {
@@ -99,8 +99,7 @@ async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerL
     Some(SOON)
 }
 
-/// The log index of the CA change that this node has completed; 0 if it has not completed the last
-/// change.
+/// The log index of the last CA change, if this node has completed that change; otherwise 0.
 fn holds(keyring: &Keyring, manage: &ManagerLifecycle) -> u64 {
     let changed = keyring.ca();
     let keys = |shared: Arc<ManagerContext>| {

@@ -27,16 +27,16 @@ pub struct CopiedIdentityProbe {
     /// Public key of this node, in hex.
     key: String,
     instance: Instance,
-    /// The API port of this node, used if a record contains no port.
+    /// The API port of this node. It is used if the gossip record contains no API port.
     api: u16,
     fatal: mpsc::Sender<DaemonError>,
-    /// Allows one probe at a time. Gossip repeats the event as long as the record circulates.
+    /// Allows one probe at a time, because gossip reports the same record as long as it circulates.
     free: Arc<Semaphore>,
 }
 
 impl CopiedIdentityProbe {
-    /// `own`: id and public key (hex) of this node. `report`: the report of this start of the
-    /// agent.
+    /// `own` is the id and the public key (hex) of this node. `report` is the report of this agent
+    /// instance.
     pub fn new(tls: ClientTls, own: (NodeId, String), report: &Report, fatal: mpsc::Sender<DaemonError>) -> Self {
         let (node, key) = own;
         let free = Arc::new(Semaphore::new(1));
@@ -72,7 +72,7 @@ impl CopiedIdentityProbe {
         let client = Client::tls(api, &self.tls, Some(self.node)).with_timeout(ANSWER_WITHIN);
         match client.get::<InstanceReply>(INSTANCE_PATH).await {
             Ok(reply) => Ok(reply.instance != self.instance),
-            // A daemon of the previous version does not have this endpoint. Its handshake is a
+            // A daemon of the previous version does not have this route. Its TLS handshake is a
             // sufficient proof.
             Err(error) if error.code() == Some(Code::NotFound.as_str()) => Ok(true),
             // Without an answer nothing is proved, because the machine at the address could forward

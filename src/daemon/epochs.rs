@@ -23,21 +23,23 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Maximum number of claimants that are asked in one round. Each of them can prove the epoch. The
-/// other claimants are asked in the next rounds.
+/// Maximum number of nodes with a claimed newer epoch that are asked in one round. One proof is
+/// enough. The other nodes are asked in the next rounds.
 const ASKED_MAX: usize = 16;
-/// Maximum number of claimants in one round that no manager has confirmed. It is small, because
-/// such claimants announce their own addresses.
+/// Maximum number of asked nodes in one round that no manager has reported. It is small, because
+/// such nodes choose the addresses at which they are asked.
 const STRANGERS_MAX: usize = 2;
 /// Minimum pause between two rounds of requests for proof, even if new claims arrive.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum pause between two rounds. The pause doubles with each round without proof.
+/// Maximum pause between two rounds of requests for proof. The pause doubles with each round
+/// without proof.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Time for further answers after the first proof, because one of the other nodes may be a manager.
+/// Time to wait for further answers after the first proof, because one of the other asked nodes may
+/// be a manager.
 const MORE_WITHIN: Duration = Duration::from_millis(200);
-/// Maximum time that a starting manager waits for the answers of workers.
+/// Maximum time that a starting manager waits for the workers' proofs of a newer epoch.
 const START_WITHIN: Duration = Duration::from_secs(1);
-/// Maximum time for the manager service to stop before its daemon exits.
+/// Maximum time for the manager service to stop before the daemon exits because of a newer epoch.
 const PARKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A node that is asked for proof of a newer epoch.
@@ -68,9 +70,9 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Asks for proof of every claim, with retries, until `stopped`. A proved epoch is stored in
-    /// the agent's state and never withdrawn. Afterwards a manager of the newer epoch is asked,
-    /// until this node has a certificate of that epoch.
+    /// Asks for proof of every claimed epoch, with retries, until `stopped`. A proved epoch is
+    /// stored in the agent's state and never withdrawn. Afterwards the agent asks a manager of the
+    /// newer epoch, until this node has a certificate of that epoch.
     pub async fn follow(self, mut stopped: watch::Receiver<bool>) {
         let mut claims = self.gossip.claims();
         let (mut round, mut failures) = (0_usize, 0_u32);
@@ -212,7 +214,8 @@ pub async fn proved_by(
     Some((place.name, proved.epoch))
 }
 
-/// At most `most` entries of `places`, different ones in each round.
+/// Selects at most `most` of the nodes in `places`. Each round selects the ones that follow those
+/// of the round before.
 fn select_batch(mut places: Vec<Claimant>, round: usize, most: usize) -> Vec<Claimant> {
     if places.len() > most {
         let first = round.wrapping_mul(most) % places.len();
@@ -230,8 +233,8 @@ struct ProofRound {
     why: Option<String>,
 }
 
-/// Collects the proofs of an epoch newer than `than`. It ends at the first proof by a manager, or
-/// `more` after the first proof.
+/// Collects the proofs of an epoch newer than `than`. It returns at the first proof by a manager,
+/// or when the time `more` has passed since the first proof.
 async fn ask(places: Vec<Claimant>, tls: &ClientTls, than: Epoch, more: Duration) -> ProofRound {
     let asked = places.into_iter().map(|place| async move {
         let known = place.known.as_ref().map(|(id, key)| (*id, key.as_str()));

@@ -1,5 +1,5 @@
-//! Warns about the expiry of this node's certificate: daily in the log, and on a manager also with
-//! a notice.
+//! Warns before this node's certificate expires: daily in the log, and on a manager also with a
+//! notice.
 
 use remoor_cluster::rpc::identity;
 use remoor_model::{NodeName, Wall};
@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 /// Interval of the warnings about a certificate that expires soon.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
-/// Delay after the start of a manager. A manager needs this time to read the targets of its notices
-/// and to receive the certificates of other nodes.
+/// Delay of the first warning after the start of a manager. A manager needs this time to read the
+/// targets of its notices and to receive the certificates of other nodes.
 const SETTLED: Duration = Duration::from_secs(600);
 
-/// Logs the warning immediately and then daily. No warning is logged while `told` returns true,
-/// because the manager service then warns.
+/// Logs the warning about this node's certificate immediately and then daily. No warning is logged
+/// while `told` returns true, because the manager service then warns.
 pub fn warn_in_log(
     name: &NodeName,
     not_after: impl Fn() -> Wall + Send + 'static,

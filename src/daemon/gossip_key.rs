@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(2);
 /// Maximum number of gossip keys in a manager's answer: a rotation uses two.
 const KEYS_MAX: usize = 2;
 
-/// Runs until `stopped`. The managers are asked when the agent has heard of a newer key.
+/// Runs until `stopped`. The managers are asked when the agent has heard of a newer gossip key.
 pub async fn follow(keyring: Keyring, gossip: Gossip, own: AgentState, mut stopped: watch::Receiver<bool>) {
     let mut told = own.follow_gossip();
     let mut holds = 0;
@@ -37,8 +37,9 @@ pub async fn follow(keyring: Keyring, gossip: Gossip, own: AgentState, mut stopp
     }
 }
 
-/// Asks the leader for the keys, and reports the keys of this node. Returns whether a rotation is
-/// in progress or the request failed. `holds` is the log index of the keys.
+/// Asks the leader for the keys, and reports the keys of this node. Returns true if a rotation is
+/// in progress or the request failed. `holds` is the log index at which the managers prescribed
+/// this node's keys.
 async fn synchronize_once(keyring: &Keyring, gossip: &Gossip, own: &AgentState, holds: &mut u64) -> bool {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
@@ -54,7 +55,7 @@ async fn synchronize_once(keyring: &Keyring, gossip: &Gossip, own: &AgentState, 
                 return true;
             }
             *holds = reply.changed;
-            // The rotation proceeds when all nodes have sent this report.
+            // The key rotation proceeds when all nodes have sent this report.
             reply = ask(&client, *holds).await.unwrap_or(reply);
         }
         return reply.keys.len() > 1;
@@ -67,8 +68,8 @@ async fn ask(client: &Client, holds: u64) -> Option<GossipKeysReply> {
     answer.map_err(|error| tracing::debug!(%error, "a manager did not answer which gossip key is in use")).ok()
 }
 
-/// Uses the keys of a reply. The keys are written to disk first, so that a node that is killed in
-/// between starts with keys that the other nodes accept.
+/// Uses the gossip keys of a manager's reply. The keys are written to disk first. So a node that is
+/// killed before it uses them starts with keys that the other nodes accept.
 async fn take(keyring: &Keyring, gossip: &Gossip, reply: &GossipKeysReply) -> Result<(), String> {
     let keys = reply.keys.iter().map(|key| GossipKey::from_hex(key.reveal())).collect::<Result<Vec<_>, _>>();
     let mut keys = keys.map_err(|e| e.to_string())?;

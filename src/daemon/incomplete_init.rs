@@ -1,10 +1,11 @@
 //! Data directories that do not belong to a node yet. `init`, `join` and `restore` write several
-//! files, and the identity last. A marker file shows that such a command is in progress. The next
-//! attempt may then remove the files of a killed one. No other file is ever removed.
+//! files, and the identity last. A marker file shows that such a command is in progress. If the
+//! command is killed, the next attempt may remove its files. No other file is ever removed.
 //!
 //! The marker of `init` stays until the tokens are printed. The state contains only hashes of the
-//! tokens, so after a kill before that they can't be printed any more. The next `init` then creates
-//! another cluster. This is safe, because no node can have joined without a token.
+//! tokens. So if `init` is killed before it prints the tokens, they can't be printed any more, and
+//! the next `init` creates another cluster. This is safe, because no node can have joined without a
+//! token.
 
 use super::admin::AdminError;
 use remoor_host::disk::{DataDir, DiskError, LEFT, atomic_write, sync_dir};
@@ -70,9 +71,9 @@ pub(super) fn begin(dir: &Path, making: UnfinishedCommand) -> Result<(), DiskErr
     atomic_write(&dir.join(MARK), text, 0o600)
 }
 
-/// Removes the identity of a cluster whose tokens were never printed. Returns false, without any
-/// change, for another directory. The start of a daemon removes the marker, so a used directory is
-/// never affected. No daemon may run on the directory during this call.
+/// Removes the identity of a cluster whose tokens were never printed. If the tokens of `dir` were
+/// printed, returns false and changes nothing. The start of a daemon removes the marker, so a used
+/// directory is never affected. No daemon may run on the directory during this call.
 pub(super) fn discard_unprinted_init(dir: &Path) -> Result<bool, DiskError> {
     if !std::fs::read(dir.join(MARK)).is_ok_and(|text| text == OF_INIT) {
         return Ok(false);
@@ -89,7 +90,8 @@ pub fn mark_tokens_printed(dir: &Path) -> Result<(), AdminError> {
     Ok(end(dir)?)
 }
 
-/// Removes the marker. All files including the identity must be written before.
+/// Removes the marker file. All other files, including the identity, must be on disk before this
+/// call.
 pub(super) fn end(dir: &Path) -> Result<(), DiskError> {
     remove_file_durably(dir, MARK)
 }
@@ -109,7 +111,7 @@ pub(super) fn has_left(dir: &Path) -> bool {
     dir.join(LEFT).exists()
 }
 
-/// Removes the mark that the node left, because the node is a member again.
+/// Removes the file that records that the node left, because the node is a member again.
 pub(super) fn clear_left_mark(dir: &Path) -> Result<(), DiskError> {
     remove_file_durably(dir, LEFT)
 }

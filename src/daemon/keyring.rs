@@ -25,10 +25,10 @@ pub struct Keyring {
 
 struct Inner {
     credentials: Credentials,
-    /// Log index of the CA change that the trusted CAs reflect; 0 if there was none since the start
-    /// of the process.
+    /// Log index of the last CA change that the trusted CAs include; 0 if there was none since the
+    /// start of the process.
     ca: u64,
-    /// Replaced CAs as PEM; set only on a manager.
+    /// Replaced CAs as PEM; not empty only on a manager.
     former: String,
     /// Whether a manager has rejected the certificate.
     refused: bool,
@@ -61,9 +61,10 @@ impl Keyring {
     }
 
     /// The time at which the certificate must be renewed. The result is 0 (now) in four cases:
-    /// another CA issues now, managers reject the certificate, its validity begins after `now`, or
-    /// its epoch is older than `known`. `known` is the newest known epoch of the cluster. A
-    /// certificate of an older epoch can't prove that the cluster was rebuilt.
+    /// another CA issues now, managers reject the certificate, the certificate's validity begins
+    /// after `now`, or the certificate's epoch is older than `known`. `known` is the newest known
+    /// epoch of the cluster. A certificate of an older epoch can't prove that the cluster was
+    /// rebuilt.
     pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
@@ -83,13 +84,13 @@ impl Keyring {
         now > self.ends() || self.inner().refused
     }
 
-    /// Whether the certificate can be used only to renew it.
+    /// Whether the certificate is valid for nothing except its own renewal.
     pub fn may_only_renew(&self, now: Wall) -> bool {
         self.is_expired(now)
             || certificate_life(&self.inner().credentials.cert_pem).is_ok_and(|(begins, _)| now < begins)
     }
 
-    /// A client that compares clocks. It works whatever the dates in the two certificates are.
+    /// A TLS client that only compares clocks. It ignores the validity dates of both certificates.
     pub fn client_ignoring_dates(&self) -> Result<ClientTls, IdentityError> {
         ClientTls::ignoring_dates(&self.inner().credentials.tls())
     }
@@ -114,8 +115,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// Trusts these CAs from now on. `changed` is the log index of the CA change. An index that is
-    /// older than the known one changes nothing. Blocks.
+    /// Trusts these CAs from now on. `changed` is the log index of the CA change. If this node
+    /// already knows a later CA change, the call changes nothing. Blocks.
     pub fn trust(&self, ca_pem: &str, changed: u64) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if changed < inner.ca {
@@ -130,20 +131,20 @@ impl Keyring {
         Ok(())
     }
 
-    /// Whether this node has completed the CA change at log index `changed`: its CAs are up to
-    /// date, and the current CA issued its certificate.
+    /// Whether this node has completed the CA change at log index `changed`. It then trusts the CAs
+    /// of that change, and the current CA issued its certificate.
     pub fn is_settled(&self, changed: u64) -> bool {
         let inner = self.inner();
         inner.ca == changed && inner.by_issuer() && !inner.refused
     }
 
-    /// Log index of the CA change that the trusted CAs reflect.
+    /// Log index of the last CA change that the trusted CAs include.
     pub fn ca(&self) -> u64 {
         self.inner().ca
     }
 
-    /// Sets the replaced CAs (PEM). A node with a certificate of one of them may request a new one
-    /// from this manager.
+    /// Sets the replaced CAs (PEM). A node whose certificate was issued by one of them may request
+    /// a new certificate from this manager.
     pub fn set_former(&self, former: String) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if inner.former != former {

@@ -39,7 +39,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// Maximum time for the engine's loop and for Raft to end. Their threads have one second more.
+/// Maximum time for the engine's loop and for Raft to end. The threads of the manager service then
+/// have one more second to end.
 const LOOP_END_MAX: Duration = Duration::from_secs(1);
 const RAFT_END_MAX: Duration = Duration::from_secs(2);
 /// Interval of the retries if the manager service could not start because no manager answered.
@@ -125,10 +126,10 @@ impl ManagerLifecycle {
     }
 
     /// Starts the daemon of a manager whose log is missing, without its manager service. With an
-    /// empty log, the manager would break its promises. Another manager has to remove its vote
-    /// (docs/design/scenarios.md, E12). The identity keeps the Raft id. So the next start uses a
-    /// log that was only moved away and put back. An order to run the service under this id fails
-    /// like this start.
+    /// empty log, the manager could vote twice in one term. Another manager has to remove the vote
+    /// of this manager (docs/design/scenarios.md, E12). The identity keeps the Raft id. So the next
+    /// start uses a log that was only moved away and put back. An order to run the service under
+    /// this id fails like this start.
     pub fn begin_without(&self, file: &std::path::Path, identity: &Identity) {
         tokio::spawn(self.clone().follow_epochs());
         let (file, name, id) = (file.display(), &identity.name, identity.raft.unwrap_or(RaftId(0)));
@@ -142,7 +143,7 @@ impl ManagerLifecycle {
         );
     }
 
-    /// The routes at the API address.
+    /// The routes that are served at the API address of the node.
     pub fn port(&self) -> Served {
         let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
         let router = wire::finish(order).fallback_service(self.port.router());
@@ -154,7 +155,7 @@ impl ManagerLifecycle {
         Served { router, thread_chooser, reserved: Arc::new(move |caller| judge.takes_precedence(caller)) }
     }
 
-    /// The routes on the local socket.
+    /// The routes that are served on the local socket of the node.
     pub fn socket(&self) -> Router {
         self.socket.router()
     }
@@ -164,7 +165,8 @@ impl ManagerLifecycle {
         self.shared.borrow().clone()
     }
 
-    /// The context as in [`manager_context`](Self::manager_context), with its later changes.
+    /// A channel with the context of [`manager_context`](Self::manager_context) and its later
+    /// changes.
     pub fn follow(&self) -> watch::Receiver<Option<Arc<ManagerContext>>> {
         self.shared.subscribe()
     }
@@ -273,7 +275,8 @@ impl ManagerLifecycle {
     async fn retire(&self, now: &mut LifecycleState, end: PermanentEnd) {
         let Some(id) = now.identity.raft else { return };
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
-        // A node whose Raft id is retired may also have been removed from the cluster.
+        // The node may also have been removed from the cluster. The managers' answer to the agent
+        // shows that.
         self.ground.own.ask_soon();
         self.end_backups();
         let stored = self.store(now).await;
@@ -310,8 +313,8 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Follows the newest known epoch of the cluster. After a rebuild without this node, its
-    /// manager service belongs to the old epoch and is stopped.
+    /// Follows the newest known epoch of the cluster. If the cluster was rebuilt without this node,
+    /// this node's manager service belongs to the old epoch and is stopped.
     async fn follow_epochs(self) {
         let mut epochs = self.ground.own.follow_epoch();
         loop {
@@ -323,8 +326,8 @@ impl ManagerLifecycle {
         }
     }
 
-    /// Moves the node to this epoch; the epoch is stored first. The node never returns to an older
-    /// epoch.
+    /// Moves the node to this epoch. The epoch is written to disk before it is used. The node never
+    /// returns to an older epoch.
     async fn enter(&self, epoch: Epoch) {
         let mut now = self.state.lock().await;
         if epoch <= now.identity.epoch || now.closed {
@@ -434,11 +437,11 @@ impl ManagerLifecycle {
             OrderedRaftId::Held => {}
             OrderedRaftId::New => {
                 self.retire(now, PermanentEnd::Retired).await;
-                // Nothing is moved while the stored identity still contains an id. Otherwise the
-                // moved log would look like a lost one, and the next start would fail.
+                // Nothing is moved while the stored identity still contains a Raft id. Otherwise
+                // the moved log would look like a lost one, and the next start would fail.
                 self.store(now).await.map_err(|e| failed(&e))?;
-                // This also archives files that an earlier start could not archive. An old CA would
-                // otherwise look like evidence of a lost log.
+                // This call also archives files that an earlier start could not archive. If the CA
+                // of an earlier manager service stayed, it would look like evidence of a lost log.
                 self.archive_raft_dir(now.identity.retired).await.map_err(|e| failed(&e))?;
                 now.identity.raft = Some(id);
                 if let Err(error) = self.store(now).await {
@@ -472,7 +475,8 @@ impl ManagerLifecycle {
         Ok(())
     }
 
-    /// Accepts only a caller that this node knows as a manager of this cluster.
+    /// Accepts the order to run the manager service only from a caller that this node knows as a
+    /// manager of this cluster.
     fn judge(&self, caller: &Caller) -> Result<(), ApiFailure> {
         let Caller::Node { id, .. } = caller else {
             return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
@@ -545,8 +549,8 @@ fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
     wire::finish(former.unwrap_or_default().merge(instance).merge(agent::worker_redirects(ground.own.clone())))
 }
 
-/// Handles the order to run the manager service. The answer is sent once the service runs. A
-/// started order is completed even if the caller disconnects.
+/// Handles the order to run the manager service. The answer is sent once the service runs. Once the
+/// node has begun to carry out the order, it completes the order even if the caller disconnects.
 async fn manage(
     State(manage): State<ManagerLifecycle>,
     caller: Caller,
@@ -563,7 +567,7 @@ async fn manage(
     taken.map(axum::Json)
 }
 
-/// Handles a request of a manager: the agent of this node asks the managers soon.
+/// Handles the request of a manager that the agent of this node ask the managers soon.
 async fn ask(State(manage): State<ManagerLifecycle>, caller: Caller) -> Result<(), ApiFailure> {
     manage.judge(&caller)?;
     manage.ground.own.ask_soon();

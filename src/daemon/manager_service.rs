@@ -36,22 +36,23 @@ use tokio::sync::{mpsc, watch};
 const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// Number of attempts to fetch the CA, one second apart. Each attempt asks all managers.
 const CA_TRIES: u32 = 5;
-/// Timeout of each request for the CA.
+/// Timeout of each request for the CA to another manager.
 const CA_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum time for all attempts to fetch the CA. During this time, no other order to run the
 /// manager service is accepted.
 const CA_MAX: Duration = Duration::from_secs(30);
-/// Time without a leader after which a manager asks whether its Raft id is still valid. It is well
-/// above the heartbeat interval. Only this question informs a removed learner, or a voter that
-/// knows of its removal, because such a member sends no other messages.
+/// Time without a leader after which a manager asks the others whether its Raft id is still valid.
+/// It is well above the heartbeat interval. A removed learner, or a voter that knows of its
+/// removal, sends no other messages, so it learns of the retirement only by this question.
 const UNLED: Duration = Duration::from_secs(3);
 /// Interval of the questions whether this manager's Raft id is still valid.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
-/// Interval at which each manager receives this member's log position while there is a leader.
+/// Interval at which this manager reports its log position to each other manager, as long as there
+/// is a leader.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 const CLAIM_WITHIN: Duration = Duration::from_secs(2);
-/// Minimum interval between reactions to a manager that rejects the certificate, because a manager
-/// with a wrong clock rejects it forever.
+/// Minimum interval between two reactions to a manager that rejects this node's certificate. A
+/// manager with a wrong clock would reject the certificate forever.
 const REFUSED_EVERY: Duration = Duration::from_secs(300);
 /// Timeout of the question at the start whether the other managers accept this data directory. It
 /// is short, because managers that start at the same time do not answer.
@@ -146,8 +147,8 @@ impl Parts {
             remote,
             peers,
             ssh_key_file: self.layout.ssh_key(),
-            // The secret is always derived from the first CA, because another secret would change
-            // every recorded digest of a secret file.
+            // The secret is always derived from the first CA, because a secret from another CA
+            // would change every recorded digest of a secret file.
             secret: cas.first().derive_secret(DIGEST_SECRET)?,
             cas: Arc::new(cas),
             runs: self.layout.runs(),
@@ -219,9 +220,9 @@ impl Parts {
 }
 
 /// Checks the log before anything is started, because a manager whose log is gone must not vote
-/// again (docs/design/design.md, section 4). The identity contains a flag that the log was begun.
-/// The flag is written after the log is on disk and before the first vote. So a crash in between
-/// causes no false alarm. Blocks.
+/// again (docs/design/design.md, section 4). A flag in the identity says that the log was begun.
+/// The flag is written after the log is on disk and before the first vote. So a crash before the
+/// flag is written does not look like a lost log. Blocks.
 pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
     let Some(raft) = identity.raft else { return Ok(()) };
     // The identity of an older version has no flag. The CA then proves that the log was begun,
@@ -260,8 +261,8 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
     })
 }
 
-/// Asks the other managers, before anything else starts, whether they accept this directory.
-/// `claim` later asks the managers that do not answer at once.
+/// Asks the other managers, before anything else starts, whether they accept this data directory.
+/// Managers that do not answer now are asked again later by `claim`.
 async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Vec<u8>) -> Result<(), DaemonError> {
     let others = sponsors.peers().into_iter().filter(|m| m.id != me);
     let asked = others.map(|manager| {
@@ -272,15 +273,16 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     let said = futures_util::future::join_all(asked).await;
     match said.iter().flatten().find_map(end_of) {
         Some(end @ PermanentEnd::Stale(_)) => Err(end.into()),
-        // A retired Raft id does not stop the start. It is reported again later, and then the whole
-        // service is archived.
+        // A retired Raft id does not stop the start. The managers report the retirement again
+        // later, and the whole service is archived then.
         _ => Ok(()),
     }
 }
 
-/// Regularly reports this member's log position to each manager, because not only the leader needs
-/// it. While there is no leader, the same message asks whether the Raft id is still valid. The
-/// managers are asked in turn, because a manager that lags behind would always confirm the id.
+/// Regularly reports this member's log position to each manager, because the leader and the other
+/// managers need it. While there is no leader, the same message asks whether this member's Raft id
+/// is still valid. The managers are asked in turn. If always the same one were asked and it lagged
+/// behind, it would always confirm the id.
 ///
 /// The answers also serve to compare the clocks. If one of the two certificates is rejected, a
 /// wrong clock may be the cause. The manager is then asked only for its time.
@@ -320,8 +322,9 @@ async fn claim(
         match client.comparing_clocks(&clocks).post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
             Ok(_) => drop(met.insert(manager.id, Instant::now())),
             Err(error) => {
-                // Another daemon may have replaced this node at its address. No manager can report
-                // that to this node before this node has a new certificate.
+                // The rejection may mean that another daemon has replaced this node at its address.
+                // No manager can tell this node so until the node has a new certificate. So the
+                // certificate is renewed.
                 let lapsed = error.code() == Some(Code::CredentialExpired.as_str())
                     && clocks.difference_ms(manager.id, wall(), Instant::now()).is_none_or(is_small);
                 if lapsed && refused.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
@@ -347,8 +350,8 @@ fn is_small(difference_ms: i64) -> bool {
 }
 
 /// Watches the applied state until this member's Raft id is retired. Other managers do not always
-/// inform this member of the retirement. Examples are a voter that is removed, and a member whose
-/// directory was used for another join.
+/// inform this member of the retirement, for example if it is a removed voter, or if its directory
+/// was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
     let over = |inventory: &Arc<Inventory>| {
@@ -371,8 +374,8 @@ async fn guard(raft: Raft<Inventory>, mut stopped: watch::Receiver<bool>, fatal:
     }
 }
 
-/// Makes the agent of this manager ask for the list of managers whenever the list changes. With a
-/// current list, a demoted manager can redirect callers.
+/// Makes the agent of this manager ask for the list of managers whenever the list changes. If this
+/// manager is demoted later, it can redirect callers to the managers of this list.
 pub(super) async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: AgentState) {
     let mut known: Vec<NodeId> = Vec::new();
     loop {

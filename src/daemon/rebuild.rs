@@ -1,7 +1,8 @@
-//! Turns a data directory into that of the only manager of a new epoch. After a crash, the
-//! directory is either the old one, or the next start or the same command completes the change.
+//! Turns a data directory into that of the only manager of a new epoch. After a crash before the
+//! marker is written, the directory is still the old one. After a later crash, the change is
+//! completed by the next start or by a repetition of the command.
 //!
-//! The new log is created next to the old one. Then a marker is written, and from that point the
+//! The new log is created next to the old one. Then the marker is written, and from that point the
 //! change is always completed: the old log is renamed as an archive, the new log is moved into its
 //! place, and the new epoch is written to the identity.
 
@@ -50,8 +51,8 @@ pub struct RebuildResult {
     pub parked: PathBuf,
 }
 
-/// Turns the directory into that of the only voter, `raft`, in the epoch of the state `last`.
-/// `data` holds the lock of the directory, and `config` is the new `node.json`. Blocks.
+/// Turns the directory into that of the only voter, `raft`, in the epoch that the state `last`
+/// contains. `data` holds the lock of the directory, and `config` is the new `node.json`. Blocks.
 pub fn rebuild_cluster(
     data: &DataDir,
     identity: &Identity,
@@ -87,7 +88,7 @@ pub fn rebuild_cluster(
 }
 
 /// Completes a rebuild that a crash interrupted after the marker was written. Returns None if there
-/// was none. A new log without a marker is removed. Blocks.
+/// is no marker; a new log without a marker is removed. Blocks.
 pub fn finish(data: &DataDir) -> Result<Option<RebuildResult>, RebuildError> {
     let layout = Layout(data.path().to_owned());
     let path = layout.0.join(MARK);
@@ -107,7 +108,7 @@ pub fn finish(data: &DataDir) -> Result<Option<RebuildResult>, RebuildError> {
     carry_out(data, &layout, mark).map(Some)
 }
 
-/// Completes the change of a marker. Every step is idempotent.
+/// Carries out the rebuild that the marker describes. Every step is idempotent.
 fn carry_out(data: &DataDir, layout: &Layout, mark: RebuildMarker) -> Result<RebuildResult, RebuildError> {
     let (raft, new) = (layout.raft(), new_log(layout));
     if new.exists() {

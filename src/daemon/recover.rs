@@ -23,7 +23,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Timeout of one question to one address of a manager.
+/// Timeout of one request for its log position to one address of a manager.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
@@ -37,7 +37,7 @@ pub struct RecoverOptions {
     pub even_if_majority_alive: bool,
     /// Continue even if another manager that answers has a newer log.
     pub even_if_behind: bool,
-    /// Continue even if the log here is older than the log that this manager once had.
+    /// Continue even if the log of this directory is older than the log that this manager once had.
     pub even_if_rolled_back: bool,
 }
 
@@ -89,12 +89,12 @@ pub(super) fn moved_addresses(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAnswer {
     Position(PositionReply),
-    /// The manager answers with an error.
+    /// The manager answers the question with an error.
     OtherAnswer(String),
     Silent(String),
 }
 
-/// Another voter of the cluster, according to this directory.
+/// Another voter of the cluster, according to the data directory of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherManager {
     pub name: String,
@@ -113,7 +113,7 @@ impl OtherManager {
     }
 }
 
-/// A reason against the recovery. Each reason has a next step for the operator.
+/// A reason against the recovery. The message of each reason names a next step for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
     HasLeader {
@@ -138,8 +138,8 @@ pub enum Objection {
         ends: u64,
         applied: u64,
     },
-    /// A node that is not a manager according to this directory proves a newer epoch. The cluster
-    /// was rebuilt on another machine.
+    /// A node that is a worker according to this directory proves a newer epoch. So the cluster was
+    /// rebuilt on another machine.
     RebuiltElsewhere {
         by: String,
         epoch: Epoch,
@@ -207,7 +207,7 @@ pub enum RecoverError {
     Admin(#[from] AdminError),
     #[error("{0}")]
     NodeFile(String),
-    /// The directory can't become that of a manager.
+    /// The directory does not belong to a manager, so no recovery is possible with it.
     #[error("{} does not belong to a manager: {why}", dir.display())]
     NoManager { dir: PathBuf, why: &'static str },
     #[error("no node is called {0}")]
@@ -418,8 +418,8 @@ pub(super) async fn query_position(client: &Client) -> PositionAnswer {
     }
 }
 
-/// The reasons against a rebuild of the cluster here. `found` is the term and index of the last
-/// entry of this log.
+/// The reasons against rebuilding the cluster from this directory. `found` is the term and index of
+/// the last entry of the directory's log.
 fn objections(
     identity: &Identity,
     found: (u64, u64),
@@ -431,7 +431,8 @@ fn objections(
     if let Some((other, position)) = newer {
         objections.push(Objection::Superseded { by: other.name.clone(), epoch: position.epoch });
     }
-    // A manager in another epoch is not a member of this cluster's epoch.
+    // A manager of another epoch does not count as a voter of the cluster that this recovery would
+    // replace.
     let peers: Vec<&OtherManager> = others
         .iter()
         .filter(|o| o.answers() && o.position().is_none_or(|position| position.epoch == identity.epoch))

@@ -18,14 +18,14 @@ use tokio::sync::watch;
 /// Timeout of a renewal request to one manager.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum sleep before the due time is computed again, because the clock may change and the
-/// machine may be suspended. A certificate that a manager with a wrong clock issued is useless, so
-/// the node must renew it soon.
+/// machine may be suspended. The sleep is short, because a certificate from a manager with a wrong
+/// clock is useless and must be renewed soon.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Time for each known node by which simultaneous renewals of all nodes are spread. The whole time
-/// is at most `SPREAD_MAX`.
+/// Simultaneous renewals of all nodes are spread over this time, multiplied by the number of known
+/// nodes. The whole time is at most `SPREAD_MAX`.
 const SPREAD_EACH: Duration = Duration::from_millis(20);
 const SPREAD_MAX: Duration = Duration::from_secs(60);
-/// Pause after a failed attempt. It doubles with each failure, up to `PAUSE_MAX`. A node without a
+/// Pause after a failed renewal. It doubles with each failure, up to `PAUSE_MAX`. A node without a
 /// valid certificate may wait for an operator, so its pause is at most `LAPSED_PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
@@ -51,8 +51,9 @@ pub async fn run(
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.ms_since(now)))
         } else {
-            // After a change of the issuing CA, all nodes renew. Managers do not wait, because the
-            // other nodes ask them.
+            // After a change of the issuing CA, all nodes renew their certificates, each after a
+            // delay of its own. Managers renew without a delay, because the other nodes ask them
+            // for certificates.
             if due == Wall::default() && failures == 0 && !own.manages() {
                 let spread = spread(&keyring.now().key_pem, own.known_peers());
                 if tokio::time::timeout(spread, stopped.wait_for(|stop| *stop)).await.is_ok() {
@@ -67,7 +68,7 @@ pub async fn run(
                     continue;
                 }
                 Err(why) => {
-                    // Each reason is logged once, not for each attempt.
+                    // Each reason for a failed renewal is logged once, not for each attempt.
                     if why != said {
                         tracing::warn!("the certificate of {name} could not be renewed: {why}; will retry");
                         said = why;
@@ -125,8 +126,8 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
         shared.observed.certificates.record_expiry(own.id().id, keyring.ends());
     }
     if lapsed {
-        // This request uses the new certificate, so the managers no longer list the node as waiting
-        // for an operator. The answer is not needed.
+        // A further renewal request with the new certificate shows the managers that the node has
+        // one, so they no longer list it as waiting for an operator. The answer is not needed.
         let _ = ask(keyring, own, csr).await;
     }
     let now = wall();
@@ -138,8 +139,8 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
     Ok(by)
 }
 
-/// Asks one manager after the other until one issues a certificate. If all fail, returns the first
-/// error with which a manager refused. If none refused, returns another error.
+/// Asks one manager after the other until one issues a certificate. If all fail, returns the error
+/// of the first manager that refused. If no manager refused, returns the first other error.
 async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;
@@ -149,7 +150,8 @@ async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result
         let client =
             Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).with_timeout(ASK_WITHIN);
         match client.post::<RenewReply>(RENEW_PATH, &request).await {
-            // A manager that does not know the issuing CA or the newer epoch yet is skipped.
+            // The answer of a manager that does not know the issuing CA or the newer epoch yet is
+            // not used.
             Ok(reply) if reply.ca < keyring.ca() => {
                 why.get_or_insert((false, format!("{} does not know the current issuing CA yet", manager.name)));
             }
@@ -157,8 +159,8 @@ async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result
                 why.get_or_insert((false, format!("{} does not know the newer epoch yet", manager.name)));
             }
             Ok(reply) => return Ok((manager.name, reply)),
-            // This answer also reaches a removed node whose certificate has expired or whose CA was
-            // replaced. Such a node has no other way to learn of its removal.
+            // A manager also sends this answer to a removed node whose certificate has expired or
+            // whose CA was replaced. Such a node has no other way to learn of its removal.
             Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
                 own.request_departure(Departure { why: message.clone(), left: details["left"] == true });
                 return Err(format!("{}: {message}", manager.name));

@@ -37,7 +37,7 @@ pub struct RestoreOptions {
     /// Name of the node that this machine becomes; None for the node that made the backup.
     pub name: Option<String>,
     pub places: Vec<(String, NodePlacement)>,
-    /// The new epoch must be greater than this epoch.
+    /// The epoch that the operator gave. The new epoch must be greater.
     pub epoch: Option<u64>,
     /// Continue even if a manager of the backup answers and follows a leader. The new epoch ends
     /// the cluster of that leader.
@@ -51,7 +51,7 @@ pub struct Restored {
     pub api: String,
     pub epoch: Epoch,
     pub raft: RaftId,
-    /// Names of the other managers of the backup; they are lost.
+    /// Names of the other managers in the backup's state. They are lost after the restore.
     pub lost: Vec<String>,
 }
 
@@ -61,13 +61,15 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// The data directory is unchanged.
+    /// The data directory belongs to a node already. It is unchanged.
     #[error("{} already belongs to node {name}", dir.display())]
     Taken { dir: PathBuf, name: String },
-    /// No file of the attempt remains in the data directory.
+    /// A manager of the backup is alive and has a leader. No file of the attempted restore remains
+    /// in the data directory.
     #[error("{by} answers and follows a live leader: {leader}; a restored manager ends that cluster")]
     HasLeader { by: String, leader: String },
-    /// No file of the attempt remains in the data directory.
+    /// A manager of the backup answers, but with an error. No file of the attempted restore remains
+    /// in the data directory.
     #[error("{by} answers, but not whether it follows a leader: {why}")]
     UnknownLeader { by: String, why: String },
     #[error("{0} is not in the backup; the cluster can't be restored without it")]
@@ -104,8 +106,8 @@ pub fn verify(file: &Path) -> Result<Head, BackupError> {
 }
 
 /// Restores a backup into the directory. The backup is verified before anything is written. If a
-/// manager of the backup follows a leader, nothing remains in the directory. The next attempt
-/// removes the files of a killed one. Blocks, and asks the managers.
+/// manager of the backup follows a leader, nothing remains in the directory. If the command is
+/// killed, the next attempt removes its files. Blocks, and asks the managers.
 pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
     let ClusterBackup { head, mut state, blobs, files } = ClusterBackup::read(&options.file)?;
@@ -212,8 +214,9 @@ async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), Rest
     Ok(())
 }
 
-/// The address of the new manager. The first available address is used: the given one, the one in
-/// the `node.json` of the machine that made the backup, or the one in the state.
+/// The address of the new manager: the first one that exists of three. They are the address that
+/// the operator gave, the one in the `node.json` of the machine that made the backup, and the one
+/// in the state.
 fn own_address(
     state: &remoor_model::Inventory,
     node: NodeId,
@@ -244,8 +247,8 @@ fn own_address(
     })
 }
 
-/// Writes the credentials with a new certificate. The machine that made the backup keeps its key;
-/// another node gets a new key. Returns the public key, in hex.
+/// Writes the credentials with a new certificate. If this machine becomes the node that made the
+/// backup, it keeps that node's key. Otherwise a new key is made. Returns the public key, in hex.
 fn credentials(
     dir: &Path,
     node: NodeId,

@@ -142,7 +142,8 @@ struct OpenNode {
     lost_log: Option<PathBuf>,
 }
 
-/// The two channels that end the daemon: one to its tasks, one from them.
+/// Two channels about the end of the daemon: one tells its tasks to stop, and on the other a task
+/// reports a fatal error.
 struct EndSignals {
     /// Every task stops once this value is true.
     stopped: watch::Receiver<bool>,
@@ -160,7 +161,7 @@ struct Membership {
     ears: mpsc::Sender<MemberEventSender>,
 }
 
-/// Values that result from the start of gossip. The agent takes them over.
+/// Values that the start of gossip returns and that the agent takes over.
 struct AgentInputs {
     record: RecordKeeper,
     report: Report,
@@ -188,7 +189,7 @@ struct Listeners {
 }
 
 /// Completes an interrupted command in the data directory, then loads the directory. Also returns
-/// the saved peers.
+/// the peers that were saved on disk.
 async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), DaemonError> {
     let layout = Layout(dir.to_owned());
     if let Some(founded) = super::rebuild::finish(data)? {
@@ -203,8 +204,8 @@ async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), D
     }
     let peers = PeerBook::load(layout.peers())?;
     let lost_log = match begin_log(data, &layout, &mut identity) {
-        // If there are other managers, they remove the vote of this manager and give it a new one
-        // later.
+        // This manager runs without its log. If there are other managers, they remove its vote and
+        // later give it a new one.
         Err(DaemonError::Raft(RaftError::Gone { file, .. }))
             if peers.managers.iter().any(|m| m.id != identity.node) =>
         {
@@ -312,8 +313,9 @@ async fn start_manager_lifecycle(
     let OpenNode { identity, keyring, .. } = node;
     let RunningAgent { own, metrics, saved: (peers, managers), .. } = agent;
     let leaving = agent::LeaveService { own: own.clone(), tls: keyring.client() }.routes();
-    // This check comes before the start of the manager service. Otherwise a manager of an older
-    // epoch could make decisions that are lost once it hears of the newer epoch.
+    // The check for a newer epoch comes before the start of the manager service. Otherwise a
+    // manager of an older epoch could make decisions that are lost once it hears of the newer
+    // epoch.
     if identity.raft.is_some()
         && let Some(epoch) = epochs::newer_epoch_at_start(peers, managers, &keyring.client(), identity.epoch).await
     {
@@ -399,8 +401,8 @@ async fn shut_down(
     manage: &ManagerLifecycle,
 ) {
     if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = ended {
-        // This node's name also belongs to the other daemon. If gossip sent a goodbye, the other
-        // nodes would attribute it to that daemon.
+        // Another daemon with this node's name continues. If gossip said goodbye, the other nodes
+        // would apply this goodbye to that daemon. So gossip is stopped without a goodbye.
         gossip.shutdown().await;
     }
     let _ = stop.send(true);
@@ -418,8 +420,8 @@ async fn follow_address(follow: address::AddressFollower, own: AgentState, stopp
     }
 }
 
-/// Archives manager files of a node without a Raft id, which remain after a crash. A failure does
-/// not stop the agent; an order to become a manager retries the archiving.
+/// Archives manager files of a node without a Raft id, which remain after a crash. If the archiving
+/// fails, the agent still starts; an order to become a manager retries the archiving.
 fn archive_leftovers(layout: &Layout, retired: Option<RaftId>) {
     match archive::archive_raft_dir(layout, retired) {
         Ok(None) => {}
@@ -433,8 +435,8 @@ fn archive_leftovers(layout: &Layout, retired: Option<RaftId>) {
     }
 }
 
-/// Starts the task that trims memory. An idle agent needs little memory between examinations and
-/// requests. A manager is not trimmed, because it uses most of the program all the time.
+/// Starts the task that trims memory. An idle agent needs little memory between its examinations
+/// and requests. A manager is not trimmed, because it uses most of the program all the time.
 fn start_memory_trimming(worked: watch::Receiver<u64>, own: AgentState) {
     match LoadedFiles::now() {
         Ok(loaded) => {
@@ -463,7 +465,7 @@ async fn listen_metrics(config: &NodeConfig) -> Result<Option<TcpListener>, Daem
 
 async fn serve_socket(path: &Path, router: axum::Router, stopped: watch::Receiver<bool>) -> Result<(), DaemonError> {
     if let Some(parent) = path.parent() {
-        // The bind below reports an error of this call.
+        // If the socket's directory can't be created, the bind below reports an error.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
     }
     let socket = unix::LocalSocket::bind(path).await?;
@@ -504,7 +506,7 @@ async fn start_gossip(
 }
 
 /// Sends every event to each consumer, in order. A manager service that starts later first receives
-/// all current members, and then every event that is not forwarded yet. So it misses nothing.
+/// all current members, and then every later event. So it misses no member and no change.
 async fn fan_out(
     mut events: mpsc::UnboundedReceiver<MemberEvent>,
     gossip: Gossip,
@@ -527,8 +529,9 @@ async fn fan_out(
         };
         match &event {
             MemberEvent::SignedElsewhere { addr, api } => probe.start(*addr, *api),
-            // No other node sends this daemon's gossip record to the other daemon. `join` sends the
-            // record to it, and the other daemon then exits.
+            // This daemon's gossip record outranks the record of another daemon of the same node.
+            // No other node forwards the record to that daemon. So `join` sends it there, and the
+            // other daemon exits.
             MemberEvent::OutrankedElsewhere { addr, .. } => {
                 let (gossip, addr) = (gossip.clone(), *addr);
                 tokio::spawn(async move {
@@ -539,14 +542,15 @@ async fn fan_out(
             }
             _ => {}
         }
-        // The channel of a stopped manager service is dropped.
+        // A manager service that has stopped does not receive events any more, so its channel is
+        // dropped.
         manager = manager.filter(|manager| manager.send(event.clone()).is_ok());
         let _ = agent.send(event);
     }
 }
 
-/// Stores the program under the hash of its content. A manager of the same version then need not
-/// upload the executor.
+/// Stores a copy of this program under the hash of its content. A manager of the same version then
+/// need not upload the program as the executor.
 fn keep_own_binary(layout: &Layout) {
     let layout = layout.clone();
     std::thread::spawn(move || {
@@ -560,7 +564,8 @@ async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Makes gossip trust the keys of the applied inventory while the manager service runs.
+/// Makes gossip trust the public keys of the nodes in the applied inventory, while the manager
+/// service runs.
 async fn follow_keys(manage: ManagerLifecycle, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {

@@ -7,15 +7,17 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// Maximum number of threads for blocking work, such as an examination of the node or a name
+/// Maximum number of threads for blocking work, such as an examination by the agent or a name
 /// lookup.
 const AGENT_BLOCKING_MAX: usize = 8;
 /// Time after which an idle thread and its stack are released. It is much shorter than the interval
-/// of examinations.
+/// of the agent's examinations.
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// With one thread only, a long render would delay write requests.
+/// Number of a manager service's threads for requests. With one thread only, a long rendering would
+/// delay write requests.
 const MANAGER_THREADS: usize = 2;
-/// Maximum time in which running work of a manager service, such as a write to disk, may end.
+/// Maximum time for running work of a manager service, such as a write to disk, to end after the
+/// service is stopped.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 
 /// The runtime of the daemon with the data directory `dir`: for its agent, gossip and API
@@ -38,9 +40,9 @@ pub fn runtime(dir: &Path) -> io::Result<Runtime> {
 }
 
 /// The threads of a manager service, separate from those of the daemon. They start and end with the
-/// service, so a worker has none. Raft has its own thread on every manager. The service's files are
-/// moved after its threads have ended. A disk write that takes longer than a second then continues
-/// in the renamed files.
+/// service, so a worker has none. Raft has its own thread on every manager. After the service is
+/// stopped, its files are moved when its threads have ended, at the latest after a second. A disk
+/// write that takes longer continues in the moved files.
 pub struct Threads {
     work: Work,
     raft: RaftThread,
@@ -51,9 +53,9 @@ struct Work {
     handle: Handle,
 }
 
-/// Raft's own thread, so that nothing else of the manager service delays heartbeats. Its runtime
-/// has no second thread. An entry passes through many short tasks in sequence, and a move between
-/// threads costs more than such a task.
+/// Raft's own thread, so that nothing else of the manager service delays heartbeats. The thread's
+/// runtime has no second thread. An entry passes through many short tasks in sequence, and moving a
+/// task to another thread costs more than the task itself.
 struct RaftThread {
     handle: Handle,
     /// The thread ends when this sender is dropped.

@@ -1,6 +1,6 @@
 //! Loads the cluster's SSH key on a manager: from its disk, or from another manager over mTLS. A
-//! manager can work without the key if the operator's own keys give access. So nothing waits for
-//! it.
+//! manager can work without the cluster's key if the operator's own keys give access to the nodes.
+//! So the start does not wait for the key.
 
 use crate::manager::{ManagerContext, api};
 use remoor_cluster::rpc::client::{ApiError, Client};
@@ -42,7 +42,8 @@ fn know(shared: &ManagerContext, key: ClusterKey) {
     let _set = shared.keys.ssh_key.set(key);
 }
 
-/// Asks the managers until one has sent the key, or all of them have answered that there is no key.
+/// Asks the other managers until one has sent the cluster's SSH key, or until all have answered
+/// that there is no key.
 async fn fetch(shared: &ManagerContext, mut others: Vec<PeerInfo>, tls: &ClientTls) {
     for n in 0..TRIES {
         let mut unheard = Vec::new();

@@ -44,16 +44,17 @@ impl ManagerRuntime {
         Self { threads, ended }
     }
 
-    /// Runs `work` on the calling thread, so that a decision does not move between threads. The
-    /// tasks that `work` spawns run on the manager service's threads. None if those threads ended
-    /// first.
+    /// Runs `work`, the answer to a request, on the calling thread, because moving it to another
+    /// thread takes time. The tasks that `work` spawns run on the manager service's threads. None
+    /// if those threads ended first.
     async fn decide(self, work: impl Future<Output = Response>) -> Option<Response> {
         let (mut ended, mut work) = (self.ended, std::pin::pin!(work));
         let within = std::future::poll_fn(|cx| {
             let _within = self.threads.enter();
             work.as_mut().poll(cx)
         });
-        // The end is polled first, because timers of an ended runtime must not be polled.
+        // The end of the threads is polled before `work`, because timers of an ended runtime must
+        // not be polled.
         tokio::select! {
             biased;
             _ = ended.changed() => None,
@@ -64,8 +65,8 @@ impl ManagerRuntime {
     /// Runs `work` on the manager service's worker threads, which serve no connections. None if the
     /// threads ended first.
     async fn read(self, work: impl Future<Output = Response> + Send + 'static) -> Option<Response> {
-        // A `JoinSet` cancels the work if the client disconnects. Without separate threads, a
-        // disconnection has the same effect.
+        // A `JoinSet` cancels the work if the client disconnects. A request that is answered
+        // without a separate task is cancelled in the same way.
         let mut task = JoinSet::new();
         task.spawn_on(work, &self.threads);
         match task.join_next().await? {
@@ -83,7 +84,8 @@ impl SwappableRouter {
         Self(Arc::new(RwLock::new(RoutingTarget { router, threads: None, raft: None })))
     }
 
-    /// Replaces the target from the next request on. Running requests continue on the old target.
+    /// Sets the router and the threads for all later requests. Running requests continue on the old
+    /// ones.
     pub fn set(&self, router: Router, threads: Option<Handle>, raft: Option<Handle>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) =
             RoutingTarget { router, threads: threads.map(ManagerRuntime::from_handle), raft };
@@ -122,8 +124,9 @@ async fn answer(way: RoutingTarget, request: Request) -> Response {
         }
     };
     let Some(ground) = way.threads.filter(|_| !hands_on) else { return answered.await };
-    // The serialization of a read may take long, and so may the parsing of an applied fleet or a
-    // snapshot. Such requests run on worker threads. Write requests only wait for Raft.
+    // These requests run on worker threads, because they may take long: reads, whose answers are
+    // serialized, and requests with an applied fleet or a snapshot, which are parsed. Other write
+    // requests only wait for Raft.
     let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
         true => ApiFailure::new(Code::Unavailable, "the manager service of this node has just stopped"),
@@ -176,8 +179,8 @@ mod tests {
         assert_eq!(who().await, "worker");
         threads.end().await;
         let left = asked.await.expect("no panic").expect_err("nobody answers any more");
-        // A request from just before the swap gets an error code; a request after the swap gets
-        // 404.
+        // The request may have reached the old router just before it was replaced; it then gets an
+        // error code. If it reached the new router, the answer is 404.
         assert!(matches!(left.code(), Some("unavailable")) || left.to_string().contains("404"), "{left}");
         let left = ordered.await.expect("no panic").expect_err("nobody answers any more");
         assert!(matches!(left.code(), Some("outcome-unknown")) || left.to_string().contains("404"), "{left}");

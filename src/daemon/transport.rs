@@ -1,5 +1,5 @@
-//! Sends Raft's messages over the managers' TLS port, and evaluates error answers, which may show
-//! that this manager must stop.
+//! Sends Raft's messages over the managers' TLS port. Evaluates the error answers to them, because
+//! an error may mean that this manager must stop.
 
 use crate::manager::Peers;
 use futures_util::future::BoxFuture;
@@ -24,8 +24,8 @@ pub enum PermanentEnd {
     Stale(String),
 }
 
-/// Records whether this manager service must end, and passes on newer epochs that are reported to
-/// it. All clones share one state.
+/// Records whether this manager service must end. Also passes on the newer epochs that other
+/// managers report to this manager. All clones share one state.
 #[derive(Clone)]
 pub struct Retirement {
     end: Arc<watch::Sender<Option<PermanentEnd>>>,
@@ -68,7 +68,7 @@ impl Retirement {
     }
 }
 
-/// The permanent end of the manager service that an error answer reports.
+/// The reason for a permanent end of the manager service, if the error answer contains one.
 pub fn end_of(error: &ApiError) -> Option<PermanentEnd> {
     match error {
         ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(PermanentEnd::Retired),
@@ -97,7 +97,8 @@ impl Transport for TlsTransport {
         Box::pin(async move {
             let client = peers.member(target, &addr).with_timeout(WITHIN);
             let sent = match kind {
-                // A snapshot goes over HTTP, because its receiver must not block Raft's own thread.
+                // A snapshot is sent over HTTP and not over Raft's own connection, because its
+                // receiver must not block Raft's thread.
                 "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
                 _ => client.send_raft_message(kind, body).await,
             };

@@ -8,11 +8,12 @@ use tokio::sync::watch;
 /// The times at which memory is trimmed.
 #[derive(Debug, Clone, Copy)]
 pub struct TrimSchedule {
-    /// Delay after an examination or a request, because the answer may still be in transfer.
+    /// Delay of a pass after an examination by the agent or a request to the managers, because the
+    /// answer to the request may still be in transfer.
     pub settle: Duration,
     /// Minimum time between two passes that trim memory.
     pub spacing: Duration,
-    /// Maximum time without examinations and requests after which a pass trims memory nevertheless.
+    /// If there is no examination or request for this time, a pass trims memory nevertheless.
     pub at_latest: Duration,
 }
 
@@ -22,7 +23,7 @@ impl Default for TrimSchedule {
     }
 }
 
-/// Trims memory after each examination of the node and each request to the managers; `worked`
+/// Trims memory after each examination by the agent and each request to the managers; `worked`
 /// signals them. The loop ends when `worked` is closed or a pass fails. `pass` returns the released
 /// memory in KiB.
 pub async fn trim_when_idle(
@@ -59,7 +60,8 @@ mod tests {
         TrimSchedule { settle: Duration::from_millis(1), spacing: SPACING, at_latest }
     }
 
-    /// Starts the loop. Each pass sends its time to the returned receiver.
+    /// Starts the loop that trims memory. Each pass sends the time at which it ran to the returned
+    /// receiver.
     fn start_loop(
         pace: TrimSchedule,
         looked: watch::Receiver<u64>,

@@ -1,4 +1,4 @@
-//! Handles addresses that changed: renders the desired state with the current addresses, and
+//! Handles changed addresses of nodes: renders the desired state with the current addresses, and
 //! directs clients to managers that moved.
 
 use super::context::known_of;
@@ -12,8 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Renders a generation with the current addresses. The result contains each host whose desired
-/// state then changes, with the new hash. Err contains the reason of a failed rendering. None means
-/// that the generation can't be loaded now; the engine may request the rendering again.
+/// state changes by this, with the new hash of its desired state. Err contains the reason of a
+/// failed rendering. None means that the generation can't be loaded now; the engine may request the
+/// rendering again.
 pub async fn render(
     shared: &Arc<ManagerContext>,
     seq: GenerationSeq,
@@ -42,9 +43,9 @@ pub async fn render(
     tokio::task::spawn_blocking(work).await.ok()?
 }
 
-/// Directs clients to the address that a manager signs in gossip, if it differs from the recorded
-/// address or from Raft's address. So a cluster whose managers moved gets a quorum, which is needed
-/// to record the new addresses.
+/// Makes this manager's clients use the address that another manager signs in gossip, if it differs
+/// from the recorded address or from Raft's address. So a cluster whose managers moved gets a
+/// quorum, which is needed to record the new addresses.
 pub fn follow(shared: &ManagerContext) {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
@@ -96,7 +97,8 @@ fn whereabouts(managers: &[KnownManager<'_>], status: &RaftStatus) -> ManagerAdd
         // Without a signed address, the address in Raft's latest membership is used.
         found.members.extend(signed.or_else(|| member.cloned()).map(|at| (manager.raft, at)));
     }
-    // If two managers have the same address, it is unknown which of them answers there.
+    // If two managers have the same address, it is unknown which of the two answers at that
+    // address.
     let another = |addr: &str, node: NodeId| managers.iter().any(|m| m.node != node && m.now() == addr);
     found.entered.retain(|addr, node| !twice.contains(addr) && !another(addr, *node));
     found

@@ -57,8 +57,8 @@ pub struct AnsibleRun {
     pub timeout: Duration,
 }
 
-/// Private keys that ssh offers after those of the operator's configuration. If there are none,
-/// only that configuration applies.
+/// Private keys that ssh offers to nodes, after the keys of the operator's own ssh configuration.
+/// If both lists are empty, only the operator's configuration applies.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     pub with_identity: Vec<PathBuf>,
@@ -94,19 +94,20 @@ impl AnsibleNode {
 /// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// No task was run. The fleet or the manager must be changed first.
+    /// The run was refused before any task. The fleet or the manager must be changed first.
     #[error("{0}")]
     Plan(String),
     /// No task was run, because the run's folder can't be written.
     #[error("the files for ansible-playbook can't be written")]
     Files(#[from] io::Error),
-    /// Tasks may have been run. `rc` is the exit code of the failed task's command, otherwise that
-    /// of ansible-playbook. `tail` contains the last output lines.
+    /// Tasks may have been run. `rc` is the exit code of the failed task's command. If there is
+    /// none, it is the exit code of ansible-playbook. `tail` contains the last output lines.
     #[error("{why}")]
     Failed { why: String, rc: Option<i32>, tail: Vec<String> },
 }
 
-/// Cleans up after a crash: ends processes of earlier runs and removes their folders below `runs`.
+/// Cleans up after a crash of the daemon: ends processes of earlier Ansible runs and removes the
+/// folders of these runs below `runs`.
 pub fn sweep(runs: &Path) {
     let dir = folder(runs);
     for run in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -123,7 +124,7 @@ fn folder(runs: &Path) -> PathBuf {
     runs.join("ansible")
 }
 
-/// Creates a private folder for one run.
+/// Creates a folder for one run that only this user can read.
 fn private(runs: &Path) -> io::Result<TempDir> {
     let base = folder(runs);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&base)?;
@@ -168,7 +169,7 @@ fn ready_with(
     }
 }
 
-/// Checks that the version in the output of `--version` is new enough.
+/// Checks that the Ansible version in the output of `--version` is not too old.
 fn fits(program: &str, done: &Finished) -> Result<(), PlayError> {
     if !done.success() {
         let why = done.tail.last().cloned().unwrap_or_else(|| "no output".to_owned());
@@ -189,8 +190,8 @@ fn fits(program: &str, done: &Finished) -> Result<(), PlayError> {
 
 const INSTALL: &str = "apt-get install ansible-core on every manager";
 
-/// Parses the major and minor version from the first line of `--version`. The forms are
-/// `ansible-playbook [core 2.19.1]` and, before ansible-core, `ansible-playbook 2.9.6`.
+/// Parses the major and minor version from the first line of `ansible-playbook --version`. The
+/// forms are `ansible-playbook [core 2.19.1]` and, before ansible-core, `ansible-playbook 2.9.6`.
 fn version(line: &str) -> Option<(u32, u32)> {
     let number = line.split_whitespace().last()?.trim_end_matches(']');
     let mut parts = number.split('.');
@@ -262,7 +263,7 @@ fn judge(play: &AnsibleRun, done: &Finished, told: &CallbackReader) -> Result<()
     }
 }
 
-/// Whether the run was ended early. Processes that it started may then still run.
+/// Whether ansible-playbook was ended early. Processes that it started may then still run.
 fn was_stopped(done: &Finished) -> bool {
     done.timed_out || done.cancelled || done.rc.is_none()
 }

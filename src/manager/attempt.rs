@@ -24,14 +24,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// Maximum time that a fence order waits for a `remoor play` that holds the node.
+/// Maximum time that a fence order waits for a `remoor play` that currently works on the node.
 const PLAY_WAIT_MAX: Duration = Duration::from_secs(100);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
 const UNDO_TIMEOUT: Duration = Duration::from_secs(300);
-/// Additional time for the executor's answer after the executor's own time limit. After that, the
-/// session is given up.
+/// The manager waits for the executor's answer until the executor's own time limit and this
+/// additional time are over. Then it gives the session up.
 const SLACK: Duration = Duration::from_secs(20);
 
 /// How an attempt ends early.
@@ -52,7 +52,7 @@ pub struct Attempts {
     shared: Arc<ManagerContext>,
     events: mpsc::UnboundedSender<EngineEvent>,
     running: BTreeMap<AttemptId, Running>,
-    /// Attempts that must end. Their tasks may still run.
+    /// Attempts that were told to end and whose tasks may still run.
     ending: BTreeMap<AttemptId, (watch::Sender<AttemptEnd>, JoinHandle<()>)>,
 }
 
@@ -106,8 +106,9 @@ struct Work {
     facts: examine::Facts,
     /// Globs of the paths that the phases of this attempt declare secret.
     secret: Vec<String>,
-    /// Addresses and roles with which the provisioning rendered, and the hash of the desired state.
-    /// The verification uses the same values. A later job handles an address change in between.
+    /// The addresses and roles that the provisioning used for rendering, and the hash of the
+    /// desired state. The verification uses the same values. If an address changes between the two,
+    /// a later job handles the change.
     frozen: Option<(fleet::ClusterContext, Sha256)>,
 }
 
@@ -293,7 +294,8 @@ impl Work {
         recorded.unwrap_or_else(|| self.shared.render_context())
     }
 
-    /// The record of the node before this attempt; None if there is none.
+    /// The record of the node's baseline from before this attempt; None if the node has no
+    /// baseline.
     async fn load_record(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
@@ -303,7 +305,8 @@ impl Work {
         })
     }
 
-    /// Compiles the work of `phase`. The error contains the text of every fault.
+    /// Compiles the work of `phase`. The error contains the text of every error in the fleet's
+    /// files.
     async fn work(&self, phase: Phase, job: &Job, generation: &Arc<Generation>) -> Result<Made, String> {
         super::blobs::ensure(&self.shared, &generation.blob).await;
         let inventory = self.shared.inventory();
@@ -332,9 +335,9 @@ impl Work {
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
 
-    /// Checks before the fence that cleanup and provisioning are possible and that the record can
-    /// be read. Without the record, drift of other services would be recorded as desired. Changes
-    /// nothing.
+    /// Checks before the fence that cleanup and provisioning are possible, and that the record of
+    /// the node's baseline can be read. Without the record, the drift of services outside the job
+    /// would become part of the new baseline. Changes nothing.
     async fn may_begin(
         &mut self,
         job: &Job,
@@ -355,8 +358,9 @@ impl Work {
                 fleet::PhaseWork::Plan { secret, .. } => self.secret.extend(secret),
                 fleet::PhaseWork::Ansible { playbook, tags } => {
                     let play = self.play((made.fleet, made.host, made.scope), playbook, tags, Duration::ZERO);
-                    // The cleanup playbook of an installed generation can't be corrected, so its
-                    // syntax is not checked. A native plan is handled in the same way.
+                    // The cleanup uses the playbook of the installed generation, which can't be
+                    // corrected any more, so its syntax is not checked. A native cleanup playbook
+                    // is handled in the same way.
                     self.ready(play, phase == Phase::Provision).await.map_err(why)?;
                 }
             }
@@ -377,7 +381,8 @@ impl Work {
         AnsibleRun { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
     }
 
-    /// Checks that this manager's Ansible can run `play`. The error contains the fault.
+    /// Checks that this manager's Ansible can run `play`. The error contains the reason why it
+    /// can't.
     async fn ready(&self, play: AnsibleRun, syntax: bool) -> Result<(), String> {
         let cancel = CancelToken::new();
         let _guard = EndOnDrop(cancel.clone());
@@ -412,8 +417,9 @@ impl Work {
             }
             error = session.wait_for_loss() => {
                 guard.0.cancel();
-                // The attempt must not end before the processes of the run on this manager. TERM,
-                // the grace period and KILL limit this wait.
+                // The attempt must not end before the processes of the Ansible run on this manager
+                // have ended. They get TERM and, after a grace period, KILL, so this wait is
+                // limited.
                 let _ = run.await;
                 return Err(ssh(phase, error));
             }
@@ -447,8 +453,8 @@ impl Work {
         }
     }
 
-    /// Restores the copies that the undone attempt had made. A failure is not retried, because an
-    /// operator decides what to do.
+    /// Puts back the copies of files that the undone attempt made before it changed the files. A
+    /// failure is not retried, because an operator decides what to do.
     async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
         let attempt = job.spec.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
         match self.ask(phase, ExecutorOrder::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
@@ -501,7 +507,8 @@ impl Work {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.render_context(), |(known, _)| known.clone());
         let before = self.load_record(phase).await?;
-        // A job for some services gathers only some facts. The other facts come from the record.
+        // A job for some services gathers only some facts of the node. The other facts come from
+        // the record of the node's baseline.
         let part = before.as_ref().filter(|_| !job.spec.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
         facts.extend(self.facts.clone());
@@ -513,7 +520,8 @@ impl Work {
             .await
             .map_err(|e| ssh(phase, e))?;
         let (services, generation) = (job.spec.services.clone(), current.clone());
-        // This step compiles expressions and hashes contents, so it runs on a blocking thread.
+        // The comparison runs on a blocking thread, because it compiles expressions and hashes
+        // contents.
         let compared = tokio::task::spawn_blocking(move || {
             let wanted = prepared.expected_content();
             let watches = |name: &ServiceName| generation.summary.is_monitor_only(name);
@@ -547,8 +555,9 @@ impl Work {
     }
 }
 
-/// Paths that the manager rendered and whose content on the node differs. `set_up` selects the
-/// services of the job. Drift of other services is not a fault of the playbook.
+/// Paths that the manager rendered and whose content on the node differs from the rendered one.
+/// `set_up` selects the services of the job. Differences in other services are omitted, because the
+/// job's playbook did not cause them.
 fn wrong_files(
     wanted: &RenderedContent<'_>,
     digest: &NodeDigest,

@@ -5,17 +5,18 @@ use remoor_exec::wire::Reply;
 use remoor_model::{Failure, FailureClass, Phase};
 use std::time::Duration;
 
-/// A failed step of the attempt; a retry may help.
+/// The failure of a task or order of the phase. A retry may help.
 pub(super) fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
 }
 
-/// A phase that can't be done at all, so no retry helps.
+/// The failure of a phase that can't be carried out at all, so no retry helps.
 pub(super) fn plan(phase: Phase, message: &str) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
 }
 
-/// Additional text if the executor ended the run at its time limit, otherwise an empty text.
+/// Text to add to a failure if the executor ended the run at its time limit; otherwise an empty
+/// text.
 pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {
     match end.get("stopped").and_then(|s| s.as_str()) {
         Some("out of time") => format!(" after {} s, the maximum for a phase", limit.as_secs()),
@@ -23,7 +24,7 @@ pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {
     }
 }
 
-/// The failure for a session that has ended.
+/// The failure of a phase whose SSH session has ended.
 pub(super) fn session_lost(phase: Phase) -> Box<Failure> {
     ssh(phase, SshError::Lost("the session has ended".to_owned()))
 }
@@ -33,9 +34,9 @@ pub(super) fn unexpected_reply(phase: Phase, reply: &Reply) -> Box<Failure> {
     step(phase, None, format!("unexpected reply to the order: {reply:?}"), Vec::new())
 }
 
-/// The failure of a session that gave no answer. A timeout of an order after the fence is a failed
-/// step, because the next attempt would time out too. So it counts as a failure and is not repeated
-/// without limit.
+/// The failure of a session that gave no answer. A timeout of an order after the fence counts as a
+/// failed attempt. The next attempt would time out too, and attempts that only fail to reach the
+/// node are repeated without counting as failed.
 pub(super) fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
     let class = match &error {
         SshError::Timeout(_) if phase != Phase::Fence => FailureClass::Step,

@@ -1,9 +1,9 @@
 //! The CAs whose keys this manager has: the cluster's first CA, from whose key other secrets are
 //! derived, the current CA, and the next CA during a rotation. The replicated state contains the
-//! certificate of the CA that issues.
+//! certificate of the CA that issues certificates.
 //!
-//! The key of a new CA is on a majority of the managers before the entry with its certificate. A
-//! manager without the key fetches it from another manager.
+//! The key of a new CA is stored on a majority of the managers before the entry with the CA's
+//! certificate is proposed. A manager without the key fetches it from another manager.
 
 use remoor_cluster::rpc::ca::ClusterCa;
 use remoor_cluster::rpc::identity::IdentityError;
@@ -44,7 +44,8 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Loads all CAs. A later CA that can't be read is omitted and fetched again. Blocks.
+    /// Loads all CAs. A CA after the first one that can't be read is omitted, and fetched again
+    /// from another manager. Blocks.
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
         let first = Arc::new(ClusterCa::load(dir)?);
         let mut later = BTreeMap::new();
@@ -113,9 +114,9 @@ impl Authorities {
         inventory.roots().into_iter().map(ca_id).chain(based.into_iter().flatten()).collect()
     }
 
-    /// Deletes keys of CAs that are not needed. These are former CAs from which no current gossip
-    /// key is derived. Unneeded CAs that the state does not contain are deleted only if there are
-    /// too many of them. Blocks.
+    /// Deletes keys of CAs that are not needed. A former CA is not needed if no current gossip key
+    /// is derived from it. CAs that the state does not contain are deleted only if there are more
+    /// than `UNNAMED_MAX` of them. Blocks.
     pub fn tidy(&self, inventory: &Inventory) {
         let needed = Self::required_ids(inventory);
         let former: BTreeSet<Sha256> = inventory.authority.former.iter().map(|f| ca_id(&f.ca_pem)).collect();
@@ -179,13 +180,13 @@ mod tests {
         assert_eq!(names(again.all_cas()), [held.first().cert_pem().to_owned(), third.clone()]);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "two files each");
 
-        // A current gossip key needs the CA from whose key it is derived.
+        // A current gossip key is derived from the key of this CA, so the CA is still needed.
         let based =
             Inventory { gossip: remoor_model::GossipKeys { base: Some(ca_id(&third)), ..Default::default() }, ..state };
         let later = Inventory { ca_pem: Arc::new(ca().cert_pem().to_owned()), ..based };
         held.tidy(&later);
         assert!(held.for_certificate(&third).is_some());
-        // Keys of rotations that failed to start are removed.
+        // Keys of CA rotations that failed to start are removed.
         for _ in 0..=UNNAMED_MAX {
             held.keep(ca()).unwrap();
         }

@@ -1,6 +1,6 @@
-//! The managers' side of a CA rotation. The new key is copied to a majority of the managers. After
-//! that, the entry with the new certificate is proposed. The leader starts the next step when all
-//! nodes have confirmed the current one.
+//! The managers' side of a CA rotation. The key of the new CA is copied to a majority of the
+//! managers. After that, the entry with the new CA's certificate is proposed. The leader starts the
+//! next step of the rotation when all nodes have confirmed the current one.
 
 use super::{Authorities, CaPair, ManagerContext, api, wall};
 use futures_util::future::join_all;
@@ -14,21 +14,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Interval at which the leader checks which nodes have confirmed the current step, and at which a
-/// manager checks for missing CA keys.
+/// Interval at which the leader checks which nodes have confirmed the current step of the CA
+/// rotation, and at which a manager checks for missing CA keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step of the CA rotation in milliseconds. A node that gossip lost for a
-/// moment because of packet loss is back within this time, so the step waits for the node.
+/// Minimum duration of a step of the CA rotation in milliseconds. Gossip may lose a node for a
+/// moment because of packet loss. The node is back within this time, so the step does not pass it
+/// over.
 const STEP_MIN_MS: u64 = 5_000;
-/// Interval of the requests to nodes that have not confirmed the current step. Such a request asks
-/// the node to contact the managers. At most `REQUEST_CALL_MAX` nodes are asked at a time.
+/// Interval of the requests to nodes that have not confirmed the current step of the CA rotation.
+/// Such a request asks the node to contact the managers. At most `REQUEST_CALL_MAX` nodes are asked
+/// at a time.
 const REQUEST_CALL_EVERY: Duration = Duration::from_secs(5);
 const REQUEST_CALL_MAX: usize = 50;
 const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for another manager to store a CA key or to send its CA keys.
 const HAND_WITHIN: Duration = Duration::from_secs(5);
-/// Pause between two attempts to fetch a CA key, because a manager service that has just started
-/// does not know the other members yet.
+/// Pause between two attempts to fetch a CA key from other managers. A manager service that has
+/// just started does not know the other members of Raft yet.
 const FETCH_AGAIN: Duration = Duration::from_secs(3);
 
 /// Nodes that have not confirmed the current step of the CA rotation.
@@ -52,8 +54,8 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
     let changed = inventory.authority.changed;
     let mut missing = UnconfirmedNodes::default();
     for node in inventory.nodes.values().filter(|n| !shared.observed.ca_confirmed.holds(n.id, changed)) {
-        // A node that waits for a new certificate is in gossip, but its other requests are
-        // rejected.
+        // A node whose certificate expired is in gossip, but managers accept only its renewal
+        // requests. So it counts as absent until it has a new certificate.
         let lapsed = inventory.expired_certificates.contains_key(&node.id);
         if *node.name() == shared.identity.name || shared.observed.report_of(node.name()).is_some() && !lapsed {
             missing.here.push(node);
@@ -83,7 +85,8 @@ pub fn operator(
     Ok(Some(TlsIdentity { ca_pem: inventory.roots().concat(), cert_pem, ..issued }))
 }
 
-/// The reason why no new CA was made. The only change is that some managers may have an unused key.
+/// The reason why no CA rotation was started. Some managers may have an unused CA key now; nothing
+/// else has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     #[error("this manager does not have the key of the present CA yet")]
@@ -95,7 +98,7 @@ pub enum MakeError {
 }
 
 /// Makes a new CA and copies its key to a majority of the managers, including this one. Returns the
-/// entry that starts the rotation, and the names of the managers that do not have the key yet.
+/// command that starts the rotation, and the names of the managers that do not have the key yet.
 pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
     let present = shared.keys.cas.for_certificate(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
@@ -184,8 +187,8 @@ async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
     }
 }
 
-/// Proposes the next step of a CA rotation. It runs as long as the manager service runs, and acts
-/// only on the leader.
+/// Proposes the next step of a CA rotation when the nodes have confirmed the current one. This task
+/// runs as long as the manager service runs, and acts only on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     let mut spurred = Instant::now();
@@ -223,8 +226,8 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
     }
 }
 
-/// Asks a node to contact the managers. If the message is lost, the node contacts them later by
-/// itself.
+/// Asks a node to contact the managers, because it has not confirmed the current step of the CA
+/// rotation. If the message is lost, the node contacts them later by itself.
 fn request_call(shared: &ManagerContext, node: &Node) {
     let client = shared.peers.node(node.id, &node.spec.api).with_timeout(REQUEST_CALL_TIMEOUT);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });

@@ -77,11 +77,11 @@ pub struct ClusterBackup {
     pub head: Head,
     pub state: Inventory,
     pub blobs: BTreeMap<Sha256, Vec<u8>>,
-    /// The files by path relative to the data directory.
+    /// The content of each file, by path relative to the data directory.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// Omits the files, because they contain keys.
+/// The debug output omits the files, because they contain keys.
 impl std::fmt::Debug for ClusterBackup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Backup").field("head", &self.head).finish_non_exhaustive()
@@ -171,12 +171,13 @@ impl ClusterBackup {
                 let why = "the content read back differs from the content written".to_owned();
                 return Err(BackupError::Damaged { path: path.to_owned(), why });
             }
-            // A hard link does not replace a file that got this name in the meantime; a rename
-            // would.
+            // Another process may have created a file with this name in the meantime. A hard link
+            // does not replace that file; a rename would.
             std::fs::hard_link(&unfinished, path).map_err(failed("naming"))?;
             Ok(sync_dir(dir)?)
         })();
-        // Only the first error is reported. The next attempt removes a remaining file of this name.
+        // If this removal fails, only the earlier error is reported. The next attempt removes the
+        // remaining file.
         let _ = std::fs::remove_file(&unfinished);
         written?;
         Ok((self.head, Sha256::digest(&bytes), bytes.len() as u64))

@@ -1,5 +1,5 @@
-//! Content-addressed blobs of the managers: generations and digests. An entry may refer to a blob
-//! only after a majority has stored it.
+//! Blobs of the managers, each named by the hash of its content: generations and digests. An entry
+//! may refer to a blob only after a majority of the managers has stored the blob.
 
 use super::ManagerContext;
 use remoor_cluster::rpc::wire::{ApiFailure, Code};
@@ -65,8 +65,8 @@ pub async fn store(shared: &Arc<ManagerContext>, bytes: Vec<u8>) -> Result<Sha25
     Ok(sha)
 }
 
-/// Fetches a blob that is missing or damaged on this manager. If no manager answers, the blob stays
-/// missing, and its reader reports that.
+/// Fetches a blob from another manager, if it is missing or damaged on this one. If no manager
+/// sends the blob, it stays missing, and the caller that reads it reports that.
 pub async fn ensure(shared: &Arc<ManagerContext>, sha: &Sha256) {
     let (store, wanted) = (shared.blobs.clone(), *sha);
     match tokio::task::spawn_blocking(move || store.get(&wanted)).await {

@@ -2,8 +2,8 @@
 //! Nodes renew long before expiry, so a certificate that expires soon means that its renewal
 //! failed.
 //!
-//! The times are in memory only. After a start, a manager knows only its own certificate. It learns
-//! the others with the next request of each node.
+//! The expiry times are in memory only. After a start, a manager knows only its own certificate. It
+//! learns the expiry of a node's certificate from the node's next request.
 
 use super::{ManagerContext, Notices};
 use remoor_cluster::rpc::identity;

@@ -1,5 +1,5 @@
-//! The state that a node must have after a cleanup. `attempt` sends it as an order, and the
-//! executor verifies it.
+//! The state that a node must have after a cleanup. `attempt` sends this state in an order to the
+//! executor, which compares the node with it.
 
 use remoor_model::{FleetSummary, ServiceManifest, ServiceName};
 

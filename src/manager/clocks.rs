@@ -2,8 +2,8 @@
 //! would damage for months. No certificate is issued, and no record of a removed node or of a node
 //! that left is deleted.
 //!
-//! The clocks are in memory only. Every answer of another manager contains its time
-//! (`rpc/clocks.rs`).
+//! The clocks are in memory only. They are known because every answer of another manager contains
+//! that manager's time (`rpc/clocks.rs`).
 
 use super::{ManagerContext, wall};
 use remoor_cluster::rpc::join::SKEW_MAX_MS;
@@ -17,25 +17,26 @@ pub const CLOCK: &str = "clock";
 /// milliseconds.
 const WARN_MS: u64 = 10_000;
 /// Maximum time that a starting manager waits for another manager's clock before it issues a
-/// certificate for itself. Each second it asks another one of the managers for its time.
+/// certificate for itself. Meanwhile it asks the managers in turn for their time, one each second.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// Interval of the clock comparisons for notices. A notice is sent only if two consecutive
-/// comparisons find a difference. After a suspension of the machine, the first comparison may use
-/// an answer from before.
+/// comparisons find a difference. One comparison is not enough, because after a suspension of the
+/// machine it may use an answer from before the suspension.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// The clocks of the other managers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ClockComparison {
-    /// The difference of each clock to this manager's in milliseconds, positive if it is ahead.
-    /// None if the clock is not known.
+    /// For each other manager, the difference of its clock to this manager's clock in milliseconds,
+    /// positive if the other clock is ahead. None if the other clock is not known.
     others: Vec<(NodeId, NodeName, Option<i64>)>,
-    /// Whether this manager started so recently that the others may not have answered yet.
+    /// Whether this manager started so recently that the other managers may not have sent their
+    /// time yet.
     starting: bool,
 }
 
 impl ClockComparison {
-    /// The clocks that are known to differ by more than `ms`.
+    /// The managers whose clocks are known to differ from this manager's clock by more than `ms`.
     fn differing_by(&self, ms: u64) -> impl Iterator<Item = (NodeId, &NodeName, i64)> {
         self.known_differences().filter(move |(_, _, ahead)| ahead.unsigned_abs() > ms)
     }
@@ -74,7 +75,8 @@ impl ClockComparison {
             || self.known_differences().next().is_some() && self.differing_by(SKEW_MAX_MS).next().is_none()
     }
 
-    /// One line for each clock that differs by more than ten seconds.
+    /// One line for each manager whose clock differs from this manager's clock by more than ten
+    /// seconds.
     pub fn warnings(&self, own: &NodeName) -> Vec<String> {
         self.warnings_by_node(own).map(|(_, _, line)| line).collect()
     }
@@ -93,7 +95,8 @@ impl ClockComparison {
         })
     }
 
-    /// Name and difference in seconds of each known clock.
+    /// For each known clock, the manager's name and the difference to this manager's clock in
+    /// seconds.
     pub fn seconds(&self) -> Vec<(String, f64)> {
         self.known_differences().map(|(_, name, ahead)| (name.to_string(), ahead as f64 / 1e3)).collect()
     }
@@ -110,8 +113,8 @@ fn describe_difference(ahead_ms: i64) -> String {
     format!("{amount} {}", if ahead_ms > 0 { "ahead of" } else { "behind" })
 }
 
-/// The time for a new entry. It is `wall` if records may be deleted. Otherwise the time is limited,
-/// so that applying the entry deletes no record.
+/// The time for a new log entry. It is `wall` if this manager's clock is good enough to delete
+/// records. Otherwise it is limited to a time at which the entry deletes no record.
 fn entry_time(comparison: &ClockComparison, inventory: &Inventory, wall: Wall) -> Wall {
     if comparison.may_forget() {
         return wall;

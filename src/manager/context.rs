@@ -19,7 +19,7 @@ use std::time::Instant;
 
 #[derive(Debug, Clone)]
 pub struct ManagerTiming {
-    /// Interval at which the engine derives its work again, in milliseconds.
+    /// Interval at which the engine derives all work from the inventory again, in milliseconds.
     pub tick_ms: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Startup {
     pub secret: [u8; 32],
     pub cas: Arc<super::Authorities>,
     pub timing: ManagerTiming,
-    /// Counters of this process.
+    /// The registry of this process's counters for metrics.
     pub counts: Registry,
 }
 
@@ -103,9 +103,9 @@ impl ManagerContext {
         }
     }
 
-    /// Milliseconds since a majority last agreed, as far as this manager knows. On a leader, this
-    /// is the last acknowledgement by a quorum, otherwise the last message of a leader. None if
-    /// there was neither since this process started.
+    /// Milliseconds since this manager last knew of a majority that agrees. On a leader, they count
+    /// from the last acknowledgement by a quorum, and on another manager from the last message of a
+    /// leader. None if there was no such acknowledgement or message since this process started.
     pub fn age_ms(&self) -> Option<u64> {
         let acked = self.raft.status().borrow().quorum_acked_ms;
         let heard_at = || self.observed.leader_heard_at();
@@ -155,7 +155,8 @@ impl ManagerContext {
         known_of(&self.inventory())
     }
 
-    /// IP addresses of the nodes by name: as joined, or as recorded after a move.
+    /// IP addresses of the nodes by name. A node has the address with which it joined, or the
+    /// address that was recorded after a move.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         self.inventory().addresses()
     }

@@ -1,5 +1,5 @@
-//! Examines a node in an open session. If the expected digest is known, the node sends only the
-//! differences.
+//! Examines a node in an open SSH session. If the digest that the manager expects is known, the
+//! node sends only the differences from it.
 
 use remoor_exec::ssh::{Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, Reply};
@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-/// Receives orders, one after the other. The implementation is a session; tests use a fake.
+/// Gives orders to an executor, one after the other. The real implementation is an SSH session;
+/// tests use a fake.
 pub(super) trait Orders: Send {
     /// Sends one order and returns its final reply.
     fn give(&mut self, order: ExecutorOrder) -> impl Future<Output = Result<Reply, SshError>> + Send;
@@ -65,8 +66,9 @@ impl ExamRequest<'_> {
     }
 }
 
-/// Requests the digest branch by branch. Each step hashes up to all entries of a service, so it
-/// runs on a blocking thread.
+/// Requests the entries of the digest that differ from `known`. Node and manager have the entries
+/// of each service in a hash tree. The manager requests the hashes below each branch that differs.
+/// Each step hashes up to all entries of a service, so it runs on a blocking thread.
 async fn walk(
     node: &mut impl Orders,
     known: NodeDigest,
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
     use remoor_model::{BranchContent, DigestTrees, FileEntry, FileKind, ServiceDigest};
 
-    /// A simulated node. It answers from the trees of its digest, as an executor does.
+    /// A simulated node. It answers from the hash trees of its digest, as an executor does.
     #[derive(Default)]
     struct Node {
         digest: NodeDigest,
@@ -111,7 +113,7 @@ mod tests {
         orders: Vec<&'static str>,
         /// Whether the executor is an older one, which can't send a summary of its digest.
         old: bool,
-        /// Whether the node claims entries that it does not have.
+        /// Whether the node omits entries in its answers, which then contradict its hashes.
         lies: bool,
     }
 

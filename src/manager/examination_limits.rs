@@ -1,6 +1,6 @@
 //! Limits for probes and examinations. Probes and examinations have separate slots, because probes
-//! of hosts that do not answer must not delay the examination of a node that is back. This matters
-//! in a mass absence.
+//! of hosts that do not answer must not delay the examination of a node that is back. Such probes
+//! are many if many nodes are absent at once.
 
 use remoor_model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;
@@ -42,8 +42,8 @@ impl ExaminationLimits {
         self.examinations.clone().acquire_owned().await.ok()
     }
 
-    /// Registers a probe of the node. None if an earlier probe of the node is registered, because
-    /// probes are requested by a timer and would accumulate.
+    /// Registers a probe of the node. Returns None if an earlier probe of the node still runs or
+    /// waits. A timer requests the probes, so without this check they would accumulate.
     pub fn probe(&self, node: NodeId) -> Option<ProbeTicket> {
         self.probed_nodes().insert(node).then(|| ProbeTicket { node, looks: self.clone() })
     }

@@ -63,8 +63,8 @@ pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     if lifecycle(shared, id) == Some(Lifecycle::Decommissioned) {
         prepared.manifest.services.clear();
     }
-    // Login and examination share one time limit. With two limits, a slow node would be given up as
-    // unreachable before it could be reported as slow.
+    // Login and examination share one time limit. With a separate limit for the login, a slow node
+    // would be reported as unreachable instead of slow.
     let end = tokio::time::Instant::now() + prepared.timeout;
     let opened = tokio::time::timeout_at(end, shared.remote.open(&prepared.target)).await;
     let mut session = match opened {
@@ -82,17 +82,19 @@ pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     outcome
 }
 
-/// Selects the entries of its digest that a node sends. With each variant, the manager gets the
-/// same complete digest.
+/// Which entries of its digest a node sends. With each variant, the manager gets the same complete
+/// digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Every entry. A new record needs all of them, because its manifest may differ.
+    /// Every entry. A new record of the node's baseline needs all entries, because its manifest may
+    /// differ from that of the earlier record.
     Whole,
-    /// Only entries that differ from the record.
+    /// Only entries that differ from the record of the node's baseline.
     Differences,
 }
 
-/// Examines the node in an open session and adds the values to compare the result with.
+/// Examines the node in an open session. The result also contains the manager's data with which the
+/// examination is compared.
 pub async fn evidence(
     shared: &Arc<ManagerContext>,
     session: &mut Session,
@@ -108,8 +110,8 @@ pub async fn evidence(
     Ok(Evidence { exam, expected: prepared.record.as_ref().map(Record::digest), rendered })
 }
 
-/// The new record of a node. A path counts as rendered only if the rendered content equals the
-/// content on the node.
+/// The new record of a node's baseline. A path counts as rendered only if the rendered content
+/// equals the content on the node.
 pub fn record(
     wanted: &RenderedContent<'_>,
     facts: &Facts,
@@ -129,8 +131,8 @@ pub fn record(
     }
 }
 
-/// Prepares an examination against `generation`; None means the last applied one. Blobs that this
-/// manager lacks are fetched from the others.
+/// Prepares an examination against `generation`; None means the generation that was last applied to
+/// the node. Blobs that this manager lacks are fetched from the other managers.
 pub async fn prepare(
     shared: &Arc<ManagerContext>,
     id: NodeId,
@@ -139,8 +141,8 @@ pub async fn prepare(
     prepare_with(shared, id, generation, None).await
 }
 
-/// Does the same as [`prepare`], with given input for rendering in `seen`. None means the facts,
-/// addresses and roles of the last provisioning.
+/// Does the same as [`prepare`]. If `seen` is set, it contains the facts and the other input for
+/// rendering. None means the facts, addresses and roles of the last provisioning.
 pub async fn prepare_with(
     shared: &Arc<ManagerContext>,
     id: NodeId,
@@ -199,8 +201,8 @@ pub async fn manifest_for(shared: &Arc<ManagerContext>, id: NodeId) -> Result<No
 }
 
 /// The check files of the generation that was last applied to the node. If none was applied, the
-/// check files of the current generation. Each has a mark whether it applies to the node. Contacts
-/// no node.
+/// check files of the current generation. The result says for each file whether it applies to the
+/// node. Contacts no node.
 pub async fn check_files(
     shared: &Arc<ManagerContext>,
     id: NodeId,
@@ -263,8 +265,9 @@ fn target_of(shared: &ManagerContext, node: &Node, generation: &Generation) -> R
     })
 }
 
-/// The record of a node; None if there is none yet. A record that can't be read is an error.
-/// Without it, any state found on the node would count as the desired state.
+/// The record of a node's baseline; None if the node has no baseline yet. A record that can't be
+/// read is an error. Without the record, any state found on the node would count as the desired
+/// state.
 pub async fn load_record(shared: &Arc<ManagerContext>, node: &Node) -> Result<Option<Record>, PrepareError> {
     let Some(baseline) = &node.setup.baseline else { return Ok(None) };
     super::blobs::ensure(shared, &baseline.blob).await;

@@ -1,6 +1,6 @@
 //! The managers' side of a gossip key rotation: the keys that each node must have, the nodes that
-//! have confirmed, and the start of the next step by the leader. A new key is derived from the CA's
-//! key, which every manager but no worker has.
+//! have confirmed these keys, and the start of the next step by the leader. A new key is derived
+//! from the CA's key, which every manager but no worker has.
 
 use super::{Authorities, ManagerContext, wall};
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
@@ -12,8 +12,9 @@ use tokio::sync::watch;
 
 /// Interval at which the leader checks which nodes have confirmed the current step of the rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step of the key rotation in milliseconds. A node that gossip lost for a
-/// moment because of packet loss is back within this time, so the step waits for the node.
+/// Minimum duration of a step of the gossip key rotation in milliseconds. Gossip may lose a node
+/// for a moment because of packet loss. The node is back within this time, so the step does not
+/// pass it over.
 const STEP_MIN_MS: u64 = 5_000;
 
 /// Time in which a reachable node must confirm a step of a rotation. The nodes spread their
@@ -21,7 +22,7 @@ const STEP_MIN_MS: u64 = 5_000;
 const CONFIRM: Duration = Duration::from_secs(120);
 
 /// The step of a rotation that each node has confirmed, as the log index at which the step began.
-/// It is in the memory of this manager only, because nodes repeat the confirmation.
+/// The confirmations are in the memory of this manager only, because nodes repeat them.
 #[derive(Debug, Default)]
 pub struct Confirmations {
     nodes: Mutex<NodeConfirmations>,
@@ -53,8 +54,8 @@ impl Confirmations {
 
     /// Sets the nodes that must confirm the step that began at log index `changed`. A new wait
     /// begins at `now`. `here` is empty if this manager does not lead. The wait for a node begins
-    /// again with each step, with each return of the node, and with each leadership. The node could
-    /// not confirm earlier.
+    /// again with each step, with each return of the node, and with each leadership, because the
+    /// node could not confirm the step earlier.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut nodes = self.nodes();
         let mut before = std::mem::take(&mut nodes.waits);
@@ -88,8 +89,8 @@ impl Confirmations {
 }
 
 /// The current gossip keys by serial number. The first key encrypts sent messages. `held` are the
-/// keys of this manager's own gossip. They contain the key of `init`, which is not derived from a
-/// CA.
+/// keys of this manager's own gossip. They contain the key that `init` made, which is not derived
+/// from a CA.
 pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<Vec<GossipKey>, IdentityError> {
     let unknown =
         || IdentityError::Malformed { what: "gossip key", reason: "this manager does not have it yet".into() };
@@ -115,7 +116,8 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
 pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
     let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.observed.key_confirmed.holds(n.id, changed));
-    // A node that waits for a new certificate is in gossip, but its other requests are rejected.
+    // A node whose certificate expired is in gossip, but managers accept only its renewal requests.
+    // So it counts as absent until it has a new certificate.
     let lapsed = |node: &Node| inventory.expired_certificates.contains_key(&node.id);
     let here = |node: &Node| {
         *node.name() == shared.identity.name || shared.observed.report_of(node.name()).is_some() && !lapsed(node)
@@ -208,8 +210,8 @@ mod tests {
         assert_eq!(keys(&other, &at(9, None), alone).unwrap(), joined);
         assert!(keys(&ca, &at(0, Some(KeyStep::Insert)), joined).is_err());
 
-        // After a CA rotation, keys are derived from the new CA. The old CA's key does not reveal
-        // them.
+        // After a CA rotation, gossip keys are derived from the new CA's key. So a person who has
+        // the old CA's key can't compute them.
         let later = ClusterCa::create_next(&"c1".into()).unwrap();
         let base = Some(ca_id(later.cert_pem()));
         let by_later = GossipKeys { serial: 9, base, next: None, changed: 9 };

@@ -1,5 +1,6 @@
-//! The leader's engine, shared by the loop that steps it and the API that shows the conditions of
-//! nodes. The view of a node is made on request, so that a step has no cost for other nodes.
+//! The leader's engine. The manager's loop steps it, and the API shows its conditions of nodes. The
+//! view of a node is made only on request, so that a step of the engine has no cost for other
+//! nodes.
 
 use remoor_cluster::rpc::view::ConditionView;
 use remoor_engine::{Action, EngineEvent, ManagerEngine, Presence};
@@ -9,10 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The engine's view of one node.
 #[derive(Debug, Clone)]
 pub struct NodeSnapshot {
-    /// None if the leader began too recently to know the presence.
+    /// The node's presence. None if the leader began to lead too recently to know it.
     pub presence: Option<Presence>,
     pub conditions: Vec<ConditionView>,
-    /// Managers that don't reach the node's SSH port, each with the time since when.
+    /// Managers that do not reach the node's SSH port, each with the time at which its current
+    /// failure began.
     pub unreachable_from: Vec<(NodeName, Wall)>,
 }
 

@@ -12,8 +12,8 @@ pub struct ManagerKeys {
     pub cas: Arc<Authorities>,
     /// Path of the cluster's SSH private key; the file may not exist.
     pub ssh_key_file: PathBuf,
-    /// The key in `ssh_key_file`. It is empty in a cluster of an older version, which has no such
-    /// key.
+    /// The key in `ssh_key_file`. It is not set until the key is loaded. In a cluster of an older
+    /// version, which has no such key, it is never set.
     pub ssh_key: OnceLock<ClusterKey>,
     secret: [u8; 32],
 }
@@ -38,7 +38,8 @@ impl ManagerKeys {
         self.ssh_key.get().map(ClusterKey::line)
     }
 
-    /// Private keys that ssh offers after those of the operator's configuration.
+    /// Private keys that ssh offers after those of the operator's configuration. `identity_given`
+    /// says whether the inventory names a key file for the node.
     pub(super) fn last_keys(&self, identity_given: bool) -> Vec<PathBuf> {
         let file = self.ssh_key.get().map(|_| self.ssh_key_file.clone());
         file.map(|file| ssh::last_offered_keys(file, identity_given)).unwrap_or_default()

@@ -21,7 +21,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a node that becomes a manager, because the node writes its identity and opens its
 /// log before it answers.
 const MANAGE_WITHIN: Duration = Duration::from_secs(5);
-/// Time limit for the managers' answers immediately before a change of the voters.
+/// Time limit for the answers of voters, which are asked immediately before a change of the voters.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum age of a member's last answer, in milliseconds, for the member to count as reachable. It
 /// is several heartbeats, and less than the duration of an election.
@@ -48,7 +48,7 @@ type Outcome = Result<(), String>;
 
 pub struct Members {
     shared: Arc<ManagerContext>,
-    /// Whether the leadership is being handed over for a reason other than roles.
+    /// Whether the leadership is being handed over for a reason other than a change of roles.
     busy: Arc<AtomicBool>,
     roles: RoleManager,
     /// Channel for the result of the role manager's running step.
@@ -154,8 +154,8 @@ async fn perform(shared: &ManagerContext, inventory: &Inventory, seen: &Membersh
         }
         RoleStep::SetVoters { voters, raft: about } => {
             answer_now(shared, voters).await?;
-            // The step was made for the membership `seen`. After a change of the membership, the
-            // step could undo that change.
+            // The role manager made the step for the membership `seen`. If the membership has
+            // changed since then, the step could undo that change.
             if membership(&raft.status().borrow()).list() != seen.list() {
                 return Err("the membership has changed meanwhile".to_owned());
             }

@@ -109,8 +109,8 @@ fn entry(command: &Command) -> String {
         Command::HoldJob { job, why } => format!("job {job} is held: {why}"),
         Command::CancelJob { job, why, .. } => format!("job {job} is cancelled: {why}"),
         Command::BreakerOpened { why, .. } => format!("a breaker opens: {why}"),
-        // The engine does not propose commands of operators and of joining machines. Their line is
-        // the name of the command.
+        // The engine does not propose the commands of operators and of joining machines, so these
+        // are described only by their name.
         other => {
             let text = format!("{other:?}");
             text.split([' ', '{', '(']).next().unwrap_or_default().to_lowercase()

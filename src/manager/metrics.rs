@@ -13,10 +13,11 @@ const REFUSED: &str = "remoor_entries_refused_total";
 /// Values of this manager, the input of [`text`].
 pub struct ManagerMetrics {
     pub leads: bool,
-    /// Milliseconds since a majority last agreed. None if no majority has agreed since this process
-    /// started.
+    /// Milliseconds since this manager last knew of a majority that agrees. None if it knows of
+    /// none since this process started.
     pub age_ms: Option<u64>,
-    /// Each other manager with the difference of its clock in seconds, positive if it is ahead.
+    /// Each other manager with the difference of its clock to this manager's clock in seconds,
+    /// positive if the other clock is ahead.
     pub clocks: Vec<(String, f64)>,
 }
 
@@ -35,7 +36,7 @@ pub fn counters() -> Registry {
     registry
 }
 
-/// Counts an applied journal item.
+/// Increases the counter for an applied journal item.
 pub fn count(counters: &Registry, what: &JournalEvent) {
     match what {
         JournalEvent::Concluded { finding } => counters.add(VERDICTS, &[("verdict", finding.verdict.as_str())], 1),
@@ -46,7 +47,7 @@ pub fn count(counters: &Registry, what: &JournalEvent) {
     }
 }
 
-/// Counts a committed entry that was refused, by the code of the refusal.
+/// Counts a committed entry that the state machine refused, by the code of the refusal.
 pub fn count_refusal(counters: &Registry, code: &str) {
     counters.add(REFUSED, &[("code", code)], 1);
 }

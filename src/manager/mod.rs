@@ -56,8 +56,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Time without an answer of a quorum after which a leader steps down. By then the other managers
-/// have usually elected a new leader.
+/// Time without an answer of a quorum after which a leader drops its engine. By then the other
+/// managers have usually elected a new leader.
 const LAPSE_MAX: Duration = Duration::from_secs(3);
 
 /// Pause between two reads of applied entries, so that a burst of entries is handled together.
@@ -154,8 +154,8 @@ impl ManagerTask {
         }
     }
 
-    /// Reads the notice settings and the inventory's hosts from the applied fleet, if its
-    /// generation has changed. This is also done once after a start.
+    /// Reads the notice settings and the inventory's hosts from the applied fleet, if another
+    /// generation was applied. This is also done once after a start.
     async fn follow_fleet(&mut self) {
         let inventory = self.shared.inventory();
         if self.notified_by == inventory.current || inventory.current.0 == 0 {
@@ -314,19 +314,20 @@ impl ManagerTask {
     }
 }
 
-/// A leadership of this manager. An expired lease does not end it. Otherwise a short stall of a
-/// disk or of the machine would restart every open attempt. Without a lease, no proposal of this
-/// manager is committed. If another manager leads, the fences of its attempts end the work that
-/// still runs here.
+/// A leadership of this manager. If the lease of the leadership expires, the leadership still
+/// continues for a while. Otherwise a short stall of a disk or of the machine would restart every
+/// open attempt. Without a lease, no proposal of this manager is committed. If another manager
+/// leads, it opens new attempts, whose fences end the work of this manager that still runs.
 #[derive(Debug, Default)]
 struct Leadership {
     term: u64,
-    /// The time since which a majority does not answer; None while it answers.
+    /// The time since which this leader has had no answer of a majority; None while a majority
+    /// answers.
     lapsed: Option<Instant>,
 }
 
 impl Leadership {
-    /// Whether this leadership continues, for the Raft status at `now`.
+    /// Whether this leadership still continues at `now`, according to the Raft status.
     fn lasts(&mut self, status: &RaftStatus, now: Instant) -> bool {
         if status.term != self.term || status.leader != Some(status.id) || !status.running {
             return false;

@@ -1,5 +1,5 @@
-//! Sends notices to a webhook or a command, as configured by `notify:` in the fleet. The same
-//! problem is sent at most once an hour.
+//! Sends notices to a webhook or a command, as configured by `notify:` in the fleet. A notice about
+//! the same problem is sent at most once an hour.
 
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_config::{FleetConfig, Notify, NotifyOn, NotifyTo};
@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 
 /// Minimum time between two notices about the same problem.
 const QUIET: Duration = Duration::from_secs(3600);
-/// Kinds of problems that are reported repeatedly as long as they last. Status shows such a problem
-/// until it has not been reported for `PASSED`.
+/// Kinds of problems that are reported again and again as long as they last. `status` shows such a
+/// problem until it has not been reported for the time `PASSED`.
 const PASSING: [&str; 4] = ["conflict", "twice", "forged", "copy"];
 const PASSED: Duration = QUIET;
 const KEYS_MAX: usize = 1_000;
@@ -30,7 +30,8 @@ struct SentNotice {
 /// The notices of one kind about one node, with their number.
 #[derive(Debug)]
 struct Recent {
-    /// Kind and node, or the whole key if there is no node.
+    /// The kind of the problem and the node. If the notice is about no node, the whole key of the
+    /// notice.
     about: String,
     /// Text of the latest notice.
     text: String,
@@ -48,11 +49,11 @@ struct Inner {
     fleet: Option<Arc<FleetConfig>>,
 }
 
-/// Slots for deliveries. They are limited because a receiver that hangs must not occupy the threads
-/// of other work.
+/// Slots for deliveries. They are limited because deliveries to a receiver that hangs must not
+/// occupy the threads that other work needs.
 #[derive(Debug, Clone)]
 struct Post {
-    /// Limits the deliveries that run or wait.
+    /// Limits the number of deliveries that run or wait for a slot.
     queue: Arc<Semaphore>,
     under_way: Arc<Semaphore>,
 }
@@ -93,9 +94,9 @@ impl Notices {
         self.inner().fleet = fleet;
     }
 
-    /// Logs and sends `text`, unless a notice with the same `key` was sent within the hour. The
-    /// kind of the notice is the first word of `key`: `verdict` or `held`. Any other word means an
-    /// alert.
+    /// Logs and sends `text`, unless a notice with the same `key` was sent within the last hour.
+    /// The first word of `key` is the kind of the notice: `verdict` or `held`, and an alert for any
+    /// other word.
     pub fn notify(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
         if inner.sent.len() >= KEYS_MAX {
@@ -130,9 +131,9 @@ impl Notices {
         }
     }
 
-    /// The latest notices, oldest first. Notices of `kinds` and problems that have passed are
-    /// omitted. Several notices of one node and kind are one line, with their number and the time
-    /// of the first.
+    /// The latest notices, oldest first. Notices of `kinds` are omitted, and also notices about
+    /// problems that have passed. Several notices of one kind about one node are one line, with
+    /// their number and the time of the first one.
     pub fn recent_but(&self, kinds: &[&str]) -> Vec<String> {
         let lasts = |r: &&Recent| !r.has_passed(Instant::now());
         self.inner().recent.iter().filter(|r| !r.is_of(kinds)).filter(lasts).map(Recent::line).collect()
@@ -146,7 +147,8 @@ impl Notices {
 impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
-        // If the problem had passed, its count begins again.
+        // If the problem had not been reported for the time `PASSED`, the number of its notices
+        // begins again.
         let known = known.filter(|r| !r.has_passed(Instant::now()));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
         self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });
@@ -173,8 +175,8 @@ impl Recent {
     }
 }
 
-/// Fills the rule's own Tera template with `node` and `text`. Returns the plain text if there is no
-/// template or the template fails.
+/// Fills the Tera template of the `notify:` rule with `node` and `text`. Returns the plain text if
+/// the rule has no template or the template fails.
 fn render_text(rule: &Notify, node: &str, text: &str) -> String {
     let Some(template) = &rule.text else { return text.to_owned() };
     let variables = [("node", node), ("text", text)].map(|(name, value)| (name.to_owned(), value.into()));

@@ -19,7 +19,7 @@ pub struct Observations {
     pub key_confirmed: Confirmations,
     /// The step of the CA rotation that each node has confirmed.
     pub ca_confirmed: Confirmations,
-    /// Counters of this process, including the unanswered pings.
+    /// The registry of this process's counters, which include the unanswered pings.
     counts: Registry,
     /// The members in gossip, by name.
     gossip: Mutex<BTreeMap<NodeName, GossipedMember>>,

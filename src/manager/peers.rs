@@ -14,13 +14,14 @@ use std::time::Duration;
 /// first address is dropped.
 const CLIENTS_MAX: usize = 64;
 
-/// Current API addresses of the managers as `host:port`. For each address it has the node whose
-/// certificate is required, because gossip does not prove which node listens there.
+/// Current API addresses of the managers as `host:port`. For each address, the node is stored whose
+/// certificate is required there, because gossip does not prove which node listens at an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ManagerAddresses {
-    /// For each address that is no longer in use: the new address of the manager, and its node.
+    /// For each address that a manager no longer uses: the new address of the manager, and the id
+    /// of its node.
     pub moved: BTreeMap<String, (String, NodeId)>,
-    /// The node at each address of Raft's membership.
+    /// For each address in Raft's membership, the node that the membership expects there.
     pub entered: BTreeMap<String, NodeId>,
     /// Addresses of Raft's members. A leader's stream of messages to a member keeps the address
     /// with which it began. So the Raft id, not that address, decides where a message goes.
@@ -40,12 +41,13 @@ impl ManagerAddresses {
     }
 
     /// The address to use for the Raft member `id`, and the node that must answer. `addr` is the
-    /// address that the caller knows.
+    /// address that the caller knows for this member.
     pub fn for_member(&self, id: RaftId, addr: &str) -> (String, Option<NodeId>) {
         let meant = self.ids.get(&id).copied();
         let at = self.members.get(&id).map_or(addr, String::as_str);
         match self.moved.get(at) {
-            // The new address is used only if the moved manager is the node of this Raft id.
+            // The new address of a moved manager is used only if that manager is the node with the
+            // Raft id `id`.
             Some((to, node)) if meant.is_none_or(|meant| meant == *node) => (to.clone(), Some(*node)),
             _ => (at.to_owned(), meant),
         }

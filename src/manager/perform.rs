@@ -1,4 +1,5 @@
-//! Converts actions of the engine to calls, and their results to events. No other module does this.
+//! Carries out the engine's actions as calls, and passes the results to the engine as events. No
+//! other module does this.
 
 use super::attempt::Attempts;
 use super::examination_limits::ExaminationLimits;
@@ -71,8 +72,8 @@ impl Performer {
         self.members.forget();
     }
 
-    /// Moves Raft's membership towards the desired roles. Must be called on the leader after each
-    /// possible change.
+    /// Moves Raft's membership towards the desired roles. Must be called on the leader whenever the
+    /// membership, the desired roles or the members of gossip may have changed.
     pub fn members_tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         self.members.tick(now, present);
     }
@@ -86,7 +87,7 @@ impl Performer {
     fn propose(&self, about: About, command: Command) {
         let (shared, events) = (self.shared.clone(), self.events.clone());
         if matches!(command, Command::ForgetLeft { .. }) && !shared.compare_clocks().may_forget() {
-            // The engine gets no answer, so it proposes the command again later.
+            // The engine gets no answer to this action, so it proposes the command again later.
             tracing::debug!("no node that left is forgotten, because the clocks of the managers differ");
             return;
         }

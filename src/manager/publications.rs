@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// Maximum number of items that a watcher may lag behind. A watcher that lags further behind gets
-/// the number of lost items.
+/// Maximum number of journal items that a watcher may lag behind. A watcher that lags further
+/// behind gets the number of lost items.
 const STREAM_DEPTH: usize = 4_096;
 
 pub struct Publications {
-    /// Counters of entries that were applied while this process ran.
+    /// Counters of the log entries that were applied while this process ran.
     pub applied: Registry,
     /// The engine, from which the API makes views of nodes.
     pub engine: LeaderEngine,
     stream: broadcast::Sender<StreamItem>,
     recorder: Mutex<Recorder>,
-    /// The condition that the role change of each node waits for. It is empty if this manager does
-    /// not lead.
+    /// For each node, the condition that its role change waits for. The map is empty if this
+    /// manager does not lead.
     role_waits: Mutex<BTreeMap<NodeId, String>>,
 }
 
@@ -48,8 +48,8 @@ impl Publications {
         *self.role_waits.lock().unwrap_or_else(PoisonError::into_inner) = waits;
     }
 
-    /// The condition that the role change of each node waits for, as text. It is empty unless this
-    /// manager leads.
+    /// For each node, the condition that its role change waits for, as text. The map is empty if
+    /// this manager does not lead.
     pub fn role_waits(&self) -> BTreeMap<NodeId, String> {
         self.role_waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -17,16 +17,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Maximum number of probes at the same time.
+/// Maximum number of connections to SSH ports that this manager tries at the same time.
 const PROBES_MAX: usize = 16;
-/// Maximum number of simultaneous examinations for other managers. It equals the number that one
-/// manager requests.
+/// Maximum number of examinations that this manager performs for other managers at the same time.
+/// It equals the number that one manager requests at the same time.
 const REMOTE_EXAMINATIONS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time for which the result of a probe is reused.
 const REUSE_FOR: Duration = Duration::from_secs(2);
-/// Maximum age of a probe's result that is passed to a new engine.
+/// Maximum age of a probe's result that is still valid, and passed to the engine of a new
+/// leadership.
 const VALID_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of reports from other managers that wait for the engine.
 const REPORTS_MAX: usize = 4_096;
@@ -35,7 +36,7 @@ const REPORTS_MAX: usize = 4_096;
 /// the engine yet.
 pub struct ReachabilityReports {
     own: Mutex<BTreeMap<NodeId, (Reachability, Instant)>>,
-    /// The reports by node and reporting manager.
+    /// The reports of other managers whether they reach a node, by node and reporting manager.
     reports: Mutex<BTreeMap<(NodeId, NodeId), Reachability>>,
     places: Semaphore,
     /// Separate slots for examinations that other managers request, because probes would delay
@@ -74,7 +75,8 @@ impl ReachabilityReports {
         line
     }
 
-    /// The reason why this manager does not reach the node, if the result is recent.
+    /// The reason why this manager does not reach the node. None if it reaches the node, or has no
+    /// recent result.
     pub fn unreachable_reason(&self, node: NodeId) -> Option<String> {
         match self.own_results().get(&node) {
             Some((Reachability::Unreachable { why, .. }, at)) if at.elapsed() < VALID_FOR => Some(why.clone()),
@@ -82,15 +84,15 @@ impl ReachabilityReports {
         }
     }
 
-    /// The nodes that this manager did not reach recently.
+    /// The nodes that this manager does not reach according to its recent probes.
     pub fn all_unreachable(&self) -> Vec<(NodeId, Reachability)> {
         let own = self.own_results();
         let late = own.iter().filter(|(_, (line, at))| *line != Reachability::Reachable && at.elapsed() < VALID_FOR);
         late.map(|(node, (line, _))| (*node, line.clone())).collect()
     }
 
-    /// Stores another manager's report for the engine. If too many reports wait, the report is
-    /// dropped; the other manager sends it again.
+    /// Stores another manager's report for the engine. If too many reports wait, the new report is
+    /// dropped; the other manager sends its report again.
     pub fn add_report(&self, node: NodeId, by: NodeId, line: Reachability) {
         let mut heard = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.len() < REPORTS_MAX || heard.contains_key(&(node, by)) {
@@ -145,7 +147,7 @@ pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId) ->
         .ok()
 }
 
-/// Asks all voters at once. The answers are also passed to the engine.
+/// Asks all voters at once whether they reach the node. The answers are also passed to the engine.
 pub async fn ask_all(shared: &Arc<ManagerContext>, node: NodeId) -> BTreeMap<NodeId, Reachability> {
     let voters: Vec<_> = shared.raft.status().borrow().voters.keys().copied().collect();
     let inventory = shared.inventory();

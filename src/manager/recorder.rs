@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 /// Maximum number of recorded engine steps. The oldest steps are dropped first.
 const STEPS_MAX: usize = 4_096;
-/// Maximum number of digest entries in a step. Only entries with a difference are stored.
+/// Maximum number of digest entries that are stored for one engine step. Only entries that differ
+/// from the expected digest are stored.
 const ENTRIES_MAX: usize = 100;
 const CHECKS_MAX: usize = 100;
 
@@ -18,7 +19,7 @@ pub struct RecordedStep {
     pub at: Wall,
     pub event: EngineEvent,
     pub actions: Vec<Action>,
-    /// The rules that led to the verdict, if an action contains a verdict after an examination.
+    /// The rules that led to the verdict, if one of the actions records a verdict.
     pub rules: Vec<Rule>,
     /// The nodes that the event and the actions are about.
     pub nodes: BTreeSet<NodeId>,
@@ -63,7 +64,8 @@ impl Recorder {
     }
 }
 
-/// Returns a copy of the event for the record. Its evidence contains only the differences.
+/// Returns a copy of the event for the record. The copy's evidence contains only the digest entries
+/// that differ.
 pub fn keep(event: &EngineEvent) -> EngineEvent {
     let mut event = event.clone();
     match &mut event {

@@ -1,6 +1,6 @@
-//! Examinations by another manager. A manager that cannot reach a node asks one that can. No entry
-//! is needed, because an examination changes nothing on the node. The asking manager judges the
-//! result.
+//! Examinations by another manager. A manager that cannot reach a node asks one that can. No log
+//! entry is needed for this, because an examination changes nothing on the node. The manager that
+//! asked determines the verdict.
 
 use super::{ManagerContext, examine, reach};
 use remoor_cluster::rpc::client::ApiError;
@@ -10,8 +10,8 @@ use remoor_model::NodeId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Additional time for the answer after the examination's own time limit. The engine waits a little
-/// longer than this.
+/// Additional time to wait for the other manager's answer after the examination's own time limit.
+/// The engine waits a little longer than this.
 const SLACK: Duration = Duration::from_secs(8);
 /// Maximum time in which the other manager must apply the entries that the asking manager had
 /// applied.
@@ -49,8 +49,9 @@ pub async fn examine_by(shared: &Arc<ManagerContext>, manager: NodeId, node: Nod
     }
 }
 
-/// Repeats the request as long as the answer is `retry`, because that answer contains nothing about
-/// the node. Returns the last answer. `send` receives the remaining time.
+/// Repeats the request to the other manager as long as its answer is `retry`, because such an
+/// answer contains nothing about the node. Returns the last answer. `send` receives the remaining
+/// time.
 async fn send_with_retries<T, F>(within: Duration, pause: Duration, send: impl Fn(Duration) -> F) -> Result<T, ApiError>
 where
     F: Future<Output = Result<T, ApiError>>,
@@ -94,8 +95,8 @@ fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
 /// does not reach it.
 pub struct NoRoute(pub String);
 
-/// Examines the node from this manager. If this manager cannot reach the node, another manager that
-/// can reach it examines it.
+/// Examines the node from this manager. If this manager cannot reach the node, asks another manager
+/// that reaches the node to examine it.
 pub async fn examine_via_any_manager(shared: &Arc<ManagerContext>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
     if shared.observed.reaches.unreachable_reason(node).is_none() {
         let outcome = examine::examine(shared, node).await;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// Minimum age of a removed file. The entry that refers to a younger file may not be applied yet.
+/// Minimum age of a file before it is removed. A younger file may belong to an entry that is not
+/// applied yet.
 const AGE_MIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Time of the last sweep. The first sweep begins an hour after the start, because the log is

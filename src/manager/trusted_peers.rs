@@ -15,8 +15,8 @@ pub struct Sponsors {
 }
 
 impl Sponsors {
-    /// `order` contains the managers in the order that started the service. `known` contains the
-    /// managers that the agent last received. `ask` makes the agent ask again.
+    /// `order` contains the managers that the order to start the service named. `known` contains
+    /// the managers of the agent's last list. `ask` makes the agent request the list again.
     pub fn new(
         order: Vec<PeerInfo>,
         known: watch::Receiver<Vec<PeerInfo>>,
@@ -25,7 +25,8 @@ impl Sponsors {
         Self { order: order.into(), known, ask: Arc::new(ask) }
     }
 
-    /// All trusted peers, each once. If both sources contain a peer, the agent's address is used.
+    /// All trusted peers, each once. If a peer is in the order and in the agent's list, the address
+    /// of the agent's list is used.
     pub fn peers(&self) -> Vec<PeerInfo> {
         let mut peers = self.known.borrow().clone();
         let others = self.order.iter().filter(|o| !peers.iter().any(|p| p.id == o.id)).cloned().collect::<Vec<_>>();
@@ -33,18 +34,19 @@ impl Sponsors {
         peers
     }
 
-    /// Whether the agent knows `node` as a manager.
+    /// Whether the agent's last list names `node` as a manager.
     pub fn is_known_manager(&self, node: NodeId) -> bool {
         self.known.borrow().iter().any(|p| p.id == node)
     }
 
-    /// Whether the order that started the manager service contains `node`. The order is as old as
-    /// the service.
+    /// Whether the order that started the manager service names `node`. This list of managers is as
+    /// old as the service.
     pub fn is_initial_manager(&self, node: NodeId) -> bool {
         self.order.iter().any(|p| p.id == node)
     }
 
-    /// Makes the agent ask again, because an unknown node may be a new manager.
+    /// Makes the agent request the list of managers again, because an unknown node may be a new
+    /// manager.
     pub fn refresh(&self) {
         (self.ask)();
     }

@@ -1,6 +1,6 @@
-//! Reads the output of Ansible. Lines of the callback become events in the same form as those of a
-//! native playbook; all other lines are stored as text. The reader also collects counts, the first
-//! failure and the changed tasks.
+//! Reads the output of Ansible. Lines of remoor's callback plugin become events in the same form as
+//! those of a native playbook; all other lines are stored as text. The reader also collects counts,
+//! the first failure and the changed tasks.
 //!
 //! The sizes of events, names and stored lines are limited. This module does not decide the result
 //! of the run.
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-/// Maximum number of events that are passed on. One more event reports the omission. The counts
-/// include omitted events.
+/// Maximum number of events that are passed on. One more event reports that events were omitted.
+/// The counts include omitted events.
 const EVENTS_MAX: usize = 20_000;
-/// Maximum number of changed tasks in the recap.
+/// Maximum number of changed tasks that the summary at the end of a run names.
 const CHANGED_MAX: usize = 50;
 /// Maximum number of stored text lines of Ansible's output.
 const TAIL_LINES: usize = 20;
@@ -101,16 +101,17 @@ impl TaskFailure {
 }
 
 pub(super) struct CallbackReader {
-    /// Prefix of each line of the callback.
+    /// Prefix of each output line that the callback plugin writes.
     word: String,
     host: String,
-    /// The folder of the run. `clean` removes its path from every text.
+    /// The path of the run's folder. `clean` removes this path from every text.
     dir: String,
     hide: Vec<String>,
     events: usize,
     counts: BTreeMap<Status, u64>,
     changed: Vec<String>,
-    /// The running task with its name. `items` says whether it reported results of single items.
+    /// The running task: its number and name. `items` says whether the task reported results of
+    /// single items.
     task: Option<(u32, String)>,
     items: bool,
     first: Option<TaskFailure>,
@@ -144,7 +145,7 @@ impl CallbackReader {
         }
     }
 
-    /// Reads a line of output. Returns its event, if it has one.
+    /// Reads a line of Ansible's output. Returns the event of the line, if it has one.
     pub fn line(&mut self, line: &str) -> Option<Value> {
         let said = line.strip_prefix(&self.word).and_then(|json| serde_json::from_str::<CallbackLine>(json).ok());
         let event = match said {
@@ -184,13 +185,13 @@ impl CallbackReader {
         }
     }
 
-    /// Handles a result and returns its event. None if the result only summarizes items that were
-    /// reported before.
+    /// Handles a result of a task and returns its event. None if the result only summarizes items
+    /// that were reported before.
     fn result(&mut self, kind: &str, result: TaskResult) -> Option<Value> {
         let summary = result.whole && self.items;
         self.items |= !result.whole;
-        // After results of items, the result of the whole task only repeats them. Such a result is
-        // new only if the host became unreachable in between.
+        // After results of items, the result of the whole task only repeats them. It says something
+        // new only if the host became unreachable after the last item.
         if summary && (result.status != Status::Unreachable || self.last.as_ref().is_some_and(|f| f.unreachable)) {
             return None;
         }
@@ -227,8 +228,8 @@ impl CallbackReader {
         }))
     }
 
-    /// Output lines with the counts and the names of the changed tasks. Empty if no task was
-    /// started.
+    /// Output lines for the end of a run, with the counts and the names of the changed tasks. The
+    /// list is empty if no task was started.
     pub fn recap(&self) -> Vec<Value> {
         if self.counts.is_empty() {
             return Vec::new();
@@ -245,7 +246,7 @@ impl CallbackReader {
     }
 
     /// The failure that ended the run. Normally this is the first failure. If a `rescue` block
-    /// handled a failure, it is the last one.
+    /// handled a failure, it is the last failure of the run.
     pub fn failure(&self) -> Option<&TaskFailure> {
         if self.rescued { self.last.as_ref() } else { self.first.as_ref() }
     }
@@ -259,7 +260,7 @@ impl CallbackReader {
         self.task.is_some()
     }
 
-    /// ` in: TASK` if a task was started, otherwise empty.
+    /// The text ` in: TASK` if a task was started, otherwise an empty text.
     pub fn task_suffix(&self) -> String {
         self.task.as_ref().map(|(_, name)| format!(" in: {name}")).unwrap_or_default()
     }
@@ -285,7 +286,7 @@ impl CallbackReader {
         if text.is_empty() { "no error message".to_owned() } else { text }
     }
 
-    /// Masks passwords and removes the path of the run's folder.
+    /// Replaces passwords in `text` by a mask, and removes the path of the run's folder.
     fn clean(&self, text: &str) -> String {
         let text = text.replace(&format!("{}/", self.dir), "").replace(&self.dir, ".");
         self.hide.iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK))

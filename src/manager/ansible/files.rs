@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 /// The callback plugin. It reports each task as a line. It also sets `REMOOR_ATTEMPT` in the
 /// environment of every play. So each task on the node has this variable, also after `become`.
 /// Inventory and command line can't set it, because Ansible takes `environment` only from
-/// playbooks. Ansible loads a plugin from a folder of this name beside a playbook, even if the
-/// user's `ansible.cfg` has other settings.
+/// playbooks. The plugin is in the folder `callback_plugins` beside the playbook. Ansible loads
+/// plugins from there even if the user's `ansible.cfg` has other settings.
 const CALLBACK: &str = include_str!("callback.py");
 const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
 /// Time in seconds for which Ansible's connections stay open after a task, for the next task.
@@ -46,7 +46,7 @@ const PASSWORDS: [&str; 8] = [
 /// Minimum length of a masked password. A shorter one would match parts of other words.
 const PASSWORD_MIN: usize = 4;
 
-/// A run that is ready to start.
+/// An Ansible run whose files are written, so that it can start.
 pub(super) struct PreparedRun {
     pub job: CommandSpec,
     /// Passwords of the inventory, which are masked in all output of the run.
@@ -102,8 +102,8 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
         ("ANSIBLE_STDOUT_CALLBACK", "remoor_lines".to_owned()),
         (RUN_ID_VAR, run_id(dir)),
-        // The variable is not named `REMOOR_ATTEMPT` as on the node. A fence would otherwise find
-        // these processes on the manager, which end with ansible-playbook anyway.
+        // The variable is not named `REMOOR_ATTEMPT` as on the node. A fence on the manager's own
+        // node would otherwise end these processes, which end with ansible-playbook anyway.
         ("REMOOR_MARK", play.mark.clone()),
         ("LC_ALL", "C.UTF-8".to_owned()),
         ("PYTHONUNBUFFERED", "1".to_owned()),
@@ -115,7 +115,8 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         dir: Some(fleet),
         stdin: None,
         timeout: Some(play.timeout),
-        // With this umask, tasks for the manager itself create files as after a login.
+        // With this umask, tasks that run on the manager itself create files with the same mode as
+        // after a login.
         umask: Some(0o022),
         clean: false,
     };
@@ -178,9 +179,9 @@ fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>) -> Str
     text
 }
 
-/// The ssh_config of a run in `dir`. None if ssh reads its usual files. If there are keys to offer,
-/// a new file includes the usual files. The new file then lists the keys for each host of the
-/// inventory, but not for jump hosts.
+/// The path of the ssh_config file of a run in `dir`. None if ssh reads its usual files. If there
+/// are keys to offer, a new file includes the usual files. It then lists the keys for each host of
+/// the inventory, but not for jump hosts.
 fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> {
     let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
     if play.keys.without_identity.is_empty() {
@@ -193,7 +194,8 @@ fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> 
     for name in play.fleet.inventory.hosts.keys() {
         let target = play.fleet.ssh_target(name).map_err(|f| f.to_string())?;
         let host = play.known.get(name).and_then(|k| k.addr.clone()).unwrap_or(target.host);
-        // A host name that is a pattern for `Host` gets only the operator's own keys.
+        // A host name that ssh would read as a pattern is omitted, so ssh offers only the
+        // operator's own keys to this host.
         if host.bytes().any(|b| !b.is_ascii_alphanumeric() && !b"._-:%".contains(&b)) {
             continue;
         }
@@ -206,8 +208,8 @@ fn ssh_config(play: &AnsibleRun, dir: &Path) -> Result<Option<PathBuf>, String> 
     Ok(Some(path))
 }
 
-/// The first options on ssh's command line. They win, because ssh uses the first value of an
-/// option.
+/// The first options on the command line of ssh. They override later ones, because ssh uses the
+/// first value of an option.
 fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
     let config = config.map(|file| format!("-F {} ", shell_quote(file)));
     format!(

@@ -29,8 +29,9 @@ pub(super) fn end(word: &str) {
     tracing::warn!(word, "processes of an ansible-playbook run can't be ended");
 }
 
-/// Kills the process if it has the run's id. Returns true if it was killed. The handle is opened
-/// before the environment is read, so that a process with a reused number is never killed.
+/// Kills the process if it has the run's id. Returns true if it was killed. The handle of the
+/// process is opened before its environment is read. So if another process gets the same number, it
+/// is never killed.
 fn kill(pid: i32, word: &str) -> bool {
     let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return false;

@@ -1,5 +1,5 @@
 //! Tests of real Ansible with a real sshd on loopback, which has its own host key. They check which
-//! keys are accepted and how an unreachable host is reported.
+//! host keys are accepted and how an unreachable host is reported.
 
 use super::tests::{a_play, ansible, fleet};
 use super::*;

@@ -1,6 +1,6 @@
-//! Some tests need no Ansible: they check the files that are written for it, and the errors if it
-//! is missing. The other tests run real Ansible on this machine with `connection: local`. They find
-//! it on the PATH or by `REMOOR_ANSIBLE_PLAYBOOK`.
+//! Tests of Ansible runs. Some need no Ansible: they check the files that are written for Ansible,
+//! and the errors if Ansible is missing. The others run real Ansible on this machine with
+//! `connection: local`. They find it on the PATH or by `REMOOR_ANSIBLE_PLAYBOOK`.
 
 use super::*;
 use std::ffi::OsString;
@@ -235,7 +235,8 @@ fn real_ansible_does_what_the_users_playbook_says() {
     assert!(!lines.iter().any(|l| l.contains("\\u001b")), "colours: {lines:?}");
 }
 
-/// The report has the same form as that of a native playbook, with the location of the task.
+/// The report of a failed task has the same form as that of a native playbook, with the location of
+/// the task.
 #[test]
 fn a_failure_of_real_ansible_is_reported_with_task_file_and_line() {
     let Some(program) = ansible() else { return };
@@ -332,8 +333,8 @@ fn running_tasks_of_real_ansible_are_killed_with_it() {
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
 }
 
-/// The fence of the next attempt finds running processes by `REMOOR_ATTEMPT`. The environment that
-/// the playbook itself sets stays.
+/// The fence of the next attempt finds processes that still run by `REMOOR_ATTEMPT`. Variables that
+/// the playbook itself sets in `environment` are kept.
 #[test]
 fn what_real_ansible_starts_carries_its_attempt() {
     let Some(program) = ansible() else { return };

@@ -24,8 +24,8 @@ pub enum Audience {
     /// Operators, root on this machine, and managers that forward a request. The handler receives
     /// an `Actor`.
     Operators,
-    /// Operators on this machine, because they can read its keys anyway. The handler receives an
-    /// `Actor`.
+    /// Operators that are logged in on this machine, because they can read its keys anyway. The
+    /// handler receives an `Actor`.
     LocalOperators,
     /// Nodes, each for its own data. The handler receives the calling [`Node`].
     Nodes,
@@ -36,7 +36,7 @@ pub enum Audience {
     /// keys any more. The handler receives the calling [`Node`].
     StayingManagers,
     /// Nodes that use a Raft id. The handler checks the id with `check_raft_sender`. Even a removed
-    /// node gets an answer about the state of its id.
+    /// node gets an answer whether its Raft id is still valid.
     RaftMembers,
     /// Any caller, because the message contains the proof.
     Anybody,
@@ -64,8 +64,8 @@ impl std::ops::Deref for Actor {
     }
 }
 
-/// Admits a request of the route's audience, with the route's body limit. Any other request is
-/// rejected.
+/// Admits a request if its caller belongs to the audience of the route, and limits the body to the
+/// length that the route allows. Any other request is rejected.
 pub(super) async fn admit(
     State((shared, audience, body_max)): State<(Arc<ManagerContext>, Audience, usize)>,
     mut request: Request,
@@ -93,8 +93,8 @@ fn identify(
         Audience::StayingManagers => node = Some(staying_manager(shared, caller)?),
         Audience::RaftMembers => match caller {
             Caller::Node { id, .. } if shared.is_manager(*id) => {}
-            // A node that is not known as a manager may only ask for the state of its Raft id. This
-            // takes a short message.
+            // A node that is not known as a manager may only ask whether its Raft id is still
+            // valid. A short message is enough for this.
             Caller::Node { .. } => body_max = wire::SMALL_BODY_MAX,
             _ => return Err(unauthenticated_failure("managers")),
         },
@@ -148,8 +148,8 @@ fn local_operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap)
     }
 }
 
-/// Returns the calling manager. The applied state decides about the caller's rights, not its
-/// certificate.
+/// Returns the calling manager. The applied state, not the caller's certificate, decides whether
+/// the caller is a manager.
 fn manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
     let node = member(shared, caller)?;
     if node.manages() {
@@ -174,8 +174,9 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     let inventory = shared.inventory();
     check_not_removed(shared, &inventory, *id)?;
     // The certificate proves that the node was admitted, and the node's id is the log index of the
-    // admission. So there are three possible reasons: this manager has not applied that index yet,
-    // the cluster was restored from an earlier state, or the record of the removal was deleted.
+    // admission. So there are three possible reasons why the node is unknown: this manager has not
+    // applied that index yet, the cluster was restored from an earlier state, or the record of the
+    // removal was deleted.
     let lag = || match id.0 <= inventory.applied {
         true => {
             let text = format!(
@@ -215,11 +216,11 @@ pub(super) fn check_not_removed(shared: &ManagerContext, inventory: &Inventory, 
 }
 
 impl ManagerContext {
-    /// Whether a node is a manager as far as this manager knows. The applied state or the lists of
-    /// [`Sponsors`](super::super::Sponsors) must name it as a manager; the lists may be newer. A
-    /// manager that is being demoted counts too. The result decides the body limit of the node's
-    /// messages, and whether this node obeys the node's order to run the manager service. The
-    /// routes above use only the applied state.
+    /// Whether the node `id` is a manager as far as this manager knows. The applied state or the
+    /// lists of [`Sponsors`](super::super::Sponsors) must name it as a manager; the lists may be
+    /// newer. A manager that is being demoted counts too. The result decides the body limit of the
+    /// messages of `id`, and whether this node obeys an order of `id` to run the manager service.
+    /// The authorization of routes uses only the applied state.
     pub fn is_manager(&self, id: NodeId) -> bool {
         let inventory = self.inventory();
         let node = inventory.node(id);

@@ -1,5 +1,5 @@
-//! Backups that this manager makes on its own disk. Only the local socket accepts these requests,
-//! because a backup contains keys.
+//! Backups that this manager makes on its own disk. Only the local socket accepts requests about
+//! backups, because a backup contains keys.
 
 use super::super::ManagerContext;
 use super::super::backup::{BackupError, BackupSchedule, Keeper};

@@ -48,8 +48,8 @@ pub async fn check(
     }))
 }
 
-/// The instruction to compare a changed host key. Only a person at the machine's console can decide
-/// whether the key is the machine's own.
+/// The advice to compare a changed host key of the node. Only a person at the machine's console can
+/// decide whether the offered key belongs to the machine.
 pub(super) fn compare_key(name: &str) -> String {
     format!(
         "on its console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; if it is the same: remoor trust-key {name} FINGERPRINT"
@@ -79,7 +79,7 @@ pub(super) async fn examine_node(shared: &Arc<ManagerContext>, node: &Node) -> R
     }
 }
 
-/// The error if no manager reaches the node.
+/// The error if no manager reaches the node's SSH port.
 fn no_route(node: &Node, why: &str) -> ApiFailure {
     let name = node.name();
     let text = format!("{name} can't be reached over SSH from any manager: {why}");
@@ -152,14 +152,15 @@ pub async fn diff(
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files, unclear }))
 }
 
-/// Files whose content must not be shown, according to the recorded state or the current state.
+/// Files whose content must not be shown. The baseline or the current state marks them as hidden.
 fn hidden_paths(evidence: &Evidence) -> BTreeSet<&str> {
     let both = evidence.expected.iter().chain([&evidence.exam.digest]);
     let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);
     entries.filter(|e| e.is_hidden()).map(|e| e.path.as_str()).collect()
 }
 
-/// The time since which the node's finding contains this difference.
+/// The time since which the findings on the node contain this difference. None if the last finding
+/// does not contain it.
 fn known_since(node: &Node, difference: &Difference) -> Option<Wall> {
     let reasons = node.examination.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
     let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
@@ -175,7 +176,8 @@ fn unclear(evidence: &Evidence) -> Vec<String> {
     out
 }
 
-/// The source of the expected state of a path. `recorded` contains the paths in the baseline.
+/// Where the expected state of a path comes from: the word for the output. `recorded` contains the
+/// paths in the baseline.
 fn origin(evidence: &Evidence, recorded: &BTreeSet<&str>, path: &str) -> &'static str {
     match (evidence.rendered.contains(path), recorded.contains(path)) {
         (true, _) => "rendered",
@@ -263,7 +265,8 @@ pub async fn adopt(
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
     let prepared = prepared.map_err(|e| ApiFailure::new(Code::Unavailable, e.to_string()))?;
-    // This step compiles expressions and hashes contents, so it runs on a blocking thread.
+    // The new record is made on a blocking thread, because this compiles expressions and hashes
+    // contents.
     let recorded = tokio::task::spawn_blocking(move || {
         let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
         let record = examine::record(&prepared.expected_content(), &facts, prepared.known.clone(), &digest);

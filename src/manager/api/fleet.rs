@@ -25,8 +25,9 @@ pub struct ApplyQuery {
     orphans: bool,
 }
 
-/// Nodes in service that have a group now and have none in `next`. The check is needed because a
-/// script that returns an empty inventory must not remove the whole fleet from remoor's control.
+/// Nodes in service that have a group now and have none in `next`. `apply` refuses to leave nodes
+/// without a group, because a script that returns an empty inventory must not remove the whole
+/// fleet from remoor's control.
 fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterator<Item = &'a str> {
     let kept = |n: &Node| next.hosts.get(n.name()).is_some_and(|host| next.groups.contains_key(&host.group));
     let nodes = inventory.nodes.values().filter(|n| n.in_service() && inventory.group(n).is_some());
@@ -41,8 +42,8 @@ fn orphan_failure(names: &[&str]) -> ApiFailure {
         .next("remoor decommission them first, or apply --orphans to leave them as they are")
 }
 
-/// Applies a fleet. The body is MessagePack of a `FileSet`; the caller has resolved its inventory.
-/// Contacts only managers.
+/// Applies a fleet. The body of the request is a `FileSet` as MessagePack, in which the caller has
+/// resolved the inventory. Contacts only managers.
 pub async fn apply(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -92,8 +93,8 @@ fn check(fleets: &FleetCache, body: &[u8], known: &ClusterContext) -> Result<Che
     Ok((loaded, summary, bytes))
 }
 
-/// Ansible group of decommissioned nodes. They are in no other group, so that no play sets them up
-/// again.
+/// Ansible group of decommissioned nodes. Such nodes are in no other group, so that no play sets
+/// them up again.
 const DECOMMISSIONED: &str = "remoor_decommissioned";
 
 /// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. A node without an

@@ -25,8 +25,8 @@ const STREAM_DEPTH: usize = 256;
 /// Time in ms since the leader's last message after which no request is forwarded to it. A leader
 /// sends a heartbeat every 250 ms, and after its loss another manager leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
-/// Maximum age of the last heartbeat for a leader that does not answer requests. A leader with an
-/// older heartbeat counts as lost.
+/// If the leader does not answer a request, this is the maximum age of its last heartbeat with
+/// which it still counts as alive.
 const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
 
 /// The manager that answers a request.
@@ -35,7 +35,8 @@ pub(super) enum AnsweredBy {
     /// The manager that received the request.
     Asked,
     Leader,
-    /// The leader, from its own state. Without an answer of the leader, any manager can answer.
+    /// The leader, which answers from its own state. If the leader does not answer, the manager
+    /// that received the request answers.
     QuickLeader,
     /// The leader, with a stream of lines.
     LeaderStream,
@@ -48,12 +49,13 @@ pub(super) async fn to_leader(
     next: Next,
 ) -> Response {
     let status = shared.raft.status().borrow().clone();
-    // A request that was already forwarded is answered here, so that it can't circulate.
+    // A request that another manager has forwarded is answered here, so that a request can't
+    // circulate between managers.
     if by.via.is_some() || status.leads() {
         return next.run(request).await;
     }
-    // A lost leader stays the known leader until another one is elected. Without a majority it
-    // stays so for ever.
+    // After the loss of a leader, Raft still names it as the leader until another one is elected.
+    // Without a majority, no other one is ever elected.
     let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
     let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
     let reading = request.method() == Method::GET;
@@ -68,8 +70,8 @@ pub(super) async fn to_leader(
     let again = reading.then(|| copy_request(&request));
     match (pass_on(&shared, &addr, &by, answered_by, request).await, again) {
         (Ok(answer), _) => answer,
-        // The leader has just died or its API is closed. The answer then comes from this manager's
-        // state, marked as stale.
+        // The leader has just died, or its API is closed. If no new leader answers, the answer
+        // comes from this manager's state, marked as stale.
         (Err(ForwardError { unreachable: true, .. }), Some(again)) => {
             // The wait is as long as three heartbeats, so that a leader that was just killed does
             // not count as alive.
@@ -79,7 +81,7 @@ pub(super) async fn to_leader(
             if now.leader == status.leader && heard {
                 return IN_VAIN.scope((), next.run(again)).await;
             }
-            // During this wait, another manager or this one may have become the leader.
+            // During the wait, another manager or this one may have become the leader.
             let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
             if let Some(addr) = other
                 && let Ok(answer) = pass_on(&shared, &addr, &by, answered_by, copy_request(&again)).await
@@ -126,8 +128,9 @@ impl From<ApiFailure> for ForwardError {
     }
 }
 
-/// Maximum number of streams that are forwarded at the same time. Each uses one connection to the
-/// leader, where forwarded orders and Raft need connections too.
+/// Maximum number of streams that are forwarded at the same time. Each stream uses one connection
+/// to the leader, and the number of such connections is limited. Forwarded orders and Raft need
+/// connections too.
 static STREAMS: Semaphore = Semaphore::const_new(32);
 
 async fn pass_on(
@@ -197,7 +200,7 @@ fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) 
     status.to_string().into()
 }
 
-/// The leader's own error if it answered, otherwise an error of this manager.
+/// The leader's own error if the leader answered, otherwise an error of this manager.
 fn failure_of(error: ApiError) -> ForwardError {
     // This code means that the asked manager has just stopped leading, or that its manager service
     // has ended and it answers as a worker.

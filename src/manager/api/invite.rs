@@ -11,7 +11,7 @@ use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
 use remoor_model::{ClusterRole, Command, Inventory, NodeName};
 use std::sync::Arc;
 
-/// Validity of an invitation in milliseconds. The time is sufficient for an upload over a slow
+/// Validity of an invitation in milliseconds. It is long enough to upload the program over a slow
 /// connection.
 const OPEN_FOR_MS: u64 = 15 * 60_000;
 

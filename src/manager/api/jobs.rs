@@ -28,7 +28,7 @@ pub struct JobsQuery {
     job: Option<String>,
     /// Select only jobs whose number is higher than this number.
     after: Option<u64>,
-    /// Select only this number of jobs, the newest.
+    /// Select only this number of jobs, those with the highest numbers.
     limit: Option<usize>,
 }
 
@@ -97,7 +97,7 @@ pub async fn log_of(shared: &Arc<ManagerContext>, attempt: &Attempt) -> String {
     serde_json::to_string(&StreamItem::End { text }).unwrap_or_default() + "\n"
 }
 
-/// The query with its names resolved to ids.
+/// The selection of jobs that a query makes, with node ids instead of names.
 struct JobFilter {
     nodes: Option<BTreeSet<NodeId>>,
     jobs: Option<BTreeSet<u64>>,

@@ -70,7 +70,8 @@ pub async fn rotate(
 }
 
 async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, ApiFailure> {
-    // This check comes before a CA key is made. The state machine checks again.
+    // The check comes before a new CA key is made. The state machine makes the same check when it
+    // applies the entry.
     shared.inventory().may_rotate_ca().map_err(super::refusal_failure)?;
     if !shared.raft.status().borrow().is_leader {
         return Err(ApiFailure::new(Code::Retry, "another manager leads now; ask again"));
@@ -161,8 +162,8 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> axum::Json<Key
     axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators })
 }
 
-/// Names of the nodes that did not confirm the current step of a rotation in time. Only a leader
-/// receives confirmations.
+/// Names of the nodes that did not confirm the current step of a rotation in time. The result is
+/// empty on a manager that does not lead, because only the leader receives confirmations.
 fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
     let late = |node: &&Node| confirmed.is_overdue(node.id, changed, now);
     names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
@@ -189,7 +190,7 @@ pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
 
 /// A warning about reachable nodes that do not confirm the current step of a gossip key rotation.
 /// The rotation does not wait for absent nodes. But a reachable node without a confirmation blocks
-/// it and every other rotation.
+/// this rotation and every other one.
 fn stuck_rotation_warning(confirmed: &Confirmations, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
     let late = overdue(confirmed, changed, here, now).join(", ");
     (!late.is_empty()).then(|| {

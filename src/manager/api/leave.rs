@@ -1,4 +1,4 @@
-//! Nodes that leave the cluster by their own request, and their representation afterwards.
+//! The order of a node to leave the cluster, and how the API shows nodes that left.
 
 use super::super::{ManagerContext, wall};
 use super::{Actor, find_node, propose};
@@ -10,7 +10,8 @@ use remoor_model::{Command, Inventory, LeftNode, Node, NodeId, NodeMembership};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Makes the caller's own node leave. Only root on that node's machine can request it.
+/// Makes the caller's own node leave the cluster. Only root on that node's machine can request
+/// this.
 pub async fn leave(
     State(shared): State<Arc<ManagerContext>>,
     Extension(node): Extension<Arc<Node>>,
@@ -51,7 +52,8 @@ pub(super) fn left_failure(left: &LeftNode) -> ApiFailure {
     ApiFailure::new(Code::NotFound, describe_left(left)).details(details).next(next)
 }
 
-/// The node that an order is about. A node that left can only be removed.
+/// The node that an order is about. If the node left the cluster, it is returned only for the order
+/// `remove`.
 pub(super) fn node_of_order(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, ApiFailure> {
     if verb == "remove"
         && let NodeMembership::Left(left) = inventory.membership_by_name(name)

@@ -118,7 +118,8 @@ pub async fn ca(State(shared): State<Arc<ManagerContext>>) -> Result<axum::Json<
     Ok(axum::Json(CaKeysReply { key_pem: shared.keys.cas.first().key_pem(), cas }))
 }
 
-/// Stores the next CA, before the entry with its certificate is proposed. Has no other effect.
+/// Stores the key of the next CA on this manager, before the entry with the CA's certificate is
+/// proposed. Has no other effect.
 pub async fn keep_ca(
     State(shared): State<Arc<ManagerContext>>,
     Json(pair): Json<CaPair>,
@@ -162,8 +163,9 @@ pub async fn manifest(
     }))
 }
 
-/// The managers, for nodes that request the list, join or become managers. Managers that are being
-/// demoted are included, because one of them may lead until another manager can.
+/// The managers in the form in which they are sent to a node that requests the list, joins or
+/// becomes a manager. Managers that are being demoted are included, because one of them may lead
+/// until another manager can.
 pub fn managers_of(inventory: &Inventory) -> Vec<PeerInfo> {
     inventory.nodes.values().filter(|n| n.manages()).map(|n| PeerInfo::for_node(n)).collect()
 }
@@ -237,9 +239,9 @@ impl JoinService {
 }
 
 /// Admits a machine that has a token or was accepted. The machine receives a node id, a
-/// certificate, the gossip key and the peers; a manager also receives its Raft id. A machine with
-/// the same key and name joins as the same node. Followers answer `not-leader` with the leader's
-/// address.
+/// certificate, the gossip key and the peers; a machine that joins as a manager also receives its
+/// Raft id. A machine with the same key and name joins as the same node. Followers answer
+/// `not-leader` with the leader's address.
 pub async fn join(
     State(desk): State<Arc<JoinService>>,
     from: PeerAddr,
@@ -255,7 +257,8 @@ pub async fn join(
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }
     request.check().map_err(|e| ApiFailure::new(Code::BadRequest, e.to_string()))?;
-    // This check comes first, because this manager's clock may be the wrong one of the two.
+    // The clocks are compared before the machine's clock is judged, because this manager's clock
+    // may be the wrong one.
     shared.check_clocks()?;
     pending::check_clock(request.now, wall())?;
     let inventory = shared.inventory();
@@ -272,8 +275,8 @@ pub async fn join(
     if asks {
         pending::check_accepted(&desk, &request, from).await?;
     }
-    // This check comes after the authorization, because an unknown machine could otherwise make
-    // this manager connect to any address.
+    // The address is verified after the authorization. Otherwise an unknown machine could make this
+    // manager connect to any address.
     dial_back::verify_address(&request).await?;
     admit(&desk, request, ticket).await.map(axum::Json)
 }
@@ -306,7 +309,8 @@ impl Drop for JoinTurnGuard<'_> {
 
 /// Refuses the join of a node that is running. If two machines have the same key, one is a copy
 /// (docs/design/scenarios.md, E13). The join of a running manager would archive its current log. A
-/// node whose data directory is lost does not answer, and may join a moment after its last answer.
+/// node that lost its data directory does not answer any more, so it may join soon after its last
+/// answer.
 fn not_alive(
     shared: &ManagerContext,
     inventory: &Inventory,
@@ -334,8 +338,9 @@ fn not_alive(
     Ok(())
 }
 
-/// The reason why the machine with the key of `node` must be another machine. None if it may be the
-/// same one. `signed` is the gossip address that the running node signs.
+/// The reason why the joining machine, which has the key of `node`, must be another machine than
+/// `node`. None if it may be the same machine. `signed` is the gossip address that the running node
+/// signs.
 fn copy_reason(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Option<String> {
     let (name, from) = (node.name(), &request.gossip_addr);
     let elsewhere = signed.filter(|addr| from.parse() != Ok(*addr));
@@ -361,12 +366,14 @@ enum JoinAuthorization {
     Invite(Sha256),
 }
 
-/// Checks the token. The state machine checks it again when the machine is accepted.
+/// Checks the token of a join request. The state machine checks it again when the machine is
+/// accepted.
 fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorization, ApiFailure> {
     let hash = request.secret.hash();
     let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
     let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
-    // The lookup uses the hash, so its time reveals nothing about a secret.
+    // The invitation is looked up by the hash of the secret, so the time of the lookup reveals
+    // nothing about a secret.
     let invite = inventory.admission.invites.get(&hash).filter(|_| !by_token);
     let as_manager = match invite {
         Some(invite) if !invite.admits(&request.name, &request.node_public_key, wall()) => {
@@ -474,7 +481,8 @@ mod tests {
     use remoor_cluster::rpc::join::testing::request;
     use remoor_model::{Absence, AbsenceKind, AbsenceNo, HostFingerprint, InventoryEntry, Wall};
 
-    /// The scenario is E13 in docs/design/scenarios.md.
+    /// A copied machine must not join while the original runs (scenario E13 in
+    /// docs/design/scenarios.md).
     #[test]
     fn a_machine_with_the_key_of_a_running_node_is_a_copy_unless_the_node_came_back() {
         let request = request(&NodeKey::generate().expect("a key"));

@@ -49,14 +49,16 @@ pub use read::metrics_text as metrics;
 pub use routes::{Route, router, routes};
 
 /// Proposes a command and waits until it is applied here. A refusal becomes the error for the
-/// operator. The forwarding manager may have been removed in the meantime, so its membership is
-/// checked here. The state machine checks the membership again, and also the operator's key.
+/// operator. If another manager forwarded the order, that manager may have been removed in the
+/// meantime, so its membership is checked here. The state machine checks the membership again, and
+/// also the operator's key.
 async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Result<Applied, ApiFailure> {
     let inventory = shared.inventory();
     if let Some(via) = by.via {
         check_not_removed(shared, &inventory, via)?;
     }
-    // Other callers have no registered key that could be revoked.
+    // Only an operator whose credentials were created by an order has a registered key. Other
+    // callers have no key that could be revoked.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
     let entry =
         InventoryEntry { at: shared.entry_time(), by: by.text.clone(), command: command.with_issuers(by.via, key) };

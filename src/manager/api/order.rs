@@ -1,6 +1,6 @@
 //! Orders for nodes. A refused order changes nothing. An order that needs evidence examines the
-//! node first, over SSH. An order for several nodes is one entry, which is accepted or refused for
-//! all.
+//! node first, over SSH. An order for several nodes is one log entry, which is accepted or refused
+//! for all of these nodes.
 
 use super::super::{ManagerContext, examine, wall};
 use super::examination::{examine_node, is_no_route};
@@ -50,7 +50,8 @@ pub async fn order(
     Ok(axum::Json(view))
 }
 
-/// Handles an order for several nodes. If it is refused for one of them, it is refused for all.
+/// Handles an order for several nodes. If the order is refused for one of the nodes, it is refused
+/// for all of them.
 pub async fn orders(
     State(shared): State<Arc<ManagerContext>>,
     Extension(by): Extension<Actor>,
@@ -134,8 +135,8 @@ pub async fn cancel(
     Ok(axum::Json(view))
 }
 
-/// Cancels a job. The current task may finish, unless `now` is set. `now` also ends the task of a
-/// job that was cancelled before.
+/// Cancels a job. The current task may finish, unless `now` is set. If the job was cancelled
+/// without `now` before, `now` still ends the task.
 fn cancel_job(inventory: &Inventory, id: JobId, by: &str, now: bool) -> (Command, OrderView) {
     let running = inventory.job(id).is_some_and(|j| j.open_attempt().is_some());
     let node = inventory.job(id).and_then(|j| inventory.node(j.node)).map_or("NODE", |n| n.name().as_str());
@@ -156,11 +157,13 @@ pub(super) struct Desk<'a> {
     pub request: &'a OrderRequest,
 }
 
-/// The scope of a re-setup of a node.
+/// The verdict on a node, and the services that an ordered re-setup of the node sets up because of
+/// it.
 pub(super) struct ResetupScope {
     pub verdict: Verdict,
     pub reasons: Vec<Reason>,
-    /// The services to set up. None if there is nothing to do; empty for the whole group.
+    /// The services to set up. None if there is nothing to do; an empty list for all services of
+    /// the node.
     pub services: Option<Vec<ServiceName>>,
 }
 
@@ -215,7 +218,7 @@ impl Desk<'_> {
         super::vars::check(&self.request.vars)
     }
 
-    /// Cancels the node's job. If there is no job, cancels its queued request.
+    /// Cancels the node's job. If the node has no job, cancels its queued request.
     fn cancel(&self) -> Result<Decided, ApiFailure> {
         let (name, by) = (self.node.name(), self.by);
         if let Some(job) = self.node.job {
@@ -277,8 +280,8 @@ impl Desk<'_> {
         Ok((Some(Command::RequestResetup { node: self.node.id, want: Box::new(want) }), view))
     }
 
-    /// A note that some services are set up from an older generation than the applied one. Empty if
-    /// this is not so.
+    /// A note that the services are set up from a generation that is older than the applied one. An
+    /// empty text if they are set up from the applied one.
     fn older_generation_note(&self, services: &[ServiceName]) -> String {
         let inventory = self.shared.inventory();
         let (name, current, source) =
@@ -327,7 +330,7 @@ impl Desk<'_> {
         self.in_service()
     }
 
-    /// The scope of a re-setup, according to the evidence.
+    /// Decides from the evidence which services a re-setup sets up.
     pub fn judge(&self, inventory: &Inventory, evidence: &Evidence) -> ResetupScope {
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
         let known = inventory.group(self.node).map(|(_, g)| g.services.clone()).unwrap_or_default();
@@ -412,8 +415,8 @@ impl Desk<'_> {
         self.want(self.build_request(Trigger::Apply, Vec::new(), Vec::new(), true))
     }
 
-    /// Drains a node. If its group's quorum needs the node, the order is refused and does not wait,
-    /// because the node would be missing permanently.
+    /// Drains a node. If the quorum of the node's group needs the node, the order is refused. It is
+    /// not queued, because a drained node would be missing permanently.
     fn drain(&self) -> Result<Decided, ApiFailure> {
         let (id, name) = (self.node.id, self.node.name());
         let inventory = self.shared.inventory();

@@ -1,5 +1,5 @@
-//! The lists of peers and managers for an agent that requests them. They are made once for each
-//! applied state. An agent that has the same lists already gets none.
+//! The lists of peers and managers that an agent requests. The lists are made once for each applied
+//! state. If the agent already has the same lists, they are not sent.
 
 use super::super::ManagerContext;
 use super::member;
@@ -86,7 +86,7 @@ mod tests {
         let ask = |inventory: &Inventory, have: &str| cache.answer(inventory, &PeersQuery { have: have.to_owned() });
         let first = ask(&inventory, "");
         assert_eq!((first.unchanged, first.peers.len()), (false, inventory.nodes.len()));
-        // This entry concerns no peer.
+        // The next entry of the log changes no peer.
         inventory.applied += 1;
         let second = ask(&inventory, &first.lists);
         assert_eq!((second.unchanged, second.peers.len(), second.managers.len()), (true, 0, 0));

@@ -17,8 +17,8 @@ use remoor_model::{ClusterRole, Command, DeniedKey, Inventory, JoinDecision, Nod
 use serde_json::json;
 use std::sync::Arc;
 
-/// Rejects a machine whose clock is wrong; the error contains the difference. `theirs` is None if
-/// the machine has an older version.
+/// Rejects a machine whose clock is wrong; the error contains the difference to this manager's
+/// clock. `theirs` is the machine's clock; None if the machine's version does not send it.
 pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     let Some(theirs) = theirs else { return Ok(()) };
     let off = theirs.0.abs_diff(now.0);
@@ -36,7 +36,7 @@ pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
 /// `from` is the address of the machine.
 pub async fn check_accepted(desk: &JoinService, request: &JoinRequest, from: PeerAddr) -> Result<(), ApiFailure> {
     let (shared, now, name) = (desk.context(), wall(), &request.name);
-    // This check comes first, because a denied machine must not be recorded as waiting.
+    // Denials are checked first, because a denied machine must not be recorded as waiting.
     if let Some(denied) = shared.inventory().admission.denied.get(&request.node_public_key) {
         return Err(denial(&denied.spec.name));
     }
@@ -139,7 +139,8 @@ fn answer(
     Ok((Command::Admit { name, key: pending.spec.public_key.clone(), role }, text))
 }
 
-/// Cancels a denial. The machine does not wait then; it may request again or use a token.
+/// Cancels the denial of a machine. The machine then does not wait for an answer any more; it may
+/// request to join again or use a token.
 fn taken_back(name: NodeName, denied: &DeniedKey, role: Option<ClusterRole>) -> (Command, String) {
     let key = denied.spec.public_key.clone();
     let text =
@@ -191,7 +192,7 @@ pub fn role(word: &str) -> Result<Option<ClusterRole>, ApiFailure> {
 const JOIN: &str = "join";
 pub const CERTIFICATE: &str = "certificate";
 
-/// Warnings for `status` about machines and nodes that wait for an answer.
+/// Warnings for `status` about machines and nodes that wait for an operator's answer.
 pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
     let told = |(why, what, next): (&str, &str, &str)| {
         let names = waiting.iter().filter(|one| one.why == why && one.state == "waiting").map(|one| one.name.as_str());
@@ -224,7 +225,8 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
                 expires: Some(wire::rfc3339(p.expires)),
             }
         });
-    // Denials outlast the entries of waiting machines, so the remaining denials are added here.
+    // Denials are kept longer than the records of waiting machines, so denials without such a
+    // record are added here.
     let over = |d: &&Arc<DeniedKey>| {
         let waits = inventory.admission.pending.get(&d.spec.name).filter(|p| p.expires >= now);
         waits.is_none_or(|p| p.spec.public_key != d.spec.public_key)
@@ -239,8 +241,8 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         since: wire::rfc3339(denied.at),
         expires: None,
     });
-    // An acceptance may expire before the node uses it. Such a node waits only after its next
-    // request.
+    // If an operator's acceptance expires before the node uses it, the node counts as waiting only
+    // after its next request.
     let nodes = inventory.expired_certificates.iter().filter(|(_, l)| l.accepted_until.is_none() || l.is_accepted(now));
     let nodes = nodes.filter_map(|(id, lapsed)| {
         let node = inventory.node(*id)?;

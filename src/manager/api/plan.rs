@@ -1,7 +1,8 @@
-//! `POST /v1/nodes/{name}/plan`: the scope of a re-setup, and the reasons against it. It examines
-//! the node and changes nothing on it.
+//! `POST /v1/nodes/{name}/plan`: what a re-setup of the node would run, and the reasons against the
+//! re-setup. The request examines the node and changes nothing on it.
 //!
-//! The plan lists the selected tasks, but not their effects, because only the node knows them.
+//! The plan lists the selected tasks, but not their effects, because only the node can determine
+//! the effects.
 
 use super::super::{ManagerContext, blobs};
 use super::examination::examine_node;
@@ -33,8 +34,8 @@ pub async fn plan(
     let mut against = Vec::new();
     match desk.may_resetup(&inventory) {
         Ok(()) => {}
-        // A refusal is part of the answer, but a service that does not exist is an error of the
-        // request.
+        // If the re-setup would be refused, the refusal is part of the answer. But a service that
+        // does not exist is an error of the request.
         Err(failure) if failure.code == Code::Refused => against.push(failure.message),
         Err(failure) => return Err(failure),
     }

@@ -1,6 +1,6 @@
-//! Returns the end of this manager's log, for an operator who considers a recovery. It works
-//! without a majority. Every node may request it, because a manager of an older epoch is a worker
-//! in the new epoch and must learn of that epoch.
+//! Returns the term and index of the last entry in this manager's log, for an operator who
+//! considers a recovery. The request works without a majority. Every node may make it. A manager of
+//! an older epoch needs it, because it is a worker in the new epoch and must learn of that epoch.
 
 use super::super::ManagerContext;
 use super::as_of;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 type Answer<T> = Result<axum::Json<T>, ApiFailure>;
 
-/// Checks now whether this manager reaches the node.
+/// Checks now whether this manager reaches the node's SSH port.
 pub async fn ask(State(shared): State<Arc<ManagerContext>>, Path(id): Path<u64>) -> Answer<Reachability> {
     let node = known_node(&shared, id)?;
     Ok(axum::Json(reach::probe_node(&shared, node).await))

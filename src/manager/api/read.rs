@@ -52,7 +52,8 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> TimedJson<Stat
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
     warnings.extend(shared.backups.warning(&shared.identity.name, wall()));
-    // Notices of these kinds may be days old, and the warnings above already cover them.
+    // Notices of these kinds are omitted. They may be days old, and the warnings above already
+    // cover their subjects.
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, CLOCK, BACKUP]).into_iter().rev().take(5));
     TimedJson(StatusView {
         version: 1,
@@ -86,7 +87,8 @@ fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String>
     told.collect()
 }
 
-/// Warnings about rejected members of Raft, as long as a node has their id.
+/// Warnings about members of Raft whose data directory the managers reject, as long as a node has
+/// the member's Raft id.
 fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inventory) -> Vec<String> {
     let told = refused.iter().filter_map(|(id, (why, since))| {
         let (name, since) = (inventory.raft_id_holder(*id)?.name(), wire::rfc3339(*since));
@@ -98,7 +100,8 @@ fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inv
     told.collect()
 }
 
-/// Warnings about agents with another version than this manager, one line for each version.
+/// Warnings about agents whose version differs from this manager's version, one line for each
+/// version.
 fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let own = env!("CARGO_PKG_VERSION");
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -206,7 +209,8 @@ pub async fn watch(State(shared): State<Arc<ManagerContext>>, Extension(by): Ext
     wire::ndjson(rx)
 }
 
-/// Copies the stream to one reader, until `goes_on` returns false or the reader disconnects.
+/// Copies the stream of journal items to one reader, until `goes_on` returns false or the reader
+/// disconnects.
 async fn pump(
     mut stream: broadcast::Receiver<StreamItem>,
     tx: &mpsc::Sender<Value>,
@@ -267,7 +271,7 @@ pub async fn explain_node(
 enum ReportOnlyReason {
     /// All differences are in monitor-only services.
     Watched,
-    /// The node was adopted, and no policy is configured for its group.
+    /// The node was only adopted, and no policy is configured for its group.
     Adopted,
     ByPolicy,
 }

@@ -1,6 +1,6 @@
-//! Removal of nodes: the answer to an order, the objections if a node is in gossip, and the list of
-//! removed nodes. The state machine refuses orders that are not allowed. The role manager removes a
-//! manager from Raft first.
+//! Removal of nodes: the answer to an operator's order, the objections if the node is in gossip,
+//! and the list of removed nodes. The state machine refuses orders that are not allowed. The role
+//! manager removes a manager from Raft first.
 
 use super::super::{ManagerContext, members};
 use super::order::{Decided, Desk, ok_view};

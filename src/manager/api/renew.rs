@@ -21,7 +21,8 @@ pub async fn renew(
     let reply = desk.issue(&node, &request.tls_csr_pem)?;
     match caller.is_expired(wall()) {
         true => check_readmitted(shared, &node, &request.machine_id, caller.has_replaced_ca()).await?,
-        // The node has a valid certificate again.
+        // The certificate of the request is valid again, so the node does not wait for an operator
+        // any more.
         false if shared.inventory().expired_certificates.contains_key(&node.id) => {
             propose(shared, &renewal_actor(&node), Command::CertificateRenewed { node: node.id }).await?;
         }

@@ -1,6 +1,6 @@
-//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, the following
-//! actions, and the rules that led to the last verdict. The source is the flight recorder, which
-//! contains only the time of this leadership.
+//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, the actions
+//! that followed from them, and the rules that led to the last verdict. The source is the flight
+//! recorder, which contains only steps of the current leadership.
 
 use super::super::{ManagerContext, messages, recorder::RecordedStep};
 use super::{as_of, find_node};

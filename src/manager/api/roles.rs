@@ -1,6 +1,6 @@
 //! Managers and workers: answers and warnings for promote and demote, a node's membership in views,
 //! and `GET /v1/raft`. The state machine refuses orders that are not allowed. The role manager
-//! carries the other orders out.
+//! carries the accepted orders out.
 
 use super::super::{ManagerContext, members, wall};
 use super::as_of;
@@ -39,8 +39,8 @@ pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Optio
     let membership = known_membership(raft);
     let manager = node.raft.and_then(|id| raft_role_word(&membership, id));
     let state = observed_role(node, &membership);
-    // A voter that is still entering is shown as a learner. Until the change is complete, its vote
-    // may not count without the leader, so an operator must not rely on it.
+    // A voter whose addition is not complete yet is shown as a learner. Until the change is
+    // complete, its vote may not count if the leader fails, so an operator must not rely on it.
     let entering = node.raft.filter(|id| raft.entering.contains(id) && state == ObservedRole::Voter);
     let (manager, state) = match entering {
         Some(id) => {
@@ -63,7 +63,7 @@ fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
         return None;
     }
     match raft.acked_ms.get(&id) {
-        // After an election the leader has no answer of any member yet.
+        // Immediately after an election, the leader has received no answer of any member yet.
         None => raft
             .led_ms
             .is_some_and(|ms| ms > SILENT_MS)
@@ -121,7 +121,8 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
 }
 
 /// Refuses to promote a node with an expired certificate. The managers would reject its
-/// connections, so it would never vote. `ends` is the expiry, if known.
+/// connections, so it would never vote. `ends` is the time at which the certificate expires; None
+/// if this manager does not know it.
 fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), ApiFailure> {
     let name = node.name();
     let lapsed = inventory.expired_certificates.get(&node.id);
@@ -165,7 +166,8 @@ fn describe_change(node: &Node, role: ClusterRole, raft: &Membership) -> String 
     }
 }
 
-/// Warnings about the combined effect of these orders. Orders that change no role cause none.
+/// Warnings about the combined effect of these orders on the managers. Orders that change no role
+/// cause no warning.
 pub(super) fn warnings(shared: &ManagerContext, commands: &[Command]) -> Vec<String> {
     let roles: BTreeMap<NodeId, ClusterRole> = commands
         .iter()
@@ -210,9 +212,9 @@ fn role_warnings(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, r
     warnings
 }
 
-/// The first voter that could not leave now if all voters outside `stays` left. The order is that
-/// of the role manager: dead voters first. The two numbers are the answering managers and all
-/// managers of that moment.
+/// Assumes that all voters outside `stays` leave Raft one after the other, dead voters first, as
+/// the role manager removes them. Returns the first voter that could not leave, because too few
+/// voters would answer. The two numbers are the answering voters and all voters of that moment.
 fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, usize)> {
     let mut voters: BTreeSet<RaftId> = raft.voters.keys().copied().collect();
     let mut go: Vec<RaftId> = voters.difference(stays).copied().collect();

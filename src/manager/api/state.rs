@@ -1,5 +1,5 @@
-//! `GET /v1/raft/state`: a hash of this manager's own state, for a comparison of managers. This
-//! request is not forwarded to the leader.
+//! `GET /v1/raft/state`: a hash of this manager's own applied state, so that an operator can
+//! compare the managers. This request is not forwarded to the leader.
 
 use super::super::ManagerContext;
 use super::as_of;

@@ -1,5 +1,5 @@
-//! Join tokens: lists the valid tokens, and creates new ones. The managers store only hashes. A
-//! secret is shown once, to the operator who created it.
+//! Join tokens: lists the valid tokens, and creates new ones. The managers store only hashes of the
+//! tokens' secrets. A secret is shown once, to the operator who created it.
 
 use super::super::{ManagerContext, wall};
 use super::{Actor, as_of, propose};

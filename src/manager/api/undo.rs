@@ -1,5 +1,6 @@
 //! `POST /v1/attempts/{id}/undo`. Before anything is committed, the state machine must allow the
-//! undo, and the node must still have the copies. The undo itself is a job like any other.
+//! undo, and the node must still have the copies of the files that the attempt changed. The undo
+//! itself is a job like any other.
 
 use super::super::{ManagerContext, examine, wall};
 use super::{Actor, propose};
@@ -26,7 +27,7 @@ pub async fn undo(
         ApiFailure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
     })?;
     let command = undo_command(node, attempt, &by);
-    // The state machine is asked first, because after its refusal the node need not be contacted.
+    // The state machine is asked first. If it refuses the undo, the node need not be contacted.
     let entry = InventoryEntry { at: shared.entry_time(), by: by.to_string(), command: command.clone() };
     let mut copy = Inventory::clone(&inventory);
     if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
@@ -57,7 +58,7 @@ fn undo_command(node: &Node, attempt: AttemptId, by: &str) -> Command {
     Command::RequestResetup { node: node.id, want: Box::new(want) }
 }
 
-/// The attempts whose copies the node still has.
+/// The attempts of whose changed files the node still has copies.
 async fn backups(shared: &Arc<ManagerContext>, node: &Node) -> Result<Vec<AttemptId>, ApiFailure> {
     let name = node.name();
     let unreached = |why: String| {

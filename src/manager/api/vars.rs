@@ -14,8 +14,8 @@ use std::sync::Arc;
 const VARS_MAX: usize = 32;
 const BYTES_MAX: usize = 4 << 10;
 const NAME_MAX: usize = 64;
-/// Prefixes that an order may not use, because such variables decide how a node is reached and how
-/// a run is named.
+/// Prefixes of variables that an order may not set, because such variables decide how a node is
+/// reached and how a run is named.
 const OTHERS: [&str; 2] = ["ansible_", "remoor_"];
 /// Variables that remoor gives to playbooks itself.
 const GIVEN: [&str; 13] = [
@@ -58,8 +58,8 @@ pub(super) fn check(vars: &JobVars) -> Result<(), ApiFailure> {
     Ok(())
 }
 
-/// Returns the variables of the current generation. Variables of the open job or of the last
-/// provisioning override them.
+/// Returns the node's variables in the current generation. Variables of the open job, or of the
+/// last provisioning if no job is open, override them.
 pub(super) async fn vars(
     State(shared): State<Arc<ManagerContext>>,
     Path(name): Path<String>,

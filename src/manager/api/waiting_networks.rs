@@ -1,7 +1,7 @@
 //! Limits the number of machines of one network that wait to be accepted. The leader counts them
 //! before a request enters the log. So unknown machines of one network can neither fill the log nor
-//! use the whole limit. A new leader counts from zero; the limit for all networks together is in
-//! the state.
+//! take all places of waiting machines. A new leader counts from zero; the limit for all networks
+//! together is in the state.
 
 use remoor_cluster::rpc::caller::PeerAddr;
 use remoor_cluster::rpc::limit::network;
@@ -31,8 +31,8 @@ pub struct WaitingPlace<'a> {
 }
 
 impl WaitingNetworks {
-    /// Counts the machine with this key. Refuses if a limit is reached, or if a request of this
-    /// machine is being proposed.
+    /// Counts the waiting machine with this key. Refuses if a limit is reached, or if a request of
+    /// the same machine is being proposed.
     pub fn take(
         &self,
         from: PeerAddr,

@@ -44,11 +44,12 @@ fn rendered_files_must_match_for_services_that_were_set_up() {
     assert_eq!(wrong_files(&wanted, &digest, |_| true), ["/db"]);
     assert_eq!(wrong_files(&wanted, &digest, |name| name.as_str() == "db"), ["/db"]);
     assert!(wrong_files(&wanted, &digest, |name| name.as_str() == "app").is_empty());
-    // A file with a difference counts as recorded, not as rendered. A secret can't be compared.
+    // A file whose content differs from the rendered one counts as recorded, not as rendered. A
+    // secret file can't be compared, so it counts as rendered.
     let record = examine::record(&wanted, &examine::Facts::new(), fleet::ClusterContext::default(), &digest);
     let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
     assert_eq!(origins, ["/app", "/key"]);
-    // The run did not cause the drift of services outside the job, and it does not repair that
+    // The attempt did not cause the drift of services outside the job, and it does not repair that
     // drift.
     let mut was = record.clone();
     was.services.get_mut("db").unwrap().entries = vec![entry("/db", "as rendered", false)];
@@ -56,7 +57,7 @@ fn rendered_files_must_match_for_services_that_were_set_up() {
     let part = record.clone().of_part(&["app".into()], Some(&was));
     assert_eq!(part.services["db"], was.services["db"]);
     assert_eq!(part.rendered.unwrap().into_iter().collect::<Vec<_>>(), ["/app", "/db", "/key"]);
-    // A blob of an older version contains only the digest and can still be read.
+    // A record that an older version stored contains only the digest, and can still be read.
     let old = rmp_serde::to_vec_named(&digest).unwrap();
     let read: Record = rmp_serde::from_slice(&old).unwrap();
     assert_eq!((read.digest(), read.rendered), (digest, None));

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which it is checked whether a scheduled backup is due.
+/// Interval at which the keeper checks whether a scheduled backup is due.
 const LOOK: Duration = Duration::from_secs(10);
 /// Minimum time between a failed backup and the next attempt, in milliseconds.
 const RETRY_MS: u64 = 60_000;
@@ -48,7 +48,8 @@ struct BackupRecord {
     plan: Option<BackupSchedule>,
     #[serde(default)]
     last: Option<Last>,
-    /// The time when the schedule was set. No backup is late before the first interval is over.
+    /// The time when the schedule was set. Until one interval has passed since that time, no backup
+    /// is late.
     #[serde(default)]
     since: Wall,
 }
@@ -56,11 +57,13 @@ struct BackupRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     kept: BackupRecord,
-    /// The reason why the last backup failed, on request or by schedule.
+    /// The reason why the last attempt to make a backup failed, whether it was requested or
+    /// scheduled.
     error: Option<String>,
     /// The reason why the last scheduled backup failed.
     failed: Option<String>,
-    /// Whether a notice was sent and no backup has succeeded since.
+    /// Whether a notice about a failed or late backup was sent, and no backup has succeeded since
+    /// then.
     notified: bool,
 }
 
@@ -102,8 +105,8 @@ impl Backups {
         let mut state = self.state();
         let Some(text) = state.trouble(me, now).filter(|_| !state.notified) else { return };
         state.notified = true;
-        // The time of the last backup is in the key, because a notice with the same key is sent
-        // only once an hour.
+        // The notice's key contains the time of the last backup. A notice with the same key is sent
+        // at most once an hour.
         let key = format!("{BACKUP} {}", state.kept.last.as_ref().map_or(0, |last| last.at.0));
         drop(state);
         notices.notify(&key, Some(me.as_str()), &text);
@@ -136,7 +139,7 @@ impl BackupRecord {
     }
 }
 
-/// A handle to the backups; all clones share one state.
+/// A handle to the backups of this manager; all clones share one state.
 #[derive(Clone)]
 pub struct Keeper {
     shared: Arc<ManagerContext>,
@@ -168,7 +171,8 @@ impl Keeper {
             let taken = loop {
                 tokio::select! {
                     taken = &mut taken => break taken,
-                    // A disk that does not answer causes no error. The backup becomes late instead.
+                    // If the disk does not answer, the backup does not fail, but becomes late. This
+                    // call notifies operators of a late backup.
                     () = tokio::time::sleep(LOOK) => self.notify(),
                 }
             };
@@ -186,7 +190,8 @@ impl Keeper {
                     let error = remoor_model::error_with_causes(&error);
                     tracing::error!(error, "the scheduled backup failed");
                     let mut state = self.shared.backups.state();
-                    // The schedule may have been removed or changed in the meantime.
+                    // The failure is stored only if the schedule was not removed or changed while
+                    // the backup was made.
                     state.failed = Some(error).filter(|_| state.kept.plan.as_ref() == Some(&plan));
                     drop(state);
                     self.notify();

@@ -1,5 +1,6 @@
 //! Sends a request to every route as every kind of caller, and compares the answers with the table
-//! in `answers.txt`. The table contains the body limit, and a status or the letter of a refusal.
+//! in `answers.txt`. For each route and caller, the table contains the body limit, and the status
+//! or the letter of the refusal.
 
 use super::super::{JoinConfig, JoinService, Route, router, routes};
 use super::*;
@@ -149,7 +150,8 @@ impl AnsweringManager {
         *asked.uri_mut() = request.1.parse().expect("a path");
         *asked.headers_mut() = by.2.clone();
         asked.extensions_mut().insert(by.1.clone());
-        // Each request comes from another network, because joins have a rate limit.
+        // Each request comes from another network, because the number of joins from one network is
+        // limited.
         let [a, b] = n.to_be_bytes();
         asked.extensions_mut().insert(PeerAddr(Some(SocketAddr::from((Ipv4Addr::new(10, a, b, 1), 1)))));
         let Ok(answer) = TowerToHyperService::new(self.router.clone()).call(asked).await;
@@ -168,7 +170,7 @@ impl AnsweringManager {
     fn small_body(&self, path: &str) -> Body {
         match path {
             "/raft/claim" => self.shared.raft.claim(RaftId(0)).expect("a message").into(),
-            // With a valid body, the node would leave.
+            // This body is not valid. With a valid body, the node would leave.
             "/agent/v1/leave" => "{\"x\": 1}".into(),
             _ => "{}".into(),
         }

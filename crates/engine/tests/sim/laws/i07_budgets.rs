@@ -13,8 +13,8 @@ pub struct Budgets {
     /// Hosts on which a cleanup has begun, and on which no provisioning has succeeded since the
     /// beginning of that cleanup.
     broken: BTreeSet<usize>,
-    /// For each host in `broken`, the last time in whole seconds at which all its services existed
-    /// and ran.
+    /// For each host in `broken`, the last time at which all its services existed and ran. This is
+    /// checked once per simulated second.
     whole: BTreeMap<usize, u64>,
 }
 

@@ -37,8 +37,8 @@ impl Decommissioned {
             }
             Command::ResumeNode { node } => {
                 self.drained.remove(node);
-                // A drained node whose cleanup is only requested does not count as drained, because
-                // it is still unchanged.
+                // If the cleanup of a drained node was only requested and has not begun, the node
+                // is unchanged. So it is in service again after the resume.
                 let drained = |n: &Node| n.availability == Availability::Drain;
                 if before
                     .node(*node)

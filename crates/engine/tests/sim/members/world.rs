@@ -107,8 +107,8 @@ pub struct World {
     pub led: BTreeMap<u64, RaftId>,
     pub logs: u64,
     pub calm_since: Option<u64>,
-    /// The progress in removing orphans, and the time since which it has not changed. The law that
-    /// every orphan is removed in time uses it.
+    /// While an orphan should be removed: the term and the number of committed entries, and the
+    /// time since which both have not changed. The law about orphans uses this.
     pub stuck: Option<((u64, usize), u64)>,
     pub outcome: Outcome,
 }
