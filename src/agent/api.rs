@@ -48,9 +48,9 @@ pub fn worker(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send
     routes(own, metrics, clock).fallback(refuse.clone()).method_not_allowed_fallback(refuse)
 }
 
-/// The route at the API address of a former manager: the managers that it knows now. A caller may
-/// know no newer managers, for example if all managers were replaced before the caller's agent
-/// asked again.
+/// The route at the API address of a former manager. It returns the managers that this node knows
+/// now. The caller may know only outdated ones, for example if all managers were replaced before
+/// the caller's agent asked again.
 pub fn former_manager(own: AgentState) -> Router {
     Router::new().route("/agent/v1/peers", get(peers)).with_state(own)
 }

@@ -32,7 +32,7 @@ pub struct LeaveService {
 }
 
 impl LeaveService {
-    /// The route for the socket of any daemon.
+    /// The route of `remoor leave`, for the local socket of any daemon.
     pub fn routes(self) -> Router {
         Router::new().route(LEAVE_HERE, post(leave)).with_state(self)
     }
@@ -55,7 +55,7 @@ async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<
     Ok(Json(reply))
 }
 
-/// Asks one manager after the other until the leader has decided.
+/// Asks one manager after the other to let this node leave, until the leader has decided.
 async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, ApiFailure> {
     let ends = Instant::now() + LEADER_WAIT_MAX;
     loop {
@@ -64,7 +64,7 @@ async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, ApiFailure> {
         for manager in &managers {
             match ask(desk, manager).await {
                 Ok(reply) => return Ok(reply),
-                // An earlier attempt succeeded, but its answer was lost.
+                // An earlier request to leave succeeded, but its answer was lost.
                 Err(ApiError::Status { code, message, details, .. })
                     if code == Code::NodeRemoved.as_str() && details["left"] == true =>
                 {
@@ -92,7 +92,8 @@ async fn ask(desk: &LeaveService, manager: &PeerInfo) -> Result<LeaveReply, ApiE
 fn passes(error: &ApiError) -> bool {
     match error {
         ApiError::Status { code, http, .. } => {
-            // A node that is no longer a manager does not have this route.
+            // The last two codes mean that the asked node is no longer a manager, so it does not
+            // have this route.
             *http >= 500 || ["not-leader", "rate-limited", "not-found", "method-not-allowed"].contains(&code.as_str())
         }
         _ => true,

@@ -44,7 +44,7 @@ impl HeardState {
     }
 }
 
-/// One request to the managers.
+/// One request of the agent to the managers, with the managers that it asks in turn.
 pub struct ManagersQuestion {
     managers: Vec<PeerInfo>,
     /// The number of entries at the beginning of `managers` that managers reported. The managers

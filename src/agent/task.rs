@@ -85,7 +85,8 @@ impl AgentTask {
         let (stirred, file_events) = mpsc::unbounded_channel();
         let saved = read_or_rename_damaged::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
         let known = saved.map_or(None, StoredFile::or_default);
-        // The saved data answers local requests that arrive before the loop runs.
+        // The peers and the manifest that were saved on disk answer local requests that arrive
+        // before the loop runs.
         config.own.set_peers(&peers.peers, &peers.managers, known.as_ref());
         Self {
             peers,
@@ -112,7 +113,7 @@ impl AgentTask {
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
         self.config.own.record(self.record.record());
         // The file `LEFT` exists if the node left voluntarily. It stops the agent even if no
-        // manager answers. A new join removes it.
+        // manager answers. When the machine joins again, the file is removed.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
             return self.stop_after_departure(Departure { why: why.trim().to_owned(), left: true }, shutdown).await;
         }

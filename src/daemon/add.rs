@@ -287,7 +287,8 @@ impl AddRun<'_> {
         Ok(MachineState { program: program.to_owned(), active: active == "active", identity })
     }
 
-    /// Installs the program if the machine has another one. Returns whether it was installed.
+    /// Installs this version of remoor, unless the machine already has it. Returns whether it was
+    /// installed.
     async fn program(
         &mut self,
         shell: &Shell,

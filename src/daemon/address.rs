@@ -1,6 +1,6 @@
-//! Determines the current address of this node: the address in `node.json` if the machine has it,
-//! otherwise the source address of its routes to the known nodes. The daemon follows changes of the
-//! address; the managers decide whether they record a change.
+//! Determines the current address of this node: the address in `node.json` if the machine has it.
+//! Otherwise it is the source address of the machine's routes to the known nodes. The daemon
+//! follows changes of the address; the managers decide whether they record a change.
 
 use super::layout::{Layout, NodeConfig};
 use super::run::DaemonError;

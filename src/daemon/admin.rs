@@ -82,8 +82,9 @@ pub struct JoinOptions {
 pub enum AdminError {
     #[error("the data directory can't be used")]
     Disk(#[from] DiskError),
-    /// The data directory belongs to a node already. `whose` is the word for that node's cluster in
-    /// the message, and `next` names the command that helps.
+    /// The data directory belongs to a node already. `whose` and `cluster` together name that
+    /// node's cluster in the message, for example `another cluster`. `next` names the command that
+    /// helps.
     #[error("{} already belongs to node {name} of {whose} cluster; next: {next}", dir.display())]
     Taken { dir: PathBuf, name: NodeName, whose: &'static str, next: &'static str },
     #[error("remoor runs on {} already ({holder}); next: remoor status, or systemctl stop remoor", dir.display())]

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// Maximum number of archives that can be created within one second.
 const SAME_SECOND_MAX: usize = 100;
 
-/// Archives the manager files. Returns the path of the archive, or None if there are no such files.
-/// No other task may use the files during the call. Blocks.
+/// Archives the files of this node's manager service. Returns the path of the archive, or None if
+/// there are no such files. No other task may use the files during the call. Blocks.
 pub fn archive_raft_dir(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, DiskError> {
     let (raft, own) = (layout.raft(), [layout.ca(), layout.ssh_key()]);
     let full =

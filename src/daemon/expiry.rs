@@ -29,8 +29,8 @@ pub fn warn_in_log(
     tokio::spawn(daily((Duration::ZERO, EVERY), stopped, round));
 }
 
-/// Warns on a manager: logs the warning once, and calls `tell` after the delay and then daily. The
-/// notice of `tell` is logged too.
+/// Warns on a manager: logs the warning once, and calls `tell` after the delay `SETTLED` and then
+/// daily. `tell` sends a notice, which is logged too.
 pub fn warn_on_manager(
     name: &NodeName,
     not_after: Wall,

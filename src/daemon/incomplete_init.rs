@@ -23,8 +23,8 @@ const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.
 /// Files that `restore` writes in addition. The node's key is removed too, because it belongs to
 /// the machine that made the backup and no other machine may join with it.
 const RESTORED: [&str; 2] = ["node.key", "backup.json"];
-/// Directories that exist only on one machine. A data directory with one of them belonged to a
-/// node.
+/// Directories whose content exists on no other machine. A data directory with one of them belonged
+/// to a node.
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 
 /// Prepares a directory without an identity for an attempt: removes the files of an unfinished

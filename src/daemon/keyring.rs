@@ -60,11 +60,13 @@ impl Keyring {
         certificate_not_after(&self.inner().credentials.cert_pem).unwrap_or_default()
     }
 
-    /// The time at which the certificate must be renewed. The result is 0 (now) in four cases:
-    /// another CA issues now, managers reject the certificate, the certificate's validity begins
-    /// after `now`, or the certificate's epoch is older than `known`. `known` is the newest known
-    /// epoch of the cluster. A certificate of an older epoch can't prove that the cluster was
-    /// rebuilt.
+    /// The time at which the certificate must be renewed. `known` is the newest known epoch of the
+    /// cluster. The result is 0 (now) in four cases:
+    /// - Another CA issues certificates now.
+    /// - Managers reject the certificate.
+    /// - The certificate's validity begins after `now`.
+    /// - The certificate's epoch is older than `known`. It can't prove that the cluster was
+    ///   rebuilt.
     pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {

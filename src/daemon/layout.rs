@@ -65,8 +65,9 @@ pub struct NodeConfig {
     pub join_requests: Option<bool>,
 }
 
-/// Limits of the certificate validity. A shorter validity would cause constant renewal. A longer
-/// one would outlast the list of removed nodes.
+/// Limits of the certificate validity. A shorter validity would cause constant renewal. With a
+/// longer one, the certificate of a removed node could be valid longer than the record of the
+/// removal exists.
 const LIFE_S: std::ops::RangeInclusive<u64> = 10..=remoor_cluster::rpc::ca::NODE_LIFE.as_secs();
 
 impl NodeConfig {

@@ -68,7 +68,7 @@ pub struct ManagerResources {
     pub worker_routes: Router,
 }
 
-/// A handle to the service; all clones share one state.
+/// A handle to the manager service; all clones share one state.
 #[derive(Clone)]
 pub struct ManagerLifecycle {
     ground: Arc<ManagerResources>,
@@ -96,7 +96,7 @@ struct Running {
 }
 
 impl ManagerLifecycle {
-    /// Initially no service runs, and the routes are those of a worker.
+    /// Initially no manager service runs, and the routes are those of a worker.
     pub fn new(ground: ManagerResources, identity: Identity) -> Self {
         let (port, socket) =
             (SwappableRouter::new(idle(&ground, &identity)), SwappableRouter::new(ground.worker_routes.clone()));
@@ -282,7 +282,7 @@ impl ManagerLifecycle {
         let stored = self.store(now).await;
         self.stop(now).await;
         let name = &now.identity.name;
-        // If the id could not be removed from the stored identity, the log must not be moved.
+        // If the Raft id could not be removed from the stored identity, the log must not be moved.
         let aside = match stored {
             Ok(()) => self.archive_raft_dir(Some(id)).await,
             Err(error) => Err(error),
@@ -499,7 +499,7 @@ impl ManagerLifecycle {
     }
 
     /// The role of a node as far as this machine knows. Without a manager service, only the agent's
-    /// list is known.
+    /// list of managers is known.
     fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let shared = self.manager_context();
         if shared.as_ref().is_some_and(|shared| shared.is_manager(node)) {

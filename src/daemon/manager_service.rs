@@ -66,7 +66,7 @@ pub struct Parts {
     pub layout: Layout,
     pub identity: Identity,
     pub raft: RaftId,
-    /// The runtime of Raft.
+    /// The tokio runtime on which Raft runs.
     pub raft_thread: tokio::runtime::Handle,
     pub keyring: Keyring,
     /// Validity of the certificates that this manager issues.
@@ -350,7 +350,7 @@ fn is_small(difference_ms: i64) -> bool {
 }
 
 /// Watches the applied state until this member's Raft id is retired. Other managers do not always
-/// inform this member of the retirement, for example if it is a removed voter, or if its directory
+/// inform this member of the retirement. Examples are a removed voter, and a member whose directory
 /// was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();

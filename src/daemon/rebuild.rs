@@ -3,7 +3,7 @@
 //! completed by the next start or by a repetition of the command.
 //!
 //! The new log is created next to the old one. Then the marker is written, and from that point the
-//! change is always completed: the old log is renamed as an archive, the new log is moved into its
+//! change is always completed. The old log is renamed as an archive, the new log is moved into its
 //! place, and the new epoch is written to the identity.
 
 use super::admin::save_peers;
@@ -30,7 +30,7 @@ pub enum RebuildError {
     Raft(#[from] RaftError),
 }
 
-/// The content of the marker: the values that the change writes.
+/// The content of the marker: the values that the rebuild writes.
 #[derive(Serialize, Deserialize)]
 struct RebuildMarker {
     version: u32,
@@ -222,8 +222,8 @@ mod tests {
         assert_eq!((identity.epoch, identity.raft, identity.retired), (Epoch(7), Some(raft), None));
         assert_eq!(state, new);
 
-        // Crashes after the marker is written: before any move, after the move of the old log, and
-        // after the move of both logs.
+        // The crashes that are tested after the marker is written: before any move, after the move
+        // of the old log, and after the move of both logs.
         let mark = |dir: &Path| RebuildMarker {
             version: MARK_VERSION,
             epoch: Epoch(7),

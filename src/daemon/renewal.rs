@@ -84,7 +84,8 @@ pub async fn run(
             () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
             Ok(()) = epoch.changed() => failures = 0,
-            // A new manager may be the first one that can renew the certificate.
+            // If the list of managers changes, the pause ends, because a new manager may be the
+            // first one that can renew the certificate.
             Ok(()) = managers.changed() => failures = 0,
         }
     }
@@ -126,8 +127,8 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
         shared.observed.certificates.record_expiry(own.id().id, keyring.ends());
     }
     if lapsed {
-        // A further renewal request with the new certificate shows the managers that the node has
-        // one, so they no longer list it as waiting for an operator. The answer is not needed.
+        // This second renewal request uses the new certificate. It shows the managers that the node
+        // does not wait for an operator any more. The answer is not needed.
         let _ = ask(keyring, own, csr).await;
     }
     let now = wall();

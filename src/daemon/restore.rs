@@ -214,9 +214,8 @@ async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), Rest
     Ok(())
 }
 
-/// The address of the new manager: the first one that exists of three. They are the address that
-/// the operator gave, the one in the `node.json` of the machine that made the backup, and the one
-/// in the state.
+/// The address of the new manager. The first one that exists is used: the address that the operator
+/// gave, the one in the backup's `node.json`, or the one in the state.
 fn own_address(
     state: &remoor_model::Inventory,
     node: NodeId,

@@ -133,7 +133,8 @@ struct OpenNode {
     identity: Identity,
     credentials: Credentials,
     keyring: Keyring,
-    /// The address in `node.json`. The address in `config` may differ.
+    /// The node's address in `node.json`. If the machine does not have this address, `config`
+    /// contains another one.
     own_address: IpAddr,
     config: NodeConfig,
     /// Validity of the certificates that this node issues as a manager.
@@ -412,7 +413,7 @@ async fn shut_down(
     }
 }
 
-/// Follows the address until the node is removed, because a removed node does not gossip.
+/// Follows this node's address until the node is removed, because a removed node does not gossip.
 async fn follow_address(follow: address::AddressFollower, own: AgentState, stopped: watch::Receiver<bool>) {
     tokio::select! {
         () = follow.run(stopped) => {}

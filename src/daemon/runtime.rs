@@ -106,8 +106,8 @@ impl Threads {
         self.raft.handle.clone()
     }
 
-    /// Ends all tasks at their next await point. A task that does not reach one within
-    /// `MANAGER_END_MAX` is abandoned.
+    /// Ends all tasks of the manager service at their next await point. A task that does not reach
+    /// one within `MANAGER_END_MAX` is abandoned.
     pub async fn end(self) {
         let Self { mut work, raft: RaftThread { stop, ended, .. } } = self;
         drop(stop);

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 #[derive(Clone)]
 pub struct SwappableRouter(Arc<RwLock<RoutingTarget>>);
 
-/// The current target of requests.
+/// The router and the threads that currently handle requests.
 #[derive(Clone)]
 struct RoutingTarget {
     router: Router,
@@ -106,8 +106,8 @@ impl SwappableRouter {
     }
 }
 
-/// Whether a request is only forwarded to Raft's thread. Such a request must not be moved to
-/// another thread first.
+/// Whether a request with this path is only forwarded to Raft's thread. Such a request must not be
+/// moved to another thread first.
 fn hands_on(path: &str) -> bool {
     path.starts_with("/raft/") && path != "/raft/snapshot"
 }
@@ -124,9 +124,9 @@ async fn answer(way: RoutingTarget, request: Request) -> Response {
         }
     };
     let Some(ground) = way.threads.filter(|_| !hands_on) else { return answered.await };
-    // These requests run on worker threads, because they may take long: reads, whose answers are
-    // serialized, and requests with an applied fleet or a snapshot, which are parsed. Other write
-    // requests only wait for Raft.
+    // Requests that may take long run on worker threads. These are reads, whose answers are
+    // serialized, and requests whose fleet or snapshot is parsed. Other write requests only wait
+    // for Raft.
     let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
         true => ApiFailure::new(Code::Unavailable, "the manager service of this node has just stopped"),

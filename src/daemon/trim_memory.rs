@@ -8,8 +8,8 @@ use tokio::sync::watch;
 /// The times at which memory is trimmed.
 #[derive(Debug, Clone, Copy)]
 pub struct TrimSchedule {
-    /// Delay of a pass after an examination by the agent or a request to the managers, because the
-    /// answer to the request may still be in transfer.
+    /// Delay of a pass after the agent's examination of its node or request to the managers,
+    /// because an answer may still be in transfer.
     pub settle: Duration,
     /// Minimum time between two passes that trim memory.
     pub spacing: Duration,

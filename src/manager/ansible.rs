@@ -44,7 +44,7 @@ pub struct AnsibleRun {
     pub host: String,
     /// The playbook's path relative to the fleet directory.
     pub playbook: String,
-    /// The tags of the tasks to run; empty runs all tasks.
+    /// The tags of the tasks to run. An empty list runs all tasks.
     pub tags: Vec<String>,
     /// Variables with the highest precedence, for example `remoor_job`.
     pub extra: Map<String, Value>,
@@ -91,7 +91,7 @@ impl AnsibleNode {
     }
 }
 
-/// The reason why a run failed.
+/// The reason why an Ansible run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
     /// The run was refused before any task. The fleet or the manager must be changed first.

@@ -287,8 +287,8 @@ impl Work {
         }
     }
 
-    /// The values with which the installed configuration was rendered. The cleanup removes that
-    /// configuration, so it needs the same values.
+    /// The addresses, roles and variables with which the installed configuration was rendered. The
+    /// cleanup removes that configuration, so it needs the same values.
     async fn known_before(&self) -> fleet::ClusterContext {
         let recorded = self.load_record(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.render_context())

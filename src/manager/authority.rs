@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Interval at which the leader checks which nodes have confirmed the current step of the CA
-/// rotation, and at which a manager checks for missing CA keys.
+/// rotation. At the same interval, each manager checks for missing CA keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Minimum duration of a step of the CA rotation in milliseconds. Gossip may lose a node for a
 /// moment because of packet loss. The node is back within this time, so the step does not pass it

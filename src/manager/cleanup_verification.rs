@@ -3,7 +3,7 @@
 
 use remoor_model::{FleetSummary, ServiceManifest, ServiceName};
 
-/// The required state after a cleanup.
+/// The required state of a node after a cleanup.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CleanupExpectation {
     /// Units that must be stopped and disabled.

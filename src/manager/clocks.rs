@@ -102,7 +102,7 @@ impl ClockComparison {
     }
 }
 
-/// A description of the difference, for example `80 d ahead of`.
+/// Describes the difference between two clocks, for example `80 d ahead of`.
 fn describe_difference(ahead_ms: i64) -> String {
     let seconds = ahead_ms.unsigned_abs() / 1_000;
     let amount = match seconds {

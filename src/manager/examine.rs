@@ -12,7 +12,7 @@ use remoor_model::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Facts of a node by name.
+/// The facts that were gathered on a node, by the name of the fact.
 pub type Facts = serde_json::Map<String, serde_json::Value>;
 
 /// The reason why an examination could not be prepared. Nothing was sent to the node.

@@ -1,6 +1,6 @@
-//! The managers' side of a gossip key rotation: the keys that each node must have, the nodes that
-//! have confirmed these keys, and the start of the next step by the leader. A new key is derived
-//! from the CA's key, which every manager but no worker has.
+//! The managers' side of a gossip key rotation: the keys that each node must have, and the nodes
+//! that have confirmed these keys. The leader starts each next step. A new key is derived from the
+//! CA's key, which every manager but no worker has.
 
 use super::{Authorities, ManagerContext, wall};
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
@@ -54,8 +54,8 @@ impl Confirmations {
 
     /// Sets the nodes that must confirm the step that began at log index `changed`. A new wait
     /// begins at `now`. `here` is empty if this manager does not lead. The wait for a node begins
-    /// again with each step, with each return of the node, and with each leadership, because the
-    /// node could not confirm the step earlier.
+    /// again with each step, with each return of the node, and with each leadership. Before that,
+    /// the node could not confirm the step.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut nodes = self.nodes();
         let mut before = std::mem::take(&mut nodes.waits);
@@ -76,8 +76,8 @@ impl Confirmations {
     /// Updates the nodes that this manager waits for. `here` contains the reachable nodes that have
     /// not confirmed the step that began at log index `changed`.
     pub(super) fn update_waits(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
-        // An expired lease of the leader does not end its waits for confirmations, because it does
-        // not end the leadership.
+        // An expired lease does not end the leadership, so the leader continues to wait for
+        // confirmations.
         let here = if shared.published.engine.leads() { here } else { &[] };
         let start = |node: &Node| shared.observed.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());

@@ -180,7 +180,7 @@ pub fn tell_removed(shared: &ManagerContext, node: Option<&Node>) {
 }
 
 /// Checks that the node is still intended to be a manager with this Raft id. During the request to
-/// the node, the promotion may have been cancelled, or the node may have received another id.
+/// the node, the promotion may have been cancelled, or the node may have received another Raft id.
 fn still_to_manage(shared: &ManagerContext, node: NodeId, raft: RaftId) -> Result<(), String> {
     let inventory = shared.inventory();
     let stands = |n: &Node| n.role == ClusterRole::Manager && n.raft == Some(raft);

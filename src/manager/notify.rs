@@ -44,7 +44,7 @@ struct Recent {
 #[derive(Debug, Default)]
 struct Inner {
     sent: BTreeMap<String, SentNotice>,
-    /// One entry for each node and kind, the latest at the end.
+    /// For each kind of problem and node, the notices about it; the latest at the end.
     recent: VecDeque<Recent>,
     fleet: Option<Arc<FleetConfig>>,
 }

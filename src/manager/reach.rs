@@ -39,8 +39,8 @@ pub struct ReachabilityReports {
     /// The reports of other managers whether they reach a node, by node and reporting manager.
     reports: Mutex<BTreeMap<(NodeId, NodeId), Reachability>>,
     places: Semaphore,
-    /// Separate slots for examinations that other managers request, because probes would delay
-    /// them.
+    /// Slots for examinations that other managers request. They are separate from the slots for
+    /// probes, because probes would delay these examinations.
     pub(super) remote_examinations: Semaphore,
 }
 

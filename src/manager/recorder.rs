@@ -45,7 +45,7 @@ impl Recorder {
         self.leading_since
     }
 
-    /// Number of engine steps that the full record has dropped.
+    /// Number of engine steps that were dropped because the record was full.
     pub fn dropped_count(&self) -> u64 {
         self.dropped
     }

@@ -144,10 +144,9 @@ fn record_unreadable(exam: &Exam) -> bool {
 }
 
 /// Whether the agent's earlier record is lost. The earlier record is lost if the record cannot be
-/// read now. It is also lost if the record was damaged and a new one replaced it. In the second
-/// case, either the agent's current start made the new record, or the new record is younger than
-/// the last sight of the node. The comparison allows for different clocks of the manager and the
-/// node.
+/// read now. It is also lost if the record was damaged and a new one replaced it. The new record
+/// then comes from the agent's current start, or is younger than the last sight of the node. The
+/// comparison allows for different clocks of the manager and the node.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
         let since = |at: Wall| at == agent.started || at.plus_ms(CLOCKS_MS) >= absence.last_seen;

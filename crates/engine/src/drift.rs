@@ -17,7 +17,7 @@ const REASONS_BYTES: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub exam: Exam,
-    /// The node digest of the baseline. None if nothing was recorded.
+    /// The node digest of the baseline. None if the node has no baseline.
     pub expected: Option<NodeDigest>,
     /// Paths whose content the manager renders itself. A difference on any other path is reported,
     /// but does not lead to a re-setup by itself.
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!((&verdict, reasons.len()), (&Verdict::Outdated, 3), "{reasons:?}");
         assert!(reasons.iter().all(|r| !r.actionable) && reasons[1].text.starts_with("unknown: "), "{reasons:?}");
         assert_eq!(weigh(&reasons, &[]).0, verdict, "said of the stored reasons it is the same");
-        // An inconclusive check of a provisioned service blocks the verdict.
+        // An inconclusive check of a provisioned service makes the verdict `unknown`.
         let (verdict, _) = judge(&inventory, &unread, &own);
         assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
     }

@@ -49,7 +49,7 @@ pub enum EngineEvent {
     Gone {
         node: NodeId,
     },
-    /// Result of a connection to the SSH port, without a login.
+    /// Result of the leader's connection to the node's SSH port, without a login.
     Probed {
         node: NodeId,
         answers: bool,
@@ -129,7 +129,8 @@ pub struct Verified {
     pub evidence: Evidence,
     /// The new baseline. A majority of managers has already stored its blob.
     pub baseline: Baseline,
-    /// The node's identity. None if the agent has no record and no other source is available.
+    /// The node's boot id, agent instance and isolation count. None if the agent has no record and
+    /// no other source is available.
     pub marks: Option<HostFingerprint>,
     /// Paths whose content differs from the content that the manager rendered.
     pub wrong: Vec<String>,

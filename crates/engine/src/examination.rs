@@ -14,9 +14,9 @@ use remoor_model::{
 /// Maximum number of damaged files that are reported per node.
 const DAMAGED_MAX: usize = 20;
 /// Time after a network loss in which failed checks are repeated, if the files are as recorded. A
-/// clustered service needs a moment to connect to its other members again; etcd's proxy does not
-/// use a member for 5 s after a failure. In docs/design/design.md, services settle only after a
-/// reboot. Without this time, each network loss would cause a useless re-setup.
+/// clustered service needs a moment to connect to its other members again. For example, etcd's
+/// proxy does not use a member for 5 s after a failure. In docs/design/design.md, services settle
+/// only after a reboot. Without this time, each network loss would cause a useless re-setup.
 const RECONNECT_MS: u64 = 10_000;
 /// Pause between two examinations while a node settles.
 const AGAIN_MS: u64 = 2_000;

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const PROPOSAL_MS: u64 = 15_000;
 /// Time for the answer of an examination, in addition to the examination's own timeout.
 const EXAM_SLACK_MS: u64 = 10_000;
-/// Time in which a new leader reports no absences, because its gossip must settle first.
+/// Time in which a new leader reports no absences, because gossip must first show it which nodes
+/// are present.
 pub(super) const FIRST_SIGHT_MS: u64 = 15_000;
 /// Maximum wait of a requested re-setup after its examination. After a longer wait, the node is
 /// examined again before the re-setup begins.
@@ -276,7 +277,8 @@ impl ManagerEngine {
     }
 
     /// Discards the observations of nodes that left, because they are not valid after a return.
-    /// Proposes to delete the records of nodes that did not return in time.
+    /// Proposes to delete a node's record if the node did not return within the time for which
+    /// records are kept.
     fn forget_left_nodes(&mut self, at: StepContext, out: &mut Vec<Action>) {
         for id in at.inventory.departed.left.keys() {
             self.queued.remove(id);

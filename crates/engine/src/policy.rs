@@ -169,7 +169,8 @@ fn policy_word(policy: Policy) -> &'static str {
     }
 }
 
-/// Whether the node had too many absences within the window. It is then held instead of set up.
+/// Whether the node had at least `flap_count` absences within the last `flap_window_ms`. It is then
+/// held instead of set up.
 pub fn is_flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     let limits = inventory.limits();
     let recent =

@@ -5,9 +5,9 @@ use super::event::{Action, Purpose};
 use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext, in_attempt, reported_fingerprint};
 use remoor_model::{AbsenceKind, AbsenceNo, Command, HostFingerprint, Node, NodeId, Report};
 
-/// Minimum time of a loss in gossip before an absence is opened. A node that was isolated returns
-/// with its own suspicions of all other nodes. The other nodes refute these suspicions within one
-/// or two rounds of gossip.
+/// Minimum time for which gossip must have lost a node before an absence is opened. A shorter loss
+/// may be an error. A node that was isolated returns with its own suspicions of all other nodes.
+/// The other nodes refute these suspicions within one or two rounds of gossip.
 const COALESCE_MS: u64 = 1_000;
 
 /// Whether the agent reports the recorded boot id, instance and isolation count.
@@ -17,7 +17,7 @@ fn matches_known(report: &Report, known: &HostFingerprint) -> bool {
 
 impl ManagerEngine {
     pub(super) fn presence(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
-        // This code runs for each node at every entry, so it copies nothing unless there is a
+        // This code runs for each node at every log entry, so it copies nothing unless there is a
         // proposal.
         let seen = self.seen.entry(node.id).or_default();
         let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());

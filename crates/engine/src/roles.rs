@@ -2,9 +2,9 @@
 //!
 //! Each call compares the membership and the desired roles completely, so a missed event has no
 //! effect. The comparison finds managers that are missing in Raft, members that are not desired,
-//! ids without a node, and changes that a failed leader left unfinished. The role manager stores no
-//! observed roles, because they follow from the membership. It avoids the faults of swarmkit's
-//! `role_manager.go` that docs/design/scenarios.md lists (E1 to E29).
+//! and Raft ids without a node. It also finds changes that a failed leader left unfinished. The
+//! role manager stores no observed roles, because they follow from the membership. It avoids the
+//! faults of swarmkit's `role_manager.go` that docs/design/scenarios.md lists (E1 to E29).
 
 use remoor_model::{ClusterRole, Inventory, Node, NodeId, Now, RaftId, majority};
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +148,7 @@ pub struct RoleManager {
     waits: BTreeMap<RoleSubject, String>,
 }
 
-/// The inputs of one step: the desired and the observed state.
+/// The inputs of one step of the role manager: the desired and the observed state.
 struct RoleInputs<'a> {
     now: Now,
     inventory: &'a Inventory,
@@ -256,8 +256,8 @@ impl RoleManager {
             return None;
         }
         if raft.joint {
-            // A leader failed before it completed a change. Raft accepts only the completion of
-            // that change.
+            // A leader failed before it completed a change of the voters. Raft accepts only the
+            // completion of that change.
             let changed = raft.voters.keys().chain(&raft.target).find(|id| !raft.target.contains(id));
             let about = changed.or(raft.target.last()).copied()?;
             let whose = look.subject_of(about);
@@ -395,8 +395,8 @@ impl RoleManager {
         raft.voters.keys().filter(fits).min_by_key(|id| raft.lag(**id)).copied()
     }
 
-    /// Retires the ids of workers that are not in Raft. Then removes nodes that have no id and that
-    /// an operator ordered to remove.
+    /// Retires the Raft ids of workers that are not in Raft. Then removes nodes that have no Raft
+    /// id and that an operator ordered to remove.
     fn retire(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         for node in look.inventory.nodes.values().filter(|n| n.role == ClusterRole::Worker) {
             let step = match node.raft {

@@ -112,7 +112,7 @@ impl RouteTable {
     }
 
     /// The route to the node for the leader `me`. `others` returns the managers that could take
-    /// over the leadership. It is called only if the leader cannot reach the node.
+    /// over the leadership. `others` is called only if the leader cannot reach the node.
     pub fn road(&self, node: NodeId, me: NodeId, others: impl FnOnce() -> Vec<NodeId>, now: Now, every: u64) -> Route {
         match self.reaches(node, me, now, every) {
             Some(true) => return Route::FromLeader,

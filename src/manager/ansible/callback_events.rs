@@ -216,7 +216,8 @@ impl CallbackReader {
             self.first.get_or_insert_with(|| failure.clone());
             self.last = Some(failure);
         }
-        // A reader of events knows only the task statuses of native playbooks.
+        // A reader of events knows only the task statuses of native playbooks, so an unreachable
+        // host is reported as a failed task.
         let (status, msg) = match unreachable {
             true => ("failed", format!("unreachable: {msg}")),
             false => (result.status.as_str(), msg),

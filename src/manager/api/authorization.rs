@@ -174,7 +174,7 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     let inventory = shared.inventory();
     check_not_removed(shared, &inventory, *id)?;
     // The certificate proves that the node was admitted, and the node's id is the log index of the
-    // admission. So there are three possible reasons why the node is unknown: this manager has not
+    // admission. So there are three possible reasons why the node is unknown. This manager has not
     // applied that index yet, the cluster was restored from an earlier state, or the record of the
     // removal was deleted.
     let lag = || match id.0 <= inventory.applied {
@@ -231,7 +231,8 @@ impl ManagerContext {
         NamedManager {
             by_agent: self.sponsors.is_known_manager(id),
             by_order: self.sponsors.is_initial_manager(id),
-            // This manager's Raft id is the index of the log entry that granted it.
+            // This manager's Raft id is the index of the log entry that granted it. So if the
+            // applied index is lower, this manager's log is behind.
             log_is_behind: inventory.applied < self.raft.status().borrow().id.0,
         }
     }

@@ -38,7 +38,7 @@ pub(super) enum AnsweredBy {
     /// The leader, which answers from its own state. If the leader does not answer, the manager
     /// that received the request answers.
     QuickLeader,
-    /// The leader, with a stream of lines.
+    /// The leader, whose answer is a stream of lines.
     LeaderStream,
 }
 
@@ -73,8 +73,8 @@ pub(super) async fn to_leader(
         // The leader has just died, or its API is closed. If no new leader answers, the answer
         // comes from this manager's state, marked as stale.
         (Err(ForwardError { unreachable: true, .. }), Some(again)) => {
-            // The wait is as long as three heartbeats, so that a leader that was just killed does
-            // not count as alive.
+            // The wait is as long as three heartbeats. Without it, a leader that was killed a
+            // moment ago would still count as alive.
             tokio::time::sleep(HEARD_AGAIN_WITHIN).await;
             let now = shared.raft.status().borrow().clone();
             let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < HEARD_AGAIN_WITHIN.as_millis());

@@ -170,7 +170,7 @@ pub fn managers_of(inventory: &Inventory) -> Vec<PeerInfo> {
     inventory.nodes.values().filter(|n| n.manages()).map(|n| PeerInfo::for_node(n)).collect()
 }
 
-/// The input for the admission of machines.
+/// The settings with which a manager admits machines.
 pub struct JoinConfig {
     pub shared: Arc<ManagerContext>,
     /// Returns the current gossip keys of this manager.

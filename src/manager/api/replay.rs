@@ -1,6 +1,6 @@
-//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, the actions
-//! that followed from them, and the rules that led to the last verdict. The source is the flight
-//! recorder, which contains only steps of the current leadership.
+//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, and the actions
+//! that followed from them. The answer also contains the rules that led to the last verdict. The
+//! source is the flight recorder, which contains only steps of the current leadership.
 
 use super::super::{ManagerContext, messages, recorder::RecordedStep};
 use super::{as_of, find_node};
@@ -11,7 +11,7 @@ use remoor_engine::{Action, Rule, explain};
 use remoor_model::{Command, Finding, NodeId};
 use std::sync::Arc;
 
-/// Maximum number of steps in one answer. The oldest steps are omitted.
+/// Maximum number of engine steps in one answer. The oldest steps are omitted.
 const SHOWN_MAX: usize = 500;
 
 pub async fn replay(

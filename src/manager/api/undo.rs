@@ -1,6 +1,6 @@
 //! `POST /v1/attempts/{id}/undo`. Before anything is committed, the state machine must allow the
-//! undo, and the node must still have the copies of the files that the attempt changed. The undo
-//! itself is a job like any other.
+//! undo. The node must still have the copies of the files that the attempt changed. The undo itself
+//! is a job like any other.
 
 use super::super::{ManagerContext, examine, wall};
 use super::{Actor, propose};

@@ -17,7 +17,7 @@ const NAME_MAX: usize = 64;
 /// Prefixes of variables that an order may not set, because such variables decide how a node is
 /// reached and how a run is named.
 const OTHERS: [&str; 2] = ["ansible_", "remoor_"];
-/// Variables that remoor gives to playbooks itself.
+/// Variables that remoor itself gives to playbooks, so an order may not set them.
 const GIVEN: [&str; 13] = [
     "inventory_hostname",
     "inventory_hostname_short",

@@ -41,7 +41,7 @@ struct Last {
     file: PathBuf,
 }
 
-/// Content of `backup.json`.
+/// Content of the schedule file `backup.json` in the data directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct BackupRecord {
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct Keeper {
     shared: Arc<ManagerContext>,
     /// The data directory.
     dir: PathBuf,
-    /// Held while a backup is made.
+    /// The lock that is held while a backup is made, so that only one backup is made at a time.
     busy: Arc<tokio::sync::Mutex<()>>,
 }
 

@@ -398,8 +398,7 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     let m3 = bench.id("m3");
     bench.raft.joint = true;
     bench.raft.target = bench.ids(&["m1", "m2"]);
-    // The desired role of m3 is manager again, and steps for other nodes are due. The unfinished
-    // removal of m3 is still completed first.
+    // m3 is to be a manager again. Its unfinished removal is still completed before other steps.
     bench.role("w1", MANAGER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
@@ -478,8 +477,8 @@ fn a_step_that_fails_does_not_starve_the_others() {
     let (w1, w2) = (bench.node("w1"), bench.node("w2"));
     let enlists =
         |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
-    // The steps for w1 and w2 fail in turn, and each pause of a failed step ends before the other
-    // step fails. If only these two were retried, they would block the third step.
+    // The steps for w1 and w2 fail, each after the pause of the other step is over. If only these
+    // two were retried, they would block the third step.
     let first = bench.step();
     assert!(enlists(&first, w1));
     bench.now = bench.now.plus_ms(RETRY_MS + 1);

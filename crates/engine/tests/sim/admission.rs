@@ -79,8 +79,8 @@ fn machine(name: usize, key: u64) -> NodeSpec {
     }
 }
 
-/// The gossip state of a node: whether the node is present, the log index of the last change of
-/// gossip keys that it has, the key that encrypts its messages, and the other key that it accepts.
+/// The gossip state of a node. The values are: whether the node is present, the log index of its
+/// last key change, the key that encrypts its messages, and the other key that it accepts.
 type GossipState = (bool, u64, (u64, Option<u64>));
 
 struct World {

@@ -78,8 +78,8 @@ fn flapping_checks_are_examined_with_backoff_until_stable() {
     story.wait_until("the warning is seen", 20, |w| has_warning(w, "w1"));
 }
 
-/// Former bug: a check without an answer was no reason for an examination, so a node that was never
-/// away got no finding about the check.
+/// Former bug: a check without an answer was no reason for an examination. So a node that was never
+/// away got no finding about this check.
 #[test]
 fn a_check_without_an_answer_is_examined_and_reported_the_second_time() {
     let mut story = Story::begin();

@@ -1,5 +1,6 @@
-//! Invariant I10 (docs/design/invariants.md): some time after the end of all faults, there is a
-//! leader, no open work, a verdict on every absence, and no drift that the policy would repair.
+//! Invariant I10 (docs/design/invariants.md). Some time after the end of all faults, there is a
+//! leader, no open work, and a verdict on every absence. There is also no drift that the policy
+//! would repair.
 
 use super::host::{SimService, WARNING};
 use super::world::World;

@@ -425,8 +425,8 @@ fn a_new_leader_waits_before_it_starts_automatic_work() {
     assert!(opened.ms_since(since) >= 4_900, "{} ms after the election", opened.ms_since(since));
 }
 
-/// Former bug: in a rollout, the failure of the first re-setup did not stop the others, because
-/// every node of the group already had a queued request.
+/// Former bug: in a rollout, every node of the group already had a queued request. So the failure
+/// of the first re-setup did not stop the others.
 #[test]
 fn a_roll_out_stops_at_its_first_failure() {
     let mut story = Story::begin();
@@ -565,7 +565,7 @@ fn drift_of_a_present_node_is_found_even_if_the_first_conclusion_is_lost() {
 }
 
 /// Observed on real hosts: w2 returned after a disconnection with the suspicion that m1 was gone.
-/// m1 refuted the suspicion 0.3 s later, but an absence of m1 was opened.
+/// After 0.3 s, m1 refuted the suspicion, but an absence of m1 was opened.
 #[test]
 fn a_suspicion_that_is_refuted_at_once_is_not_an_absence() {
     let mut story = Story::begin();

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum number of events in the report of a failure. Only the last events are stored.
+/// Maximum number of events in the report of a failed seed. Only the last events are stored.
 const TRACE_MAX: usize = 80;
 
 /// The result of one seed. The simulation fills in the fields while it runs.

@@ -217,7 +217,7 @@ async fn write_members(raft: &Raft<Inventory>, ca: &ClusterCa) -> NodeId {
     ids[0]
 }
 
-/// Every kind of caller.
+/// One caller of every kind, each with a name for the table, and the headers of its requests.
 fn callers(inventory: &Inventory) -> Vec<(&'static str, Caller, HeaderMap)> {
     let (cert_not_before, cert_not_after) = (Wall(0), Wall(u64::MAX));
     let node = |id: NodeId, key: &str| {

@@ -19,7 +19,8 @@ impl Decommissioned {
             Command::RequestResetup { node, want } if want.commission => {
                 self.out.remove(node);
             }
-            // The request to decommission the node was dropped before any work began.
+            // The request to decommission the node was dropped before any work began, so the node
+            // stays in service.
             Command::DropRequest { node, .. }
                 if before.node(*node).and_then(|n| n.pending_resetup.as_ref()).is_some_and(|w| w.spec.decommission) =>
             {

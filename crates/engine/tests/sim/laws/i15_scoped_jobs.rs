@@ -25,7 +25,7 @@ impl JobServices {
         for name in names() {
             if job.spec.services.is_empty() || job.spec.services.iter().any(|s| s.as_str() == *name) {
                 // The service's file may have been deleted since the provisioning. Its version is
-                // then None.
+                // then None, and the desired state is recorded instead.
                 self.made.insert((job.node, name), host.parts[name].version.unwrap_or(is.desired));
             } else if was.as_ref().is_some_and(|was| was.services.get(*name) != recorded(&is).services.get(*name)) {
                 let text = format!("job {} does not include {name} of {}", job.id, host.name);

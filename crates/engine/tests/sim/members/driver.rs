@@ -104,7 +104,7 @@ impl World {
         Some((membership, config.clone()))
     }
 
-    /// The leader's tick.
+    /// Runs one tick of the leader, at which its role manager may begin a step.
     fn tick_leader(&mut self, at: usize) {
         let state = self.state_of(at);
         self.record_moves(at, &state);
