@@ -28,7 +28,7 @@ struct Inner {
     /// Log index of the last CA change that the trusted CAs include; 0 if there was none since the
     /// start of the process.
     ca: u64,
-    /// Replaced CAs as PEM; not empty only on a manager.
+    /// Replaced CAs as PEM. The text is always empty on a worker.
     former: String,
     /// Whether a manager has rejected the certificate.
     refused: bool,
@@ -65,8 +65,8 @@ impl Keyring {
     /// - Another CA issues certificates now.
     /// - Managers reject the certificate.
     /// - The certificate's validity begins after `now`.
-    /// - The certificate's epoch is older than `known`. It can't prove that the cluster was
-    ///   rebuilt.
+    /// - The certificate's epoch is older than `known`. Such a certificate can't prove that the
+    ///   cluster was rebuilt.
     pub fn due(&self, known: Epoch, now: Wall) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {

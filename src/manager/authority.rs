@@ -17,9 +17,9 @@ use tokio::sync::watch;
 /// Interval at which the leader checks which nodes have confirmed the current step of the CA
 /// rotation. At the same interval, each manager checks for missing CA keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step of the CA rotation in milliseconds. Gossip may lose a node for a
-/// moment because of packet loss. The node is back within this time, so the step does not pass it
-/// over.
+/// Minimum duration of a step of the CA rotation in milliseconds. A node that gossip lost for a
+/// moment because of packet loss returns within this time. So the rotation does not continue
+/// without this node.
 const STEP_MIN_MS: u64 = 5_000;
 /// Interval of the requests to nodes that have not confirmed the current step of the CA rotation.
 /// Such a request asks the node to contact the managers. At most `REQUEST_CALL_MAX` nodes are asked

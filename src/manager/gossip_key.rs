@@ -12,9 +12,9 @@ use tokio::sync::watch;
 
 /// Interval at which the leader checks which nodes have confirmed the current step of the rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Minimum duration of a step of the gossip key rotation in milliseconds. Gossip may lose a node
-/// for a moment because of packet loss. The node is back within this time, so the step does not
-/// pass it over.
+/// Minimum duration of a step of the gossip key rotation in milliseconds. A node that gossip lost
+/// for a moment because of packet loss returns within this time. So the rotation does not continue
+/// without this node.
 const STEP_MIN_MS: u64 = 5_000;
 
 /// Time in which a reachable node must confirm a step of a rotation. The nodes spread their

@@ -13,8 +13,8 @@ const REFUSED: &str = "remoor_entries_refused_total";
 /// Values of this manager, the input of [`text`].
 pub struct ManagerMetrics {
     pub leads: bool,
-    /// Milliseconds since this manager last knew of a majority that agrees. None if it knows of
-    /// none since this process started.
+    /// Milliseconds since this manager last knew of a majority that agrees. None if it has known of
+    /// no such majority since this process started.
     pub age_ms: Option<u64>,
     /// Each other manager with the difference of its clock to this manager's clock in seconds,
     /// positive if the other clock is ahead.

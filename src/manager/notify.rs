@@ -95,8 +95,8 @@ impl Notices {
     }
 
     /// Logs and sends `text`, unless a notice with the same `key` was sent within the last hour.
-    /// The first word of `key` is the kind of the notice: `verdict` or `held`, and an alert for any
-    /// other word.
+    /// The first word of `key` is the kind of the notice, `verdict` or `held`. With any other first
+    /// word, the notice is an alert.
     pub fn notify(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
         if inner.sent.len() >= KEYS_MAX {

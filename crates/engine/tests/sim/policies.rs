@@ -102,7 +102,7 @@ fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
     let id = story.node("w1").id;
-    // Cancelling its job holds the node, so that its decommissioning waits.
+    // The job of w1 is cancelled, which holds w1. So the decommissioning of w1 waits.
     story.want("w1", Trigger::Live, false);
     story.wait_until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
     let job = story.node("w1").job.expect("a job");

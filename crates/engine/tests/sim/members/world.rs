@@ -29,8 +29,8 @@ pub struct Host {
     pub joined: Option<u64>,
     /// The number of earlier keys of the host, which it replaced by its current key.
     pub keys: u64,
-    /// The number of crashes and losses of identity of this host. An answer to a request from
-    /// before the last one is ignored.
+    /// The number of crashes and losses of identity of this host. If the number has changed since a
+    /// request was sent, the answer to this request is ignored.
     pub life: u64,
     /// The newest Raft id with which the host ran a manager service.
     pub newest: RaftId,
