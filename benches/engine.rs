@@ -22,8 +22,8 @@ const BACK_S: u64 = LOST_S + 75;
 const RESUMED_S: u64 = BACK_S + 300;
 /// Interval, in seconds, at which the bench makes the views of all nodes, as `status` does.
 const READ_EVERY_S: u64 = 10;
-/// Maximum simulated time, in seconds, until all nodes are repaired. The default budgets need far
-/// less.
+/// Maximum simulated time, in seconds, until all nodes are repaired. With the default budgets, the
+/// repair of all nodes takes far less time.
 const PATIENCE_S: u64 = 3_600;
 const COMMAND: &str = "cargo bench --bench engine";
 

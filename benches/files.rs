@@ -197,8 +197,8 @@ fn measure_small(place: &Place) -> Vec<Figure> {
     }]
 }
 
-/// Measures 64 files of the maximum size, because a single file of 1 GiB is reported as too large.
-/// Each tool has one thread, because `openssl` has one.
+/// Measures the digest of 64 files of the maximum size, because a single file of 1 GiB is reported
+/// as too large. Each tool has one thread, because `openssl` has one.
 fn measure_large(place: &Place) -> Vec<Figure> {
     let (key, files) = ([7; 32], place.files("large"));
     let one_by_one: Vec<NodeManifest> = (0..LARGE)

@@ -1,6 +1,6 @@
 //! The cost at rest of an agent that watches many files. `benches/files.rs` starts a separate
 //! process for it, which contains only the agent's watcher and digest pass. The measurement takes
-//! one interval.
+//! one interval between two digest passes.
 
 use remoor_host::files::trim_memory;
 use remoor_host::files::{Cache, Servers, digest_with_servers, directories, watch};

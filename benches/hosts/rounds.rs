@@ -48,17 +48,17 @@ impl fmt::Display for Times {
 
 /// The repair of one node that came back drifted.
 pub struct Repair {
-    /// Time from the node's return in the journal to the end of the job.
+    /// Time from the node's return, as the journal records it, to the end of the repairing job.
     pub rejoin_ms: u64,
-    /// Time from the reconnection of the cable to the end of the job.
+    /// Time from the reconnection of the host's network cable to the end of the repairing job.
     pub cable_ms: u64,
     /// Number of connections that the host's sshd logged between the verdict and the end of the
-    /// job.
+    /// repairing job.
     pub connections: usize,
 }
 
-/// Cuts a host off for a short time without drift. Returns the time from its return in the journal
-/// to the verdict, in ms.
+/// Cuts a host off for a short time without drift. Returns the time in ms from the node's return,
+/// as the journal records it, to the verdict.
 pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     let no = next_absence(cluster, host)?;
     cluster.lab.cut(host)?;

@@ -161,7 +161,8 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         let acked = writer.acked;
         managers.daemons[leader].kill();
         let killed = Instant::now();
-        // The managers may have acknowledged the last value before the kill or after it.
+        // After the kill, a value can be acknowledged only when the other managers have elected a
+        // new leader.
         runtime.block_on(writer.write());
         took.push(killed.elapsed());
         let held = wait_until("the new leader answers", || register_value(&managers.status()?));
@@ -254,7 +255,8 @@ fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     })
 }
 
-/// Measures decisions at the leader and puts at the leader of etcd, alternately on the same disk.
+/// Measures the decisions per second at remoor's leader and the puts per second at etcd's leader.
+/// Both run alternately on the same disk.
 fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
     const TURNS: usize = 3;
     const LASTS: Duration = Duration::from_secs(5);

@@ -83,7 +83,8 @@ fn have(package: &str) -> Result<()> {
         return Ok(());
     }
     println!("getting Debian's {package} into {}, installing nothing", dir.display());
-    // The command keeps the caller's environment, because it may say where packages come from.
+    // The command keeps the caller's environment, because the environment may define where packages
+    // come from.
     run_tool(Command::new("sh").args(["-c", DEBS, "debs.sh"]).arg(&dir).arg(package)).map(drop)
 }
 

@@ -184,8 +184,8 @@ impl Node {
         Ok(())
     }
 
-    /// Runs a command, and waits for its end and the end of its sessions. Returns its cost and its
-    /// output.
+    /// Runs a command, and waits until the command and its SSH sessions have ended. Returns the
+    /// cost and the output of the command.
     pub fn measure(&self, command: &mut Command) -> Result<(Cost, String)> {
         let (local, node) = (children("self")?, self.cpu()?);
         let begun = Instant::now();
@@ -196,7 +196,8 @@ impl Node {
         Ok((Cost { wall, local, node: self.cpu()? - node }, text))
     }
 
-    /// Ends persistent connections, and waits until sshd has accounted for all of them.
+    /// Ends persistent SSH connections, and waits until no sshd has a child process. Then the
+    /// processor time of all sessions is counted.
     fn end_connections(&self) -> Result<()> {
         for master in fs::read_dir(self.path("masters"))? {
             let control = format!("ControlPath={}", master?.path().display());

@@ -91,7 +91,8 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     if !venv().join("bin/pip").exists() {
         run_tool(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
     }
-    // pip keeps the caller's environment, because it may say where packages come from.
+    // pip keeps the caller's environment, because the environment may define where packages come
+    // from.
     run_tool(Command::new(venv().join("bin/pip")).args([
         "install",
         "--quiet",

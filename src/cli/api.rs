@@ -40,7 +40,7 @@ macro_rules! ask {
 /// The API of the managers. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Api {
-    /// The clients of the managers, at least one.
+    /// One client for each manager; at least one.
     clients: Vec<Client>,
 }
 

@@ -280,7 +280,8 @@ pub fn protect_process() -> anyhow::Result<()> {
 /// The argument with which this program starts as a child that calls [`serve_rendering`].
 const RENDER: &str = "render";
 
-/// Lets this process render templates in child processes with limits from now on.
+/// From now on, this process renders templates in child processes. Their memory and processor time
+/// are limited.
 pub fn render_in_children() {
     remoor_host::template::render_in_children(RENDER);
 }
@@ -416,7 +417,7 @@ pub fn lint(dir: &Path) -> Vec<Fault> {
     }
 }
 
-/// The fleet in the form that `/v1/apply` takes.
+/// The files of a fleet directory, serialized as the body of a request to `/v1/apply`.
 pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
     rmp_serde::to_vec_named(&loaded.files).map_err(|e| {

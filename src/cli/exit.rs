@@ -91,7 +91,8 @@ mod tests {
     fn api_codes_become_exit_codes() {
         for (codes, exit) in [
             (&[Code::Refused, Code::NotFound, Code::Forbidden, Code::BadToken][..], Exit::Refused),
-            // The leader returns these codes because it dials a machine that joins.
+            // The leader dials a machine that joins. If nobody or another node answers, it returns
+            // one of these codes.
             (&[Code::Unreachable, Code::WrongNode], Exit::Refused),
             (&[Code::Invalid, Code::BadRequest, Code::UnknownKey], Exit::Usage),
             (&[Code::NoQuorum, Code::Timeout, Code::Unavailable, Code::Retry, Code::OutcomeUnknown], Exit::CouldNotAsk),

@@ -39,7 +39,8 @@ impl Format {
         matches!(self, Self::Json | Self::Template(_))
     }
 
-    /// The view for programs, with a line end. None: the format is for people.
+    /// The answer (`view`) in a format for programs, with a line end. None: the format is for
+    /// people.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         let text = match self {
             Self::Table | Self::Wide => return Ok(None),
@@ -58,7 +59,7 @@ impl Format {
     }
 }
 
-/// The view as the API sends it: each timestamp of the log is a number, and gets an RFC 3339 text
+/// The answer (`view`) as JSON. The API sends timestamps as numbers; each gets a text in RFC 3339
 /// beside it.
 fn with_timestamps(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(view)?;

@@ -184,8 +184,8 @@ impl Out {
         }
     }
 
-    /// Prints the view in a format for programs. Returns false if the format is for people; then
-    /// nothing was printed.
+    /// Prints the answer (`view`) in a format for programs. If the format is for people, prints
+    /// nothing and returns false.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
         self.print_machine(self.format.machine(view)?)
     }

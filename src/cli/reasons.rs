@@ -13,7 +13,8 @@ const SHOWN_MAX: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasonLine {
     service: String,
-    /// The path of the file. Empty: `differences` are complete texts.
+    /// The path of the file. Empty: the reason names no file, and `differences` are its complete
+    /// texts.
     path: String,
     differences: Vec<String>,
     /// The change of the checksum: `sha256 1f2e.. -> 99aa..`.
@@ -38,8 +39,8 @@ impl ReasonLine {
         }
     }
 
-    /// The summary, with a mark if the reason is only reported, and the time since when the
-    /// difference is known.
+    /// The summary, and a mark if the reason is only reported. If known, the time at which the
+    /// difference was first found follows.
     pub fn with_date(&self, today: Today) -> String {
         let weight = if self.grave { "" } else { " (reported only)" };
         let since = self.since.map(|at| format!(", since {}", today.show(at))).unwrap_or_default();

@@ -35,8 +35,8 @@ pub struct LargeVariables {
 }
 
 impl LargeVariables {
-    /// Makes the variables. `known` are the addresses that the cluster knows. If a host has a
-    /// fault, the variables that need the host contain the fault.
+    /// Makes the large variables. `known` has the address of each host that the cluster knows. If a
+    /// host has a fault, each large variable that needs the host contains the fault.
     pub fn new(fleet: &Fleet, known: &BTreeMap<String, String>) -> Self {
         let inventory = &fleet.inventory;
         let mut groups: Map<String, Value> =
@@ -80,7 +80,7 @@ impl<'a> FleetVariables<'a> {
         Self::with_large(fleet, known, Arc::new(LargeVariables::new(fleet, &known.addresses)))
     }
 
-    /// Uses `large`, which must be made from the same fleet and addresses.
+    /// Uses `large`, which must have been made from `fleet` and from the addresses in `known`.
     pub fn with_large(fleet: &'a Fleet, known: &'a ClusterContext, large: Arc<LargeVariables>) -> Self {
         Self { fleet, known, large }
     }

@@ -56,9 +56,9 @@ impl FleetCache {
         self.load(generation.blob, &files).map_err(|faults| FleetCacheError::Faults(seq, faults))
     }
 
-    /// Returns the fleet of these files, and its summary in this context. `blob` is the hash of the
-    /// files. The last summary is kept, so that an unchanged fleet that is applied again is not
-    /// compiled again for all hosts.
+    /// Returns the fleet of `files`, and its summary for the cluster state `known`. `blob` is the
+    /// hash of `files`. The last summary is kept, so that an unchanged fleet that is applied again
+    /// is not compiled again for all hosts.
     pub fn summarize(
         &self,
         blob: Sha256,

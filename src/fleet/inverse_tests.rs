@@ -1,4 +1,5 @@
-//! Small fleets with a cleanup that omits something, names it in another way, or can't be checked.
+//! Small fleets. The cleanup of each omits an item that the provisioning created, names the item in
+//! another way, or can't be checked.
 
 use crate::fleet::lint;
 use remoor_config::Fleet;

@@ -103,7 +103,8 @@ fn resetup_of_monitor_only(file: &str, check: &Check) -> Option<Fault> {
     Some(fault.hint("write `meta: {remoor: {on-fail: alert}}`, or leave `provisioned: false` out of remoor.yml"))
 }
 
-/// The entries of `remoor.yml` and the entries that check files add, each once.
+/// Joins a list of `remoor.yml` with the texts that check files add to the list. Each text occurs
+/// once in the result.
 fn merge_unique(own: &[String], more: Vec<String>) -> Vec<String> {
     let mut out = own.to_vec();
     for path in more {

@@ -178,8 +178,8 @@ fn script_names(script: &str, path: &str) -> bool {
         if let Some((begin, _)) = word.split_once(['*', '?', '[', '$']) {
             return begin.len() > 5 && path.starts_with(begin);
         }
-        // A script usually names a directory near the root for another reason, so such a word does
-        // not count.
+        // A script usually names a directory near the root without removing it. So a path such as
+        // `/etc` does not cover the paths below it, unless the script uses `find`.
         let whole = searches || word == path || word.matches('/').count() > 1;
         last(word) == name || word.starts_with('/') && whole && covers(word, path)
     })

@@ -1,5 +1,5 @@
 //! The declared paths of one host. `{{ name }}` in a path is a variable of the host. No other
-//! template syntax is supported, because paths are examined long before a playbook runs.
+//! template syntax is supported, because the paths are needed long before a playbook runs.
 
 use remoor_model::Fault;
 use serde_json::{Map, Value};

@@ -153,8 +153,8 @@ pub(super) fn left_down(
         // The tags of most services are in the plan of the whole group. Only the other services are
         // compiled separately.
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
-            // The author may intend this, so it is only a warning. An attempt for these services is
-            // rejected before it begins.
+            // The author may intend that a service has a cleanup and no provisioning, so this is
+            // only a warning. An attempt for such a service is rejected before the attempt begins.
             out.push(Fault { warning: true, ..nothing_provisioned(fleet, &group, host, &scope.services) });
         }
     }

@@ -54,8 +54,8 @@ fn manifest_of(fleet: &Fleet) -> NodeManifest {
     manifest(fleet, "w1", GenerationSeq(1), &context, &expected).unwrap()
 }
 
-/// The variables of the job change the rendered files and their comparison. The desired state stays
-/// that of the fleet.
+/// The variables of the job change the rendered files, with which the node's files are compared.
+/// The desired state stays that of the fleet.
 #[test]
 fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
     let fleet = fleet(&[("playbooks/provision.yml", &PROVISION.replace("tasks:", "vars: {port: 81}\n  tasks:"))]);

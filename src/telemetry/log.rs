@@ -22,8 +22,8 @@ use tracing_subscriber::{EnvFilter, fmt};
 /// memberlist logs one line to this target for each bad datagram. Anybody who can send a packet
 /// could therefore flood the log.
 const NETWORK: &str = "memberlist_core::network";
-/// memberlist logs one line to this target for each rejected record, and receives the record again
-/// at every exchange.
+/// memberlist logs one line to this target for each gossip record of a node that it rejects. It
+/// receives the same record again at every exchange.
 const STATE: &str = "memberlist_core::state";
 /// Without a quorum, openraft logs several lines for every election attempt.
 const RAFT: &str = "openraft";

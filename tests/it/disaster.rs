@@ -115,7 +115,7 @@ pub fn state_of(status: &Value, name: &str) -> String {
     node["manager_state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The scenario ForceNewCluster: two of three managers are lost permanently.
+/// Two of three managers are lost permanently. Docker Swarm calls this scenario ForceNewCluster.
 #[test]
 fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     let mut cluster = Cluster::start();
@@ -171,8 +171,8 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert_eq!([state_of(&status, "m2"), state_of(&status, "m3")], ["lost", "lost"], "docs/design/scenarios.md, E19");
     let history = cluster.managers[0].json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("recovered without a majority"), "{history}");
-    // Another manager finds no majority either, but learns that a newer epoch exists. So its
-    // recovery is rejected, and no option overrides this.
+    // m2, one of the lost managers, finds no majority either, but learns that a newer epoch exists.
+    // So recovery on m2 is rejected, and no option overrides this.
     let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
     let lost = identity(&cluster.manager(1));
     assert_rejected(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);
@@ -238,7 +238,7 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
         let high: Value = serde_json::from_slice(&high).ok()?;
         (high["index"].as_u64() >= Some(wanted)).then_some(())
     });
-    // While its directory is not replaced, the manager can be started again.
+    // The manager can be started again with its own Raft directory. Only an older copy is rejected.
     cluster.managers[victim].kill();
     cluster.managers[victim] = Daemon::start(&home);
     cluster.votes(victim, 3);
@@ -250,8 +250,8 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     let text = fs::read_to_string(home.join("log")).expect("a log");
     assert!(!ended.success() && text.contains("was put back from an older copy"), "{text}");
     assert_success(&cluster.managers[leader].ask(&["pause", "w2"]));
-    // The cluster is not rebuilt from this manager either, unless the operator explicitly requires
-    // it.
+    // Recovery on this manager is rejected too, unless the operator explicitly accepts the older
+    // copy.
     let all_but = ["--dry-run", "--even-if-majority-alive", "--even-if-behind"];
     assert_rejected(
         &recover(&home, &all_but),
@@ -323,7 +323,7 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     assert_rejected(&restore.bounded_output(), &["already belongs to node"]);
 }
 
-/// The scenario WipedState: all managers are lost, and a backup exists.
+/// All managers are lost, and a backup exists. Docker Swarm calls this scenario WipedState.
 #[test]
 fn a_backup_is_restored_as_the_cluster_at_another_address() {
     let mut cluster = Cluster::start();

@@ -76,8 +76,8 @@ fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
 
 /// There are two recoveries. The workers have no address of the manager of the second recovery, and
 /// find it by its certificate. Then the manager of the first recovery returns while the second
-/// manager is down. The workers' certificates make the first manager stop. So does a node that
-/// joined later.
+/// manager is down. The certificates of the workers make the first manager stop. The certificate of
+/// a node that joined later makes it stop too.
 #[test]
 fn workers_find_the_new_manager_by_its_certificate() {
     let mut cluster = Cluster::start();
@@ -131,7 +131,8 @@ fn wait_for_certificate(home: &Path, name: &str, epoch: u64, nth: usize) {
     });
 }
 
-/// The survivor starts with another address. Only gossip announces that address.
+/// The cluster is rebuilt on m1, which then starts with another address. Only gossip announces that
+/// address.
 #[test]
 fn a_survivor_at_a_new_address_is_found_by_workers_and_by_lost_managers() {
     let mut cluster = Cluster::start();

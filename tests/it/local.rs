@@ -323,8 +323,8 @@ fn managers_that_move_find_each_other() {
     assert!(["m1", "m2"].contains(&leader.as_str()), "{seen}");
 }
 
-/// The manager and the fleet directory give the same answer for one node. No query is sent to that
-/// node.
+/// `check --list` and `check --render` give the same answer with a manager and with only the fleet
+/// directory. No query is sent to the listed node.
 #[test]
 fn the_checks_of_a_node_are_listed_with_and_without_a_manager() {
     let dir = tempfile::tempdir().expect("a folder");

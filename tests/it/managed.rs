@@ -138,8 +138,8 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     assert!(answer.code() == Some("not-leader") && answer.to_string().contains("is not a manager"), "{answer}");
     assert!(!w1.join("raft").exists() && archived_logs(&w1, "2").is_empty(), "a refusal changes nothing");
 
-    // The log skipped the Raft id of w1 and never granted it. As a manager, w1 sends only the query
-    // whether its Raft id is valid.
+    // The Raft id in the order to w1 was never granted, because the managers' log has skipped it.
+    // As a manager, w1 only asks whether its Raft id is valid.
     let socket = fs::metadata(w1.join("s")).expect("a socket").ino();
     let begun = Instant::now();
     wait_until("w1 learns of the end", || (orders.code(&manager, &good) == "retired").then_some(()));

@@ -132,8 +132,9 @@ fn managers_come_and_go_without_an_absence() {
     }
     let first = cluster.raft_id(1).expect("an id");
 
-    // The scenario DemotePromoteLeader: first the leadership is handed over, then the former leader
-    // stops being a voter, then its id is retired. Afterwards the node returns with another id.
+    // Docker Swarm calls this scenario DemotePromoteLeader. First the leadership is handed over,
+    // then the former leader stops being a voter, then its Raft id is retired. Afterwards the node
+    // returns with another Raft id.
     assert_eq!(cluster.leader(1), 0);
     cluster.order_successfully(1, &["demote", "m1"]);
     cluster.votes(1, &["w1", "w2"]);
@@ -144,8 +145,8 @@ fn managers_come_and_go_without_an_absence() {
     let again = cluster.raft_id(0).expect("an id");
     assert!(again > first, "{again} was granted after {first}");
 
-    // The scenario DemoteToSingleManager is tested with one order. An order to demote all three is
-    // refused, and no part of it is executed.
+    // Docker Swarm calls this scenario DemoteToSingleManager; here one order demotes two managers.
+    // An order to demote all three is refused, and no part of it is executed.
     let (code, text) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
     assert_eq!(code, Some(4), "{text}");
     cluster.votes(0, &["m1", "w1", "w2"]);
@@ -161,8 +162,8 @@ fn managers_come_and_go_without_an_absence() {
     );
 }
 
-/// A single leader that is to be demoted keeps leading until its successor is back. The output of
-/// `remoor nodes` says how to bring the successor back.
+/// The only voter is to be demoted. It keeps leading until w1, which is to replace it, is back. The
+/// output of `remoor nodes` says how to bring w1 back.
 #[test]
 fn the_only_manager_is_demoted_when_its_successor_is_back() {
     let mut cluster = Cluster::of_one();
@@ -190,9 +191,9 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     assert!(code == Some(0) && history.contains("maintenance"), "{history}");
 }
 
-/// The scenario DemoteDownedManager: the dead manager is demoted while the two others are alive.
-/// The dead manager learns of the demotion when it returns. If one of two managers is dead, neither
-/// is demoted. The living manager reports the reason, and the order can be cancelled.
+/// Docker Swarm calls this scenario DemoteDownedManager. A dead manager is demoted while the two
+/// others are alive. It learns of the demotion when it returns. If one of two managers is dead,
+/// neither is demoted. The living manager reports the reason, and the order can be cancelled.
 #[test]
 fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();

@@ -40,8 +40,8 @@ fn load_recording(dir: &Path, name: &str) -> Answer {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Appends the lines that only one side has, in their order. Lines of `ansible` have the prefix
-/// `-`, lines of `remoor` the prefix `+`.
+/// Appends the lines that only one of `ansible` and `remoor` contains, in their order. Lines of
+/// `ansible` have the prefix `-`, lines of `remoor` the prefix `+`.
 fn lines(what: &str, ansible: &[String], remoor: &[String], into: &mut Vec<String>) {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (ansible.iter().map(String::as_str).collect(), remoor.iter().map(String::as_str).collect());

@@ -9,9 +9,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// For longer than the grace period, another process sends a record with the node's signature and
-/// another address. No API at that address proves the node's identity. Every machine that recorded
-/// the node's gossip before it moved can send such a record. The record must not end the daemon.
+/// Another process repeatedly sends a gossip record with the signature of w1 and another address.
+/// No API at that address proves the identity of w1. Every machine that recorded the gossip of w1
+/// before w1 moved can send such a record. The record must not end the daemon of w1.
 #[test]
 fn a_record_from_another_address_ends_no_daemon_without_a_handshake() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());

@@ -122,9 +122,9 @@ fn archived_log(dir: &Path) -> Option<PathBuf> {
     (identity(dir)["raft"].is_null() && kept.join("log.redb").exists()).then_some(kept)
 }
 
-/// For this time after the first message of a new start, the other managers only reject messages of
-/// an earlier start, and record nothing. They assume that such a message was delayed (`LATE_MS` of
-/// `crates/cluster/src/incarnation.rs`).
+/// For this time after the first message of a manager's new start, the other managers only reject
+/// messages of an earlier start, and record nothing. They assume that such a message was delayed
+/// (`LATE_MS` of `crates/cluster/src/incarnation.rs`).
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// docs/design/scenarios.md, E7 and E13: a copy of a stopped machine replaces the directory, then a
@@ -198,9 +198,9 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
     }
 }
 
-/// The copy is older than the state that the original has reported. The copy is started elsewhere
-/// while the original runs. Another manager may first accept the copy as the node's next start. The
-/// original continues nevertheless.
+/// A follower's directory is copied, and the follower makes progress afterwards. Then the copy is
+/// started at another address while the follower runs. Another manager may first accept the copy as
+/// the follower's next start. The follower continues nevertheless.
 #[test]
 fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     let cluster = Cluster::start();
@@ -214,8 +214,8 @@ fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     wait_until("the copy has archived its log, and this is reported", || {
         fs::read_to_string(second.join("log")).expect("a log").contains("stale-directory").then_some(())
     });
-    // The copy receives its own signature from another address, and is not a manager. So the copy
-    // stops, and the original continues.
+    // Gossip shows the copy that another daemon uses the same identity at another address. The copy
+    // is not a manager anymore, so the copy stops and the original continues.
     wait_until("the copy ends", || copied.child.try_wait().expect("a status"));
     cluster.decide(leader, Some(victim));
     cluster.votes(victim);
@@ -227,7 +227,8 @@ fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     assert_eq!(cluster.voters(victim).expect("voters"), before);
 }
 
-/// Both processes run. The second process is rejected, and the first continues.
+/// A second process is started with a copy of a running manager's directory. The second process is
+/// rejected, and the manager continues.
 #[test]
 fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
     let mut cluster = Cluster::start();

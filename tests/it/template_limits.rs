@@ -12,7 +12,7 @@ const MEMORY: &str = "{% set x = 'xxxxxxxxxxxxxxxx' %}{% for i in range(end=60) 
 /// A template of 10^15 loop rounds that print nothing.
 const TIME: &str = "{% for a in range(end=100000) %}{% for b in range(end=100000) %}{% for c in range(end=100000) %}{% endfor %}{% endfor %}{% endfor %}";
 
-/// A fleet of 50 hosts, each of which renders both files.
+/// A fleet of 50 hosts. Each host renders the file `template` and the check file `check`.
 fn fleet(dir: &Path, template: &str, check: &str) -> PathBuf {
     let fleet = dir.join("fleet");
     let hosts: String = (1..=50).map(|n| format!("w{n}\n")).collect();

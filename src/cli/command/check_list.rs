@@ -15,7 +15,7 @@ use remoor_cluster::rpc::view::ChecksView;
 use remoor_model::{CheckFile, OnFail, count_noun};
 use serde_json::json;
 
-/// Lists the checks of the generation that the managers use to examine the node.
+/// Lists the checks with which the managers examine the node. They are from the current generation.
 pub async fn list_for_node(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let nodes = selection::choose(api, &args.selection()).await?;
     let [node] = &nodes[..] else { return Err(one_node().into()) };

@@ -28,12 +28,13 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(3);
 /// waits.
 const LOG_DEPTH: usize = 256;
 
-/// A node of which the next job is followed.
+/// A node whose next job is followed. The job results from the operator's order.
 #[derive(Debug)]
 pub struct FollowedJob {
     pub node: String,
     id: u64,
-    /// Number of the newest job before the order was sent. A job of the order has a higher number.
+    /// Number of the newest job before the operator's order was sent. The job that the order starts
+    /// has a higher number.
     before: u64,
     /// The last known state of the job.
     pub last: Option<Job>,
@@ -67,7 +68,8 @@ pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiEr
     Ok((view.jobs.iter().map(|j| j.id.0).max().unwrap_or(0), view.names))
 }
 
-/// The query for the jobs of these nodes since their orders.
+/// The URL path that requests the jobs of these nodes. It excludes jobs that already existed when
+/// the operator's orders were sent.
 fn query(followed: &[FollowedJob]) -> String {
     let nodes: Vec<String> = followed.iter().map(|f| api::segment(&f.node)).collect();
     let after = followed.iter().map(|f| f.before).min().unwrap_or(0);

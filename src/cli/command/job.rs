@@ -165,7 +165,7 @@ fn job_kind_text(job: &Job) -> String {
     }
 }
 
-/// The person who ordered the job, and the reasons why it waits.
+/// The operator who ordered the queued work, or remoor; and the reasons why the work waits.
 fn queued_text(queued: &QueuedView) -> String {
     let by =
         queued.want.spec.by.as_ref().map_or_else(|| "remoor (automatic)".to_owned(), |by| format!("ordered by {by}"));

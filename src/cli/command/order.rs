@@ -93,7 +93,7 @@ async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: JobOrder,
     place_and_finish(api, out, &nodes, verb, &request, &args.following).await
 }
 
-/// The services that an order ends, each with its nodes.
+/// The services that run on the nodes now and stop when the order is executed, each with its nodes.
 fn affected_services(nodes: &[NodeView]) -> String {
     let mut by_service = BTreeMap::<&str, Vec<&str>>::new();
     for node in nodes.iter().filter(|n| !out_of_service(n)) {
@@ -108,8 +108,8 @@ fn affected_services(nodes: &[NodeView]) -> String {
     if services.is_empty() { "no services".to_owned() } else { services.join(", ") }
 }
 
-/// Updates the first node of each group, and the other nodes only if the first ones succeed. With
-/// `--detach` the managers apply the same rule.
+/// Sets up the first node of each group with the current generation. Sets up the other nodes only
+/// if the first nodes succeed. With `--detach` the managers apply the same rule.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest {
         now: args.now,
@@ -122,8 +122,8 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return place_and_finish(api, out, &nodes, JobOrder::Update, &request, &args.following).await;
     }
-    // The order for the canary is sent first. With `--no-queue`, an absent node must refuse the
-    // whole command before anything is sent.
+    // The order for the canary is sent first. With `--no-queue`, one absent node is a reason to
+    // refuse the whole command, so this is checked before anything is sent.
     let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
     if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
         let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
@@ -131,8 +131,8 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
             .next(format!("run the command without {}, or without --no-queue", node.name))
             .into());
     }
-    // An absent canary would delay all nodes. A canary that has the generation already would prove
-    // nothing.
+    // An absent canary would delay the set-up of all nodes. A canary that already has the current
+    // generation would prove nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (first, others) = first_of_each(nodes);
     let mut result = place(api, out, &first, JobOrder::Update, &request, &args.following).await?;
@@ -239,7 +239,7 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     })
 }
 
-/// The nodes that an order applies to. If the command line names a group or the fleet, its nodes
+/// The nodes that an order applies to. If the command line names a group or all nodes, nodes
 /// without services (new or decommissioned) are skipped.
 fn nodes_in_service(out: &Out, nodes: Vec<NodeView>, which: &NodeSelection) -> Vec<NodeView> {
     if !which.nodes.is_empty() {
@@ -270,7 +270,7 @@ pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit>
     OrderResult { ordered: vec![OrderedNode { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
-/// Sends all nodes an order that takes effect at once.
+/// Sends one order for all nodes to a manager. The order takes effect at once, without a job.
 async fn order_immediate(
     api: &Api,
     out: &Out,

@@ -1,5 +1,5 @@
 //! `remoor resetup --check`: shows the work that a re-setup would do, and the rules that prevent
-//! it. Asks for one node after the other.
+//! it. The command sends a manager one request for each node, one after the other.
 
 use crate::cli::api::{self, Api};
 use crate::cli::error::CommandError;

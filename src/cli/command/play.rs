@@ -91,7 +91,7 @@ fn ending_text(ending: PlayEnding) -> &'static str {
     }
 }
 
-/// The exit code of a run: the most serious of all hosts.
+/// The exit code of a run: the most serious of the exit codes for its hosts.
 pub fn exit(summary: &PlaySummary, args: &PlayArgs) -> Exit {
     let mut exit = Exit::Done;
     for (state, means) in [

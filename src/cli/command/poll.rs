@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The result of the evaluation of one status.
+/// Whether an order has taken effect, according to one answer to the status query.
 pub enum PollResult {
     /// The order has not taken effect yet. The text names the reason.
     Waits(String),

@@ -1,5 +1,5 @@
 //! `remoor remove`: asks for confirmation, places one order for all given nodes, and waits until
-//! managers have left Raft. `nodes --removed` lists the removed nodes.
+//! the managers among them have left Raft. `nodes --removed` lists the removed nodes.
 
 use super::poll::{PollResult, poll_until};
 use super::{local_status, selection};
@@ -20,7 +20,8 @@ use std::time::Duration;
 
 pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {
     let status: StatusView = api.get("/v1/status").await?;
-    // A node that left is not in the list of nodes, but it can be removed too.
+    // The list of nodes does not contain a node that left the cluster by `remoor leave`. Such a
+    // node can be removed too.
     let (left, named): (Vec<String>, Vec<String>) =
         args.nodes.iter().cloned().partition(|name| status.left.iter().any(|l| l.name == *name));
     let nodes = selection::pick(&status, &NodeSelection { nodes: named, ..NodeSelection::default() })?;
@@ -88,7 +89,7 @@ struct PendingRemovals<'a> {
     out: &'a Out,
     names: Vec<String>,
     pending: Vec<String>,
-    /// The nodes that were managers at the time of the order. They leave Raft first.
+    /// The nodes that were managers when their removal was ordered. They leave Raft first.
     managed: Vec<String>,
 }
 

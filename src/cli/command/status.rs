@@ -154,7 +154,7 @@ fn table(view: &StatusView, wide: bool) -> Table {
 }
 
 /// The current activity of the node, or the reason why it waits. An unfinished role change comes
-/// first. A node without both shows its drift.
+/// first. If the node has neither an activity nor a role change, its drift is shown.
 fn now(node: &NodeView) -> String {
     let role = node.membership.waits.as_ref().or(node.membership.silent.as_ref()).map(|_| state::manager(node));
     let all = role.into_iter().chain([state::activity(node)]).filter(|text| !text.is_empty());

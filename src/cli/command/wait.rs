@@ -1,4 +1,4 @@
-//! `remoor wait`: polls until the nodes have reached the state, or until the timeout.
+//! `remoor wait`: polls until the nodes have reached the requested state, or until the timeout.
 
 use super::{local_status, selection};
 use crate::cli::api::{self, Api};

@@ -228,7 +228,8 @@ async fn an_order_that_is_dropped_ends_the_following() {
     assert!(out.captured_text().0.contains("w1: not started: "), "{:?}", out.captured_text());
 }
 
-/// A manager without a leader possibly does not know the order yet.
+/// If a manager without a leader does not show an order, the order is not dropped. This manager
+/// possibly does not know the order yet.
 #[tokio::test]
 async fn a_stale_answer_without_the_order_does_not_mean_dropped() {
     let as_of = AsOf { stale: true, leader: None, ..views::as_of() };

@@ -32,8 +32,8 @@ pub fn reason() -> Reason {
     Reason::new(Witness::Digest, "contiv_network".into(), text, true)
 }
 
-/// A verdict of the scenarios A01 and A02: the node was away because of the network, and one file
-/// changed meanwhile.
+/// A verdict as in the scenarios A01 and A02 of docs/design/scenarios.md. The node was away because
+/// of the network, and one file changed meanwhile.
 pub fn drifted_finding() -> Finding {
     Finding {
         overtaken: None,

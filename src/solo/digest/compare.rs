@@ -89,8 +89,9 @@ pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     }
     let (lines, without) = drop_incomparable(before, now, &mut was, &mut is);
     unclear.extend(lines);
-    // A path that could not be read earlier must not be reported as new. So a difference counts
-    // only if a comparison of the later digest with the earlier one finds it too.
+    // A path that could not be read earlier must not be reported as new. So a path counts as
+    // changed only if the comparison finds it in both directions: earlier with later, and later
+    // with earlier.
     let (was, is) = (as_node_digest(was), as_node_digest(is));
     let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
     let mut changes: BTreeMap<String, PathChange> = BTreeMap::new();

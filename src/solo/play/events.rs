@@ -90,7 +90,7 @@ pub struct PlayTaskView {
     /// The diff of the file, with `--diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// The other differences of the file, with `--diff`.
+    /// Differences of the file other than its content, such as owner and mode; with `--diff`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<AttributeChange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +136,7 @@ pub struct PlaySummary {
     pub states: BTreeMap<String, HostState>,
     /// Whether the user interrupted the run, for example with Ctrl-C.
     pub interrupted: bool,
-    /// The reason why the other hosts and plays were not started.
+    /// The reason why some hosts or plays were not started. None: nothing stopped the run.
     pub stopped: Option<String>,
     pub took_ms: u64,
 }

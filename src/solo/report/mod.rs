@@ -80,7 +80,8 @@ impl Counts {
         Self::count_outcomes(run.outcomes.iter())
     }
 
-    /// Counts only the reported assertions, for formats that begin with the number of records.
+    /// Counts only the reported assertions, for JUnit, whose first element has the number of
+    /// assertions.
     fn for_reported(run: &SuiteRun) -> Self {
         Self::count_outcomes(run.reported_outcomes())
     }

@@ -27,7 +27,7 @@ pub const HOST_WORD: &str = "host";
 /// already.
 const NETS: u8 = 20;
 const END: Duration = Duration::from_secs(120);
-/// Maximum length of an order, in bytes. An order is one short line.
+/// Maximum length of an order to the base process, in bytes. Such an order is one short line.
 const ORDER_MAX: u64 = 100;
 
 /// The demo's handle of the base process. The base process ends when the handle is dropped.

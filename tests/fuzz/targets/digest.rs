@@ -1,7 +1,8 @@
 //! Data from the network. The first byte of the input selects one of two cases. The first case is
-//! arbitrary frames, used as answers of a node and as orders to it. The second case is a digest
-//! walk whose answers are changed on the way. The result of a walk is always consistent. If no
-//! answer was changed, the result equals the node's digest.
+//! arbitrary frames, used as answers of a node and as orders to it. In the second case, a manager
+//! requests the parts of a node's digest that it does not know, and the answers are changed on the
+//! way. The digest that the manager gets is always consistent. If no answer was changed, it equals
+//! the node's digest.
 
 use remoor_exec::wire::{ExecutorOrder, Reply, frame};
 use remoor_model::{
@@ -68,8 +69,8 @@ fn check_canonical_bytes(entry: &FileEntry) {
     assert_eq!(entry.group.is_empty(), entry.canonical() == moved.canonical());
 }
 
-/// Walks a digest. The first bytes of the input define two digests. The bytes after them define how
-/// the answers are changed.
+/// Requests the digest of a node, of which the manager knows an earlier digest. The first bytes of
+/// the input define both digests. The bytes after them define how the answers are changed.
 fn walk(input: &[u8]) {
     let mut input = Input(input);
     let (known, is) = (node(&mut input), node(&mut input));

@@ -30,7 +30,7 @@ impl Cluster {
         self.voters().into_iter().find(|at| *at != leader).expect("a follower")
     }
 
-    /// Records an entry that must not be lost.
+    /// Announces maintenance of the node. The resulting log entry must not be lost.
     fn note(&self, of: usize) {
         self.order_successfully(&["maintenance", &name(of), "--for", "1h"]);
     }

@@ -11,7 +11,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Time in which the running managers answer the query. It is less than a second.
+/// Time in which the running managers answer the leader's query before a change of voters. It is
+/// less than a second.
 const ANSWERED: Duration = Duration::from_millis(500);
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
 /// Time without the leader. It is longer than an election.
@@ -44,7 +45,8 @@ pub fn kill_in_joint(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, Str
     // Only two of the future voters run: the leader and `other`.
     let seen = ordered && stopped && cluster.sees_joint(other, SEEN_WITHIN);
     let died = seen && cluster.kill(leader);
-    // No manager can have completed the change since then.
+    // No manager can have completed the change of voters since the leader was killed, because of
+    // the future voters only `other` runs.
     let half = died && cluster.sees_joint(other, SEEN_WITHIN);
     for at in [first, second] {
         cluster.signal(at, Signal::CONT);

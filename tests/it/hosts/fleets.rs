@@ -1,7 +1,7 @@
 //! Runs the stories on several fleets of five hosts in parallel. After a failed story, its fleet is
 //! discarded and the next story begins on a new fleet, so that one fault causes one failure. The
 //! report of a failure is enough for a reader without access to the machine, and its first line is
-//! repeated at the end. This module knows no story.
+//! repeated at the end. This module contains no story.
 //!
 //! The hosts share a machine with other work. So a failed story is retried alone on its own fleet
 //! (the rules are in `retry_policy.rs`). If a story passes in its retry, the end of the output

@@ -57,8 +57,9 @@ fn wait_until_together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<
     Ok(mended.elapsed())
 }
 
-/// The verdicts on the absences of each node since `before`. Fails unless each absence has one
-/// verdict and none of them found a difference.
+/// The verdicts on the absences of each node. `before` has the number of absences of each node that
+/// are ignored. Fails unless each later absence has one verdict and none of them found a
+/// difference.
 fn one_verdict_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMap<&'static str, Vec<Value>>> {
     let mut all = BTreeMap::new();
     for (host, before) in before {
@@ -75,8 +76,8 @@ fn one_verdict_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result
     Ok(all)
 }
 
-/// Waits until each of these hosts has one more absence than before. Perhaps no manager observed
-/// the absence, so that only the host's own records show it.
+/// Waits until each of these hosts has more absences than `before` says. Perhaps no manager
+/// observed the absence, so that only the host's own records show it.
 fn wait_for_absences(c: &Cluster, before: &BTreeMap<&'static str, u64>, hosts: &[&'static str]) -> Result<()> {
     c.wait(&format!("the absences of {hosts:?} to be known"), |s| {
         let more = |host: &&str| row(s, host).is_some_and(|r| r["absences"].as_u64() > before.get(*host).copied());

@@ -61,9 +61,10 @@ const GATE: &[(&str, &str)] = &[
 ];
 
 /// Tests with separate hosts that `make test` omits, by their names for
-/// [`retry_policy::run_with_retry`]. X3 tries each invalid order in each state of a node. Invariant
-/// I12 of the simulation checks the same with each seed. [`GATE`] contains another story (X3),
-/// which checks some orders on real hosts.
+/// [`retry_policy::run_with_retry`]. The test X3 in `refusals.rs` tries each invalid order in each
+/// state of a node. The simulation checks the same with each seed (invariant I12 of
+/// docs/design/invariants.md). [`GATE`] contains a story, also named X3, which checks some orders
+/// on real hosts.
 const LEFT_OUT: &[&str] = &["X3 refused orders"];
 
 /// The longest stories with their durations, in seconds, on a machine without other work. They run
@@ -90,11 +91,12 @@ const LONGEST: &[(&str, u32)] = &[
     ("A06", 25),
     ("A03", 22),
 ];
-/// The assumed duration of a story that is not in the list, in seconds.
+/// The assumed duration of a story that is not in [`LONGEST`], in seconds.
 const OTHERS: u32 = 12;
 
-/// This name is the first of the tests on real hosts, so that this test starts first and the other
-/// tests run in parallel.
+/// Runs all stories. Tests start in the order of their names. This name sorts before those of the
+/// other tests on real hosts. So this long test starts first, and the shorter ones run at the same
+/// time.
 #[test]
 fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
     if fleets::hosts_missing() {

@@ -1,5 +1,5 @@
-//! A10: a node returns with another address, and later with its old address. Meanwhile another host
-//! answers at the old address.
+//! Scenario A10 of docs/design/scenarios.md: a node returns with another address, and later with
+//! its old address. Meanwhile another host answers at the old address.
 
 use super::operator::{NETPLUGIN, Story, fleet_with_hooks, has_condition, logins_of, wait_quiet};
 use super::stories::during_absence;
@@ -84,7 +84,8 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     })
 }
 
-/// Lets w2 answer at the recorded address of w1. That host is reachable, but no manager logs in.
+/// Lets w2 answer at the recorded address of w1. The managers reach w2 there, but none of them logs
+/// in.
 fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
     let let_in = logins_of(c, "w2")?;
     // w2 announces the address to its neighbours, because their tables may still have the MAC

@@ -1,5 +1,5 @@
-//! Stories about orders of an operator and about forbidden effects: queues, rejected orders, host
-//! keys, noise.
+//! Stories about managers that are all down, orders of an operator for absent nodes, a changed SSH
+//! host key, a forged node and a hanging check.
 //!
 //! The fleet of these stories has hooks. A hook is a file on a host that makes the playbooks or
 //! checks of the host misbehave, so that no story needs its own generation.
@@ -255,8 +255,8 @@ fn impostor(c: &Cluster) -> Result<()> {
         ensure!(before.contains(was), "no {was} in {name}: {before}");
         std::fs::write(&path, before.replace(was, is))?;
     }
-    // The agent of w1 soon learns the generation with which w1 was set up. The agent reports the
-    // files of w1 at its next examination.
+    // The agent of w1 soon learns the generation with which w1 was set up. Later the agent hashes
+    // the files of w1 again and reports them.
     let before = c.wait("w1's agent to know its generation and to have looked", |s| {
         let row = row(s, "w1")?;
         let (root, reported) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);

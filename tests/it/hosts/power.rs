@@ -1,6 +1,6 @@
-//! A25a: power returns on all hosts at once, and every node has drifted. Nothing is set up before
-//! an operator resumes. Then the nodes are set up one after the other. The test observes etcd from
-//! outside: etcd never loses its quorum.
+//! Scenario A25a of docs/design/scenarios.md: power returns on all hosts at once, and every node
+//! has drifted. Nothing is set up before an operator runs `remoor resume`. Then the nodes are set
+//! up one after the other. The test observes etcd from outside: etcd never loses its quorum.
 
 use super::operator::{
     Story, fleet_with_hooks, fleet_with_limits, has_condition, number, phases, run_expecting, wait_quiet,

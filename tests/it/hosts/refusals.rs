@@ -1,6 +1,7 @@
-//! X3, rejected commands have no side effects. In each state of a node, an order that must be
-//! rejected, or that has nothing to do, must change nothing but times. The test runs on two
-//! separate hosts, because the fleet of five has no node that is only accepted.
+//! Scenario X3 of docs/design/scenarios.md: rejected commands have no side effects. In each state
+//! of a node, an order that must be rejected, or that has nothing to do, must change nothing but
+//! times. The test runs on two separate hosts, because the fleet of five has no node that is only
+//! accepted.
 
 use super::noise::{check_unchanged, without_volatile_fields};
 use super::operator::MANIFEST;

@@ -1,5 +1,6 @@
-//! Stories about the desired state of a node: a worker that runs the services of the wrong role
-//! (A13), and a node whose group changes while it is away (A20).
+//! Stories about the desired state of a node. In scenario A13 of docs/design/scenarios.md, a worker
+//! runs the services of the wrong role. In scenario A20, the group of a node changes while the node
+//! is away.
 
 use super::operator::{Story, fleet_with_hooks, number, phases, run_expecting, wait_quiet, wait_until_repaired};
 use super::steps::jobs_of;

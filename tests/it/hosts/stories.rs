@@ -24,7 +24,7 @@ const LENIENT: &str = "breaker-min: 6, flap-count: 50";
 /// machine that boots all five hosts at once.
 const QUICK: &str = "settle: 40s, leader-grace: 2s, probe: 3s, check-interval: 5s, rejoin: 5s, retry: [2s, 3s, 5s]";
 
-/// The interval of the agents' examinations in the stories' fleet.
+/// The interval at which agents in the stories' fleet hash files and run checks (`check-interval`).
 pub fn check_interval() -> std::time::Duration {
     std::time::Duration::from_secs(if has_production_durations() { 60 } else { 5 })
 }

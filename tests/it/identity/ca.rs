@@ -375,8 +375,8 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     assert_eq!(held.len(), 6, "the first, the one of the gossip key, the present one: a certificate and a key each");
 }
 
-/// The worker returns by a token, with the same identity. The former manager returns by an
-/// approval, and as a worker because it was demoted.
+/// The CA is rotated after the worker w1 has left and the absent manager m3 was demoted. w1 returns
+/// with a token and keeps its identity. m3 returns after an approval, as a worker.
 #[test]
 fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());

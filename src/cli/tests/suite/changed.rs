@@ -65,7 +65,8 @@ fn only_changes_are_printed_and_everything_counts() {
         removed since the last run: 1 assertion
     "#]]
     .assert_eq(&[first, same, failed, recovered, edited].concat());
-    // Other variables make a different suite.
+    // Results are stored separately for each set of variables. So a run with other variables finds
+    // no earlier results.
     assert_eq!(stored_runs(dir).len(), 1);
     let (_, talk, _) = check(dir, "--file DIR/goss.yml --vars-inline {\"a\":1}");
     assert!(talk.contains("no results of an earlier run") && stored_runs(dir).len() == 2, "{talk}");
