@@ -23,8 +23,8 @@ const FOLDERS: usize = 200;
 const LARGE: usize = 64;
 /// Number of runs of each measurement. A printed figure is their median.
 const ROUNDS: usize = 5;
-/// A wait after a write. A digest trusts a file as unchanged only after the file system's clock has
-/// advanced.
+/// Time to wait after files were written. A digest trusts a file as unchanged only after the file
+/// system's clock has advanced.
 const SETTLED: Duration = Duration::from_secs(2);
 const COMMAND: &str = "cargo bench --bench files";
 

@@ -234,7 +234,8 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     use daemon::RestoreError as E;
     let error = match runtime()?.block_on(daemon::restore(options)) {
         Ok(restored) => return Ok(restored),
-        // The directory contains no node, so the usual advice to put a file back would be wrong.
+        // The usual advice after a disk error is to put a file of the node's directory back. A
+        // restore begins with a directory without a node, so this advice would be wrong here.
         Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
             let stop = CommandError::from_error(&anyhow::Error::from(error));
             let next = "--dir with a directory that is empty or does not exist, and that this user can write to";

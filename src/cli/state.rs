@@ -87,7 +87,8 @@ pub fn config(node: &NodeView) -> &str {
 pub fn checks(node: &NodeView) -> String {
     let Some(finding) = &node.config.finding else { return String::new() };
     if node.config.baseline.as_ref().is_some_and(|b| b.at >= finding.at) && finding.checks.1 + finding.checks.2 > 0 {
-        // The verified provisioning is newer than the checks of the last examination.
+        // A later provisioning was verified after the last examination, so the failed checks of
+        // that examination are not shown.
         return String::new();
     }
     match finding.checks {

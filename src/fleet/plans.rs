@@ -150,8 +150,8 @@ pub(super) fn left_down(
         let scope = PlanScope { services: vec![service], extra: Map::new() };
         let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
         let tags = tags_of(fleet, &scope.services);
-        // The tags of most services are in the plan of the whole group. Only the other services are
-        // compiled separately.
+        // If the group's provisioning plan has a task with the service's tags, the service is set
+        // up. Only for the other services, separate plans are compiled.
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
             // The author may intend that a service has a cleanup and no provisioning, so this is
             // only a warning. An attempt for such a service is rejected before the attempt begins.

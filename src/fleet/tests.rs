@@ -395,7 +395,7 @@ fn a_template_that_can_never_be_rendered_is_refused_before() {
         }
         for (bad, at) in [
             ("port={{ port }}\nx={{ prt }}\n", "2:6"),
-            // A fact is unknown here, but the text after it is still checked.
+            // Lint does not know the value of a fact, but it still checks the text after the fact.
             ("{{ ansible_hostname }}\n {{ prt }}\n", "2:5"),
         ] {
             let told = told(bad);

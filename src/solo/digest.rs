@@ -21,7 +21,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Version of the JSON of a stored digest. Other versions are rejected.
 const VERSION: u32 = 1;
-/// Maximum size of the JSON in bytes: about 500,000 entries.
+/// Maximum size of the JSON of a stored digest, in bytes: about 500,000 entries.
 const FILE_MAX: u64 = 256 << 20;
 
 /// The paths and options of a digest.
@@ -44,11 +44,12 @@ pub struct StoredDigest {
     pub version: u32,
     /// Root hash of all entries.
     pub root: Sha256,
-    /// The absolute paths of the request.
+    /// The absolute paths of the request for which the digest was made.
     pub paths: Vec<String>,
     pub exclude: Vec<String>,
     pub normalize: Vec<String>,
-    /// Fingerprint of the key. None: there was no key, so secret files have no hash.
+    /// Fingerprint of the key with which the contents of secret files were hashed. None: there was
+    /// no key, so secret files have no hash.
     pub key: Option<String>,
     /// The entries, sorted by path.
     pub entries: Vec<FileEntry>,

@@ -85,7 +85,7 @@ fn signs(pattern: &str) -> Option<Vec<PatternElement>> {
     Some(out)
 }
 
-/// A character within `[]`.
+/// Reads the next character within the `[]` of a pattern.
 fn member(chars: &mut Peekable<Chars<'_>>) -> Option<char> {
     match chars.next()? {
         '-' | ']' => None,

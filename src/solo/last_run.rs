@@ -46,7 +46,7 @@ pub struct LastRun {
 /// The number of changes since the last run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changes {
-    /// Number of assertions that are new or have another result than before.
+    /// Number of assertions that are new or have another result than in the last run.
     pub changed: usize,
     /// Number of assertions of the last run that are not in this run.
     pub gone: usize,

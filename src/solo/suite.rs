@@ -26,7 +26,7 @@ const READ_MAX: u64 = 1 << 20;
 pub struct SuiteOptions {
     /// Files and directories. `-` is standard input.
     pub files: Vec<PathBuf>,
-    /// Files of variables. The last value of a variable is used.
+    /// Files of variables. If several files define a variable, the value of the last file is used.
     pub vars: Vec<PathBuf>,
     /// Variables as YAML or JSON text, with a higher precedence than all files.
     pub vars_inline: Option<String>,

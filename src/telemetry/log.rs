@@ -44,10 +44,10 @@ const UNANSWERED: &str = "remoor_gossip_unanswered_total";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// Nothing was set up. The environment must be corrected.
+    /// Logging was not set up. The named environment variable must be corrected.
     #[error("REMOOR_LOG_FORMAT is {0:?}, not `human` or `json`")]
     Format(String),
-    /// Nothing was set up. The environment must be corrected.
+    /// Logging was not set up. The named environment variable must be corrected.
     #[error("REMOOR_LOG is not a log filter")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
     /// Logging of this process is already set up and stays unchanged.

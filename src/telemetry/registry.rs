@@ -59,12 +59,14 @@ impl Registry {
         families.entry(name).or_insert(Family { kind, help, series: BTreeMap::new() });
     }
 
-    /// Increases a counter. On a gauge, the call is dropped and counted.
+    /// Increases a counter. If the metric is a gauge, the call changes nothing and is counted in
+    /// `remoor_metrics_dropped_total`.
     pub fn add(&self, name: &str, labels: &[(&str, &str)], by: u64) {
         self.change(name, labels, MetricKind::Counter, |value| *value += by as f64);
     }
 
-    /// Sets a gauge. On a counter, the call is dropped and counted.
+    /// Sets a gauge. If the metric is a counter, the call changes nothing and is counted in
+    /// `remoor_metrics_dropped_total`.
     pub fn set(&self, name: &str, labels: &[(&str, &str)], to: f64) {
         self.change(name, labels, MetricKind::Gauge, |value| *value = to);
     }

@@ -32,8 +32,8 @@ const PIECES: usize = 100_000;
 
 /// The managers m1, m2 and so on, and the credentials of the worker w1, which does not run.
 struct Cluster {
-    /// The managers are declared before the folder, because dropping a daemon may print a log that
-    /// is in the folder.
+    /// Declared before the folder, because fields are dropped in this order. When a test fails, a
+    /// dropped daemon prints its log, which is in the folder.
     managers: Vec<Daemon>,
     dir: tempfile::TempDir,
     at: Ipv4Addr,
@@ -149,7 +149,7 @@ fn memory_of(pid: u32) -> u64 {
     kb.unwrap_or_default() / 1024
 }
 
-/// An address of this machine for each attacker.
+/// The address of this machine from which attacker number `n` connects.
 fn address(n: usize) -> IpAddr {
     Ipv4Addr::new(127, 99, (n / 250) as u8, (n % 250) as u8 + 1).into()
 }

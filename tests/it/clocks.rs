@@ -57,8 +57,8 @@ impl WrongClock {
 /// Daemons by name. Each has the folder of its name in `dir`.
 struct Cluster {
     daemons: Vec<(&'static str, Daemon)>,
-    /// The folder is declared after the daemons, because dropping a daemon prints its log if the
-    /// test failed.
+    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
+    /// dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 
@@ -172,8 +172,9 @@ fn two_managers_whose_clocks_were_wrong_once_form_a_quorum_again() {
     print_recovery("two managers", since);
 }
 
-/// The only manager can compare its clock with no other manager, so it renews the worker's
-/// certificate too.
+/// The clocks of the only manager and of a worker are wrong for a while. No other manager can warn
+/// the manager, so it issues certificates whose validity begins in the future. Later both
+/// certificates are renewed.
 #[test]
 fn a_worker_whose_certificate_is_of_the_future_gets_a_new_one() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());

@@ -14,8 +14,8 @@ pub struct Cluster {
     pub host: Box<dyn Fn(u8) -> Ipv4Addr>,
     pub managers: Vec<Daemon>,
     pub workers: Vec<Daemon>,
-    /// The folder is declared after the daemons, because dropping a daemon prints its log if the
-    /// test failed.
+    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
+    /// dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 

@@ -117,7 +117,7 @@ fn workers_find_the_new_manager_by_its_certificate() {
     });
     cluster.managers[1].kill();
     cluster.workers.clear();
-    // Only w3 is up, and the first manager does not know w3.
+    // Only w3 is up. The manager of the first recovery returns and does not know w3.
     cluster.managers[0] = Daemon::start(&first);
     wait_until_archived(&first, &after);
 }

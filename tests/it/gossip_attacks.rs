@@ -104,7 +104,7 @@ fn a_stranger_costs_neither_memory_nor_descriptors_nor_log_lines() {
     assert!(after.log_lines < before.log_lines + 30, "{before:?} {after:?}");
     assert!(after.memory_mb < before.memory_mb + 16, "{before:?} {after:?}");
 
-    // Peers can still reach the daemon.
+    // After the attack, peers can still reach the daemon.
     let worker_home = dir.path().join("w1");
     let mut join = remoor();
     join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);

@@ -38,8 +38,8 @@ fn now() -> Wall {
 /// The daemon m1. The certificates that it issues are valid for [`LIFE_S`] or for the default
 /// period.
 struct Cluster {
-    /// The daemon is declared before the folder, because dropping it may print a log that is in the
-    /// folder.
+    /// Declared before the folder, because fields are dropped in this order. When a test fails, a
+    /// dropped daemon prints its log, which is in the folder.
     m1: Daemon,
     dir: tempfile::TempDir,
     at: Box<dyn Fn(u8) -> Ipv4Addr>,
@@ -178,7 +178,7 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
         let me = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m2").cloned()?;
         (matches!(me["manager"].as_str(), Some("voter" | "leader")) && status["as_of"]["stale"] == false).then_some(())
     });
-    // The first certificate can only be used to request a new one.
+    // The first certificate of w1 has expired. It can only be used to request a new certificate.
     let old = ClientTls::member(&joined_w1.tls()).expect("TLS");
     let refused = wait(Client::tls(cluster.api(1), &old, None).get::<PeersReply>("/agent/v1/peers"));
     assert_eq!(refused.expect_err("refused").code(), Some("credential-expired"));
@@ -294,7 +294,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
     assert!(out.status.code() == Some(4) && output_text(&out).contains(&shown), "{}", output_text(&out));
     let again = Waiting::start(cluster.join_command("w1", "w1", 2).args(token));
-    // Another machine with the same name is rejected and changes nothing.
+    // Another machine with the name w1 is rejected and changes nothing.
     let out = cluster.join_command("thief", "w1", 9).args(token).bounded_output();
     assert!(out.status.code() == Some(4) && output_text(&out).contains("another key"), "{}", output_text(&out));
     assert_eq!(cluster.names(), ["m1"]);
@@ -420,7 +420,8 @@ fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
         run_successfully(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
     };
     through(2, "w2", 3);
-    // m2 was a manager until a moment ago.
+    // m2 joins as a manager and is demoted. The next machine joins through m2 soon after the
+    // demotion.
     run_successfully(
         cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")),
     );

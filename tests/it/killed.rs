@@ -196,9 +196,9 @@ impl Ground {
 
 #[derive(Debug)]
 enum Moment {
-    /// The moment after this number of lines was read.
+    /// The moment after this number of event lines of `remoor play` was read.
     Event(usize),
-    /// The moment this long after the first line.
+    /// The moment this long after the first event line of `remoor play`.
     After(Duration),
 }
 

@@ -214,7 +214,8 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(text.contains("\nremoor_agent_peers 1\n") && text.contains("remoor_agent_info{version="), "{text}");
     assert!(get(metrics, "/v1/agent").expect("an answer").starts_with("HTTP/1.1 404"));
 
-    // The manager shows the report of the worker, and the events that its leader received.
+    // The manager shows the report of the worker, and the gossip events that the manager received
+    // as the leader.
     let node = wait_until("the manager has the report", || {
         let (_, status) = as_operator(&["status"]);
         let nodes = status["nodes"].as_array()?;

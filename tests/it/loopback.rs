@@ -199,7 +199,8 @@ fn check_story(output: &Output, text: &str, first_line: &str, stages: usize, par
         let words = part.split_whitespace().collect::<Vec<_>>().join(" ");
         ensure!(flat.contains(&words), "it does not say {part:?}");
     }
-    // The demo prints two histories and an explanation of w1, and the evidence is in all three.
+    // The demo prints two histories and an explanation of w1. Each of the three contains the
+    // evidence for the verdict on w1.
     let evidence = flat.matches("evidence: boot id is the same").count();
     ensure!(evidence >= 3, "evidence is shown {evidence} times");
     let pids = text.lines().find_map(|line| line.trim().strip_prefix("nginx on w2: process "));

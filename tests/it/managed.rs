@@ -36,7 +36,7 @@ fn tls(dir: &Path) -> TlsIdentity {
     Credentials::load(dir).expect("read").expect("credentials").tls()
 }
 
-/// The view of a daemon's agent, also if the daemon is a manager.
+/// The answer of a daemon's agent about itself, also if the daemon is a manager.
 fn agent(dir: &Path) -> Option<AgentView> {
     wait(Client::unix(dir.join("s")).with_timeout(Duration::from_secs(5)).get("/v1/agent")).ok()
 }
@@ -182,8 +182,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
         status["nodes"].as_array().map_or(0, |nodes| nodes.iter().filter(votes).count())
     };
     wait_until("three voters", || (voters() == 3).then_some(()));
-    // m4 was admitted as a manager and has not started the service. A node that is being promoted
-    // is in the same state.
+    // m4 was admitted as a manager, but its daemon has not started the manager service. A node that
+    // is being promoted is in the same state.
     join(dir.path(), "m4", "manager", host(1), host(4), &m4);
     let granted = identity(&m4)["raft"].as_u64().expect("an id");
     let mut worker = identity(&m4);
@@ -194,8 +194,8 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     let manager = tls(&m1);
     let orders = Orders::new(&m4, host(4), &m1, host(1));
 
-    // A kill at any moment of the order leaves a valid state: the next start or the next order
-    // continues from it.
+    // The daemon of m4 is killed at several moments of the order to start its manager service. Each
+    // kill leaves a valid state, from which the next start or the next order continues.
     for ms in [0, 5, 15, 40, 90, 200, 500] {
         std::thread::scope(|scope| {
             let given = scope.spawn(|| orders.give(&manager, &orders.request(granted)));

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 struct Cluster {
     names: Vec<&'static str>,
     daemons: Vec<Daemon>,
-    /// The folder is declared after the daemons, because dropping a daemon prints its log if the
-    /// test failed.
+    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
+    /// dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 
@@ -221,8 +221,8 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     cluster.wait_until_archived(dead, id);
     cluster.votes(leader, &[cluster.names[leader], lives]);
 
-    // The cluster does not depend on the former leader. An earlier decision still exists after the
-    // leader was killed and started again.
+    // The cluster keeps its decisions without the present leader. The maintenance is announced
+    // before the leader is killed, and the history still contains it afterwards.
     cluster.order_successfully(other, &["maintenance", gone, "--for", "1h"]);
     cluster.order_successfully(leader, &["promote", gone]);
     cluster.votes(dead, &["m1", "m2", "m3"]);

@@ -259,7 +259,7 @@ fn hosts_begin_each_play_together_in_batches_without_failed_hosts() {
     };
     let (code, log_text, text) = ground.play_and_read_log(&failing("").replace("serial: 1", "serial: 2"), &["-f", "1"]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 h2.1 h3.1 h2.2 h3.2 "), "{text}");
-    // The remaining hosts do not find the failed hosts among the hosts of the play.
+    // The remaining hosts do not find the failed hosts in `ansible_play_hosts`.
     let names = failing("").replace("serial: 1", "serial: 2");
     let names =
         names.replace("{{ inventory_hostname }}", "{{ ansible_play_hosts | join }}/{{ ansible_play_batch | join }}");

@@ -77,7 +77,7 @@ fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
             let (old, new) = (old.hosts.get(host).cloned(), new.hosts.get(host).cloned());
             let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
             lines(&format!("{run} {host}:"), &old.tasks, &new.tasks, &mut out);
-            // If the tasks differ, the counts differ too and are not compared.
+            // If the tasks differ, the counts of the recaps differ too and are not compared.
             if old.tasks == new.tasks {
                 lines(&format!("{run} {host} recap:"), &to_lines(&old.recap), &to_lines(&new.recap), &mut out);
             }

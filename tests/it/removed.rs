@@ -405,8 +405,8 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let m1 = one_manager(dir.path(), host(1));
     let home = dir.path().join("w1");
-    // First no token is given. Then a token is given on the command line, which causes a warning.
-    // Then a token is given in the environment.
+    // `join` is run three times: without a token, with a token on the command line, which causes a
+    // warning, and with a token in the environment.
     let bare = || {
         let (mut join, at) = (remoor(), host(2).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &at, "--dir"]).arg(&home);

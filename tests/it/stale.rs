@@ -14,8 +14,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 struct Cluster {
-    /// The managers are declared before the directory, because dropping a daemon reads its log in
-    /// the directory.
+    /// Declared before the directory, because fields are dropped in this order. When a test fails,
+    /// a dropped daemon prints its log, which is in the directory.
     managers: [Daemon; 3],
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     dir: tempfile::TempDir,

@@ -48,9 +48,9 @@ impl BoundedCommand for Command {
 
 /// Methods that wait for at most [`LIMIT`].
 pub trait BoundedChild {
-    /// Like [`Child::wait`], within the limit.
+    /// Like [`Child::wait`], for at most [`LIMIT`].
     fn bounded_wait(&mut self) -> ExitStatus;
-    /// Like [`Child::wait_with_output`], within the limit.
+    /// Like [`Child::wait_with_output`], for at most [`LIMIT`].
     fn bounded_output(self) -> Output;
 }
 

@@ -147,8 +147,8 @@ struct Cluster {
     managers: Vec<Daemon>,
     /// The program of each manager.
     programs: [PathBuf; MANAGERS],
-    /// The folder is declared after the daemons, because a daemon prints its log from the folder
-    /// when a test fails.
+    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
+    /// dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 

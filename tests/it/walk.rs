@@ -153,7 +153,8 @@ fn normalize(line: &str) -> String {
             false => out.push(c),
         }
     }
-    // From run to run, seconds have a fraction or none, and an age is in seconds or in minutes.
+    // The same time may be printed with or without a fraction, and the same age in seconds or in
+    // minutes. So these forms are made equal.
     out.replace("#.#", "#").replace("# ms", "# s").replace("# m ", "# s ")
 }
 

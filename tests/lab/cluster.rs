@@ -238,7 +238,7 @@ impl Cluster {
         Ok(view["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The conclusions about a node's absences, oldest first.
+    /// The verdicts on a node's absences with their causes and remedies, oldest first.
     pub fn verdicts(&self, node: &str) -> Result<Vec<Value>> {
         let items = self.history(node)?;
         let concluded = items.into_iter().filter(|i| i["what"] == "concluded").map(|i| i["finding"].clone());

@@ -195,7 +195,7 @@ pub fn ansible() -> Option<PathBuf> {
 fn the_inventory_has_the_hosts_addresses() {
     let shipped =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/five/inventory.yml")).unwrap();
-    // m2 has the address that m1 has in the shipped file.
+    // In this test, m2 gets the address that m1 has in the shipped inventory.
     let address = [[10, 77, 9, 50], [10, 77, 1, 11], [10, 77, 9, 13], [10, 77, 9, 14], [10, 77, 9, 15]];
     let hosts: Vec<Host> =
         HOSTS.iter().zip(address).map(|(name, ip)| Host { name: (*name).into(), ip: ip.into() }).collect();

@@ -36,7 +36,7 @@ pub struct FollowedJob {
     /// Number of the newest job before the operator's order was sent. The job that the order starts
     /// has a higher number.
     before: u64,
-    /// The last known state of the job.
+    /// The followed job, as a manager last reported it. None: the job is not opened yet.
     pub last: Option<Job>,
     /// The last phase of the job that was printed.
     shown: Option<(AttemptId, Phase)>,
@@ -202,7 +202,8 @@ async fn report_not_started(api: &Api, screen: &JobScreen<'_>, one: &mut Followe
         return Ok(());
     }
     if why.want.is_none() {
-        // The job may have been opened since the last poll, and may even have ended.
+        // The job may have been opened since the last poll, and may even have ended. So the order
+        // counts as dropped only if another query finds no job.
         let again: JobsView = api.get(&query(std::slice::from_ref(one))).await?;
         require_leader(&again.as_of)?;
         if find(&again, one).is_some() {

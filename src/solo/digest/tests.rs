@@ -110,7 +110,8 @@ fn a_content_that_only_its_owner_may_read_is_never_hashed_plainly_and_never_call
         place.describe_changes(&place.compare_now(&before, &[], Some(key.clone()))),
         ["changed etc/key content"]
     );
-    // Without the same key, the content is unclear, but the mode is compared.
+    // Without the same key, the contents of secret files can't be compared. Their modes are
+    // compared.
     let other = place.path("other");
     assert!(matches!(before.repeat_request(&[], Some(other.clone())), Err(DigestError::Key { .. })) && !other.exists());
     StoredDigest::compute(&DigestRequest { key: Some(other.clone()), ..place.request() }).unwrap();

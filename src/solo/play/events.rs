@@ -60,8 +60,9 @@ pub enum PlayRunEvent {
     RunEnd(PlaySummary),
 }
 
-/// The result of a task, of one of its items, or of a handler: the event of the executor and the
-/// host. A status is text here, because an executor may have more statuses than this version.
+/// The result of a task, of one of its items, or of a handler: the fields of the executor's event,
+/// and the name of the host. A status is text here, because an executor may have more statuses than
+/// this version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlayTaskView {
     #[serde(default)]
@@ -87,7 +88,7 @@ pub struct PlayTaskView {
     /// The last lines that a command printed.
     #[serde(default)]
     pub stdout_tail: String,
-    /// The diff of the file, with `--diff`.
+    /// The diff of the contents of the file that the task changed; with `--diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// Differences of the file other than its content, such as owner and mode; with `--diff`.

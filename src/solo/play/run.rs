@@ -88,7 +88,7 @@ pub(super) struct Through {
     pub lost: Vec<String>,
 }
 
-/// A message from a host's task to the loop.
+/// A message from the task that runs one host to the loop over all hosts.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// The host has completed this play.

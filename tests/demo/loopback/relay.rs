@@ -110,8 +110,8 @@ impl Relay {
                 Ok((stream, SocketAddr::V4(from))) => {
                     tokio::spawn(self.clone().carry(host, port, stream, from));
                 }
-                // Accepting fails, for example when no file descriptors are left. The pause limits
-                // the retries.
+                // A connection can't be accepted, for example, when no file descriptors are left.
+                // The pause limits the retries.
                 _ => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             }
         }

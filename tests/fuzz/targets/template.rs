@@ -1,5 +1,5 @@
 //! A template, as a `.j2` file and as an inventory variable that a playbook reads. It is checked
-//! and rendered as for a digest.
+//! and rendered in the same way as for the expected contents of a node's files.
 
 use remoor_model::FileSet;
 use remoor_playbook::{CompileOptions, HostContext, compile, review};

@@ -218,8 +218,9 @@ fn demote_to_single_manager() {
     cluster.wait_until_settled();
 }
 
-/// Promotions and demotions alternate faster than they can be completed. At the end no vote is left
-/// over, and the last order takes effect. There are thirty rounds, with `REMOOR_LONG` a hundred.
+/// Promotions and demotions alternate faster than they can be completed. At the end no demoted node
+/// is a voter, and the last order takes effect. There are thirty rounds, with `REMOOR_LONG` a
+/// hundred.
 #[test]
 fn hundred_promote_demote_rounds() {
     if namespaces_missing() {

@@ -61,7 +61,7 @@ pub struct Registers {
     since: u64,
 }
 
-/// The result of a round.
+/// The numbers of the clients' requests in one round of faults.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct RoundResult {
     pub writes: usize,
@@ -222,13 +222,14 @@ fn values(status: &StatusView) -> [u64; KEYS] {
 
 /// Checks that every acknowledged write has its own item in the journal.
 fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
-    /// Maximum difference between the time in the answer and the time of the log entry, by the
-    /// clock of one machine.
+    /// Maximum difference between two times of one machine's clock: that in the answer to a write,
+    /// and that of the resulting log entry.
     const LATER_MS: u64 = 5_000;
     for key in 0..KEYS {
         let path = format!("/v1/history?node={}&limit=1000", name(key));
         let history = cluster.wait_until("a journal", |c| c.get::<HistoryView>(c.leader()?, &path).ok());
-        // After a long round, the answer contains only the thousand newest items.
+        // After a long round, the answer to the history query contains only the thousand newest
+        // items.
         let oldest_kept =
             history.items.first().filter(|_| history.items.len() >= 1_000).map_or(0, |oldest| oldest.at.0);
         let items = history.items.iter().filter(|item| item.index > since);

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// less than a second.
 const ANSWERED: Duration = Duration::from_millis(500);
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
-/// Time without the leader. It is longer than an election.
+/// Time until the killed leader is started again. It is longer than an election.
 const HOLD: Duration = Duration::from_secs(5);
 
 /// Makes all five nodes voters, and kills the leader in the middle of a demotion. Returns the

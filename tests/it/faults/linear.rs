@@ -86,8 +86,8 @@ impl Search<'_> {
             if left.clone().all(|at| self.ops[at].answered.is_none()) {
                 return Ok(());
             }
-            // An overwritten value never returns. If reads of the value remain, this order is not
-            // possible.
+            // A write replaces the current value, which never returns. So if reads of the current
+            // value remain, no write may be next, and this order is not possible.
             let next: Vec<usize> = self.next(&place).filter(|at| matches!(self.ops[*at].act, Act::Write(_))).collect();
             if left.clone().any(|at| self.ops[at].act == Act::Read(place.value)) {
                 continue;

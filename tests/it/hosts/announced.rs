@@ -18,8 +18,8 @@ pub const ALL: &[Story] = &[
     ("A02 a paused node", drift_of_a_paused_node),
 ];
 
-/// The maintenance makes the absence planned. The repair follows after the end of the maintenance
-/// and not before.
+/// A node is absent during an announced maintenance, so its absence is planned. Its drift is
+/// repaired after the end of the maintenance and not before.
 fn drift_after_announced_maintenance(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     run_expecting(c, "m1", 0, &["maintenance", "w2", "--for", "1h"])?;
@@ -63,8 +63,8 @@ fn reboot_with_resetup_policy(c: &Cluster) -> Result<()> {
     })
 }
 
-/// The node is examined and its drift is reported. The node stays unchanged until an operator
-/// resumes it.
+/// A paused node drifts during an absence. It is examined and its drift is reported. Nothing is
+/// changed on it until an operator resumes it.
 fn drift_of_a_paused_node(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     run_expecting(c, "m1", 0, &["pause", "w2"])?;

@@ -35,7 +35,7 @@ fn drain_and_check(c: &Cluster) -> Result<()> {
         serde_json::from_str(&c.run_successfully("m1", &["raft-members", "-o", "json"])?).context("raft-members")?;
     let voters = raft["members"].as_array().into_iter().flatten().filter(|m| m["is"] != "learner").count();
     ensure!(voters == 3, "{raft:#}");
-    // Two of three etcd members are left, and etcd needs both.
+    // Two of three etcd members are left, and etcd needs both. So an order to drain m2 is refused.
     let text = run_expecting(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
     ensure!(text.contains("m2 is needed"), "{text}");
     let runs = five::runs(&c.lab, "m3")?.len();

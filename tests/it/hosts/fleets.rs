@@ -207,8 +207,8 @@ fn fresh(lab: &str) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Runs the story, and checks that nothing is open on the fleet afterwards, so that the next story
-/// can run on it.
+/// Runs the story. Then checks that no job is open and every node is as desired, so that the next
+/// story can run on the fleet.
 fn run_checked(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(|| story(cluster))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

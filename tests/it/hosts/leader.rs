@@ -371,7 +371,8 @@ fn minority_running(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", "rm -f /run/gone /run/twice; touch /run/slow-cleanup")?;
     let no = during_absence(c, "w1", |c| drift(c, "w1"))? + 1;
     wait_for("the cleanup to be running", PATIENCE, || is_asleep(c, "cleanup"))?;
-    // The former leader may have handed the leadership to a manager that reaches w1 sooner.
+    // The leadership may have been handed to a manager that reached the returned w1 sooner. So the
+    // leader is determined only now.
     let (old, _) = leader(c)?;
     let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
     c.lab.partition(&[&[&old, "w1"], &rest])?;

@@ -31,8 +31,8 @@ mod stories;
 mod undo;
 
 /// The stories of `make test`, each with its mechanism. Each is the shortest story that uses its
-/// mechanism. The simulation covers absences, budgets and leaders at every change. These stories
-/// show that remoor also works with real gossip, SSH, systemd and etcd.
+/// mechanism. The simulation in `crates/engine/tests/sim` covers absences, budgets and leaders.
+/// These stories show that remoor also works with real gossip, SSH, systemd and etcd.
 const GATE: &[(&str, &str)] = &[
     ("A02 network loss and drift", "an absence and its cause, drift found by digest, one service set up again"),
     ("A02 a paused node", "a node paused by an operator: examined, reported, not changed"),

@@ -177,14 +177,15 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     };
     check(c)?;
     ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
-    // No manager sends a configuration to w2 anymore.
+    // w2 is decommissioned, so the managers send its agent a manifest without services.
     wait_for("w2's agent to have forgotten its services", PATIENCE, || {
         let manifest: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
         manifest["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
     let no = during_absence(c, "w2", |_| Ok(()))?;
     let verdict = c.verdict("w2", no)?;
-    // Nothing is expected of w2 anymore, and no checks were sent to it.
+    // The manifest of the decommissioned node w2 has neither files nor checks, so its examination
+    // finds no difference.
     ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "report", "{verdict:#}");
     ensure!(verdict["checks"] == serde_json::json!([0, 0, 0]), "{verdict:#}");
     let list: Value = serde_json::from_str(&c.run_successfully("m2", &["inventory", "--list"])?)?;

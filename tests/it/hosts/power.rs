@@ -32,7 +32,7 @@ fn health(member: Ipv4Addr) -> Option<bool> {
     stream.set_read_timeout(Some(limit)).ok()?;
     stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
-    // Without a quorum, the answer may take longer than this timeout. The member is up
+    // An etcd without a quorum may answer only after the read timeout. The member counts as up
     // nevertheless.
     let _ = stream.take(4096).read_to_string(&mut answer);
     Some(answer.contains("\"health\":\"true\""))

@@ -17,8 +17,8 @@ pub const ALL: &[Story] = &[
     ("A08 the agent is stopped gracefully", agent_stopped),
 ];
 
-/// Limits for all stories. The stories cause so many absences that a node would count as flapping
-/// and the circuit breaker would open, even with the durations of production.
+/// Limits for all stories. With the default values of these limits, nodes would count as flapping
+/// and the circuit breaker would open, because the stories cause many absences.
 const LENIENT: &str = "breaker-min: 6, flap-count: 50";
 /// Short durations. The services of a host are up long before the settle time ends, even on a slow
 /// machine that boots all five hosts at once.

@@ -64,7 +64,8 @@ fn drop_a_queued_request(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A task takes a minute. `cancel` lets it finish, and `cancel --now` does not.
+/// The current task takes a minute. `cancel` lets the task finish. `cancel --now` ends the task at
+/// once.
 fn cancel_a_job(c: &Cluster) -> Result<()> {
     for now in [false, true] {
         c.lab.shell("w2", "rm -f /root/began /root/ended /root/go")?;

@@ -158,7 +158,8 @@ fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     }
 }
 
-/// The same as in goss 0.4.9: commands, and resources without a name, have only their id.
+/// As in goss 0.4.9, a resource with a name of its own is shown with its id and this name. A
+/// command, and a resource without a name, is shown with its id only.
 #[test]
 fn an_id_is_followed_by_its_name() {
     let suite = "file: {a: {path: DIR/f, exists: true}, DIR/f: {exists: true}}\ncommand: {a: {exec: 'true', exit-status: 0}}\n\
