@@ -1,7 +1,7 @@
 //! The speed of checks on one real host, compared with goss and testinfra in the same run. Cases:
-//! 100 checks (60 files with sha256, 20 services, 20 ports), and 1000 files with sha256. `make
-//! bench-checks`, as root. goss is taken from this machine's PATH, testinfra from the host's image
-//! (`REMOOR_LAB_PACKAGES`). A missing tool is named and left out.
+//! 100 checks (60 files with sha256, 20 services, 20 ports), and 1000 files with sha256. Run the
+//! bench as root with `make bench-checks`. goss is taken from this machine's PATH, testinfra from
+//! the host's image (`REMOOR_LAB_PACKAGES`). A missing tool is named and left out.
 
 mod figures;
 #[path = "../tests/lab/mod.rs"]

@@ -1,8 +1,9 @@
 //! The speed of the engine's decisions. 1000 nodes lose the network together, and all return
 //! drifted within one minute. One run has a circuit breaker that never opens. The other has the
 //! default breaker, which opens and is closed by an operator. Time is simulated. The bench measures
-//! the real time inside `ManagerEngine::step`, and the real time of making the views of all nodes.
-//! `cargo bench --bench engine`.
+//! the real time inside `ManagerEngine::step`. It also measures how long it takes to compute the
+//! conditions of all nodes, which `remoor status` shows. Run the bench with `cargo bench --bench
+//! engine`.
 
 mod figures;
 
@@ -20,7 +21,8 @@ const SECOND: u64 = 1_000;
 const LOST_S: u64 = 30;
 const BACK_S: u64 = LOST_S + 75;
 const RESUMED_S: u64 = BACK_S + 300;
-/// Interval, in seconds, at which the bench makes the views of all nodes, as `status` does.
+/// Interval, in simulated seconds, at which the bench computes the conditions of all nodes, as the
+/// API does for `status`.
 const READ_EVERY_S: u64 = 10;
 /// Maximum simulated time, in seconds, until all nodes are repaired. With the default budgets, the
 /// repair of all nodes takes far less time.
@@ -37,7 +39,7 @@ struct Fleet {
     good: NodeDigest,
     bad: NodeDigest,
     steps: Vec<Duration>,
-    /// The real duration of each making of the views of all nodes.
+    /// The real time of each computation of the conditions of all nodes.
     views: Vec<Duration>,
     busy_max: usize,
     /// Maximum number of nodes of one group that were set up at the same time.
@@ -161,7 +163,7 @@ impl Fleet {
         }
     }
 
-    /// Makes the views of all nodes, as the API does for `status`.
+    /// Computes the conditions of all nodes, as the API does for `status`.
     fn read(&mut self) {
         let (began, now, wall) = (Instant::now(), Now(self.now), Wall(EPOCH + self.now));
         for node in self.inventory.nodes.values() {

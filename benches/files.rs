@@ -1,8 +1,8 @@
 //! The speed of file digests, compared in the same run with similar tools. Each tool has one
 //! process for all files. One case is 20,000 files of 2 KiB: read with their content in the page
 //! cache, read without it, and not read because none changed. The other case is 1 GiB in files of
-//! the maximum size that is hashed. The cost of watching the files is measured too. `cargo bench
-//! --bench files`.
+//! the maximum size that is hashed. The cost of watching the files is measured too. Run the bench
+//! with `cargo bench --bench files`.
 
 mod figures;
 mod watched;

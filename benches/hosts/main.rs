@@ -1,7 +1,7 @@
-//! The figures of five real hosts: the time until a returning node has its verdict and is repaired,
-//! the cost of the daemons at rest, and the number of logins of managers to a node. `cargo bench
-//! --bench hosts`, as root; `REMOOR_BENCH_ROUNDS` (20) is the number of repetitions. The values
-//! come from the program's own journal. The harness adds the moment at which it reconnects a cable.
+//! The figures of five real hosts: the times until a returning node has its verdict and until it is
+//! repaired, the cost of the daemons at rest, and the logins of managers. Run the bench as root
+//! with `cargo bench --bench hosts`. `REMOOR_BENCH_ROUNDS` (20) is the number of repetitions. Times
+//! come from remoor's journal, except the moment at which the bench reconnects a host's cable.
 
 #[path = "../figures.rs"]
 mod figures;

@@ -1,8 +1,9 @@
-//! The figures of managers: the time without an answer when the leader dies or leaves, the number
-//! of decisions per second compared with Debian's etcd in the same run, and the time in which the
-//! thousandth node joins. The managers are real processes on the loopback of this machine, and any
-//! user can run them. `make bench-members`; `REMOOR_BENCH_ROUNDS` (15) is the number of leader
-//! failures, `REMOOR_BENCH_ONLY=failover,writes` selects measurements.
+//! The figures of managers. The first is the time without an answer when the leader dies or leaves.
+//! The second is the number of decisions per second, compared with Debian's etcd in the same run.
+//! The third is the time in which the thousandth node joins. The managers are real processes on the
+//! loopback of this machine. Any user can run the bench with `make bench-members`.
+//! `REMOOR_BENCH_ROUNDS` (15) is the number of leader failures, `REMOOR_BENCH_ONLY=failover,writes`
+//! selects measurements.
 
 mod etcd;
 #[path = "../figures.rs"]

@@ -3,10 +3,10 @@
 //! slow link; and this machine itself.
 //!
 //! The hosts are addresses of this machine's loopback with their own sshds, keys and homes. Nothing
-//! of the machine is changed. `make bench-playbooks`, as any user; `REMOOR_BENCH_ROUNDS` (5) is the
-//! number of repetitions, `REMOOR_BENCH_HOSTS` (50) the maximum number of hosts. Other tools are
-//! installed with pip or unpacked from Debian packages into directories below target. A missing
-//! tool is named and left out.
+//! of the machine is changed. Any user can run the bench with `make bench-playbooks`.
+//! `REMOOR_BENCH_ROUNDS` (5) is the number of repetitions, `REMOOR_BENCH_HOSTS` (50) the maximum
+//! number of hosts. Other tools are installed with pip or unpacked from Debian packages into
+//! directories below target. A missing tool is named and left out.
 
 #[path = "../figures.rs"]
 mod figures;

@@ -75,7 +75,7 @@ pub struct FleetVariables<'a> {
 }
 
 impl<'a> FleetVariables<'a> {
-    /// Makes the large variables.
+    /// Makes the large variables of the fleet. `known` is the cluster's knowledge of the hosts.
     pub fn new(fleet: &'a Fleet, known: &'a ClusterContext) -> Self {
         Self::with_large(fleet, known, Arc::new(LargeVariables::new(fleet, &known.addresses)))
     }

@@ -32,8 +32,8 @@ pub fn manifest(
                 continue;
             }
         };
-        // Each pattern alone was validated before. All patterns of a service together may still be
-        // invalid.
+        // Each `normalize` pattern was validated alone before. All patterns of a service together
+        // may still be invalid.
         let normalize = merge_unique(&service.normalize, digest.normalize);
         if let Err(error) = Normalizer::new(&normalize) {
             faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));

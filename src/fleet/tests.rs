@@ -242,7 +242,7 @@ fn a_check_file_adds_to_the_dependencies() {
 fn an_undefined_name_in_a_tera_file_is_a_fault_with_its_place() {
     let template = |text: &str| lint_output(&[("templates/app.conf.tera", text)]);
     assert_eq!(template("port={{ port }} {{ nowhere | default(value=1) }}\n"), "");
-    // A fact is known only on the node, so lint does not report it.
+    // A fact is known only on the node, so lint does not report it as undefined.
     assert_eq!(template("host={{ ansible_hostname }}\n"), "");
     let told = template("port={{ port }}\nhost={{ prt }}\n");
     assert!(told.starts_with("templates/app.conf.tera:2:") && told.contains("Variable `prt` is not defined"), "{told}");

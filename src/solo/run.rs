@@ -14,7 +14,7 @@ pub struct SuiteRunOptions {
     /// While the suite does not pass, it is repeated for this time after the first start. None: the
     /// suite runs once.
     pub retry_for: Option<Duration>,
-    /// Pause between two tries.
+    /// Pause between two runs of the suite.
     pub pause: Duration,
 }
 

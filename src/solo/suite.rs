@@ -246,8 +246,8 @@ impl Loader {
             return Err(fault(format!("included more than {DEPTH_MAX} files deep")));
         }
         if self.files >= FILES_MAX {
-            // The fault is reported once. Then no more includes are followed, because files that
-            // include each other would never end.
+            // The fault about too many files is reported once. Then no more includes are followed,
+            // because files that include each other would never end.
             let first = !std::mem::replace(&mut self.too_many, true);
             return if first { Err(fault(format!("more than {FILES_MAX} files are included in all"))) } else { Ok(()) };
         }

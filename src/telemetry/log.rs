@@ -27,9 +27,9 @@ const NETWORK: &str = "memberlist_core::network";
 const STATE: &str = "memberlist_core::state";
 /// Without a quorum, openraft logs several lines for every election attempt.
 const RAFT: &str = "openraft";
-/// The levels of the two log lines that report a suspicion. One filter selects both levels. If a
-/// second filter were nested, the registry would call both filters for each line and span of
-/// openraft.
+/// The levels of the two log lines of memberlist that report a suspicion. One filter selects both
+/// levels. If a second filter were nested, tracing would call both filters for each line and span
+/// of openraft.
 const SUSPICIOUS: RangeInclusive<Level> = Level::INFO..=Level::DEBUG;
 const NETWORK_LINES: u32 = 5;
 const STATE_LINES: u32 = 30;

@@ -290,7 +290,8 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     assert!(out.status.code() == Some(3) && text.contains(&shown) && text.contains("remoor accept w1"), "{text}");
     assert!(shown.starts_with("SHA256:") && !cluster.folder("w1/identity.json").exists());
 
-    // w1 can join after the approval that was given meanwhile. It gets the approved role.
+    // A second `join` of w1 waits, and the operator approves w1 meanwhile. An approval with another
+    // fingerprint is rejected.
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
     assert!(out.status.code() == Some(4) && output_text(&out).contains(&shown), "{}", output_text(&out));
     let again = Waiting::start(cluster.join_command("w1", "w1", 2).args(token));
@@ -306,7 +307,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     wait_until("it is an ordinary node", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     assert_eq!(cluster.pending_machines(), Vec::<Value>::new(), "who has come waits no more");
 
-    // A denial ends the wait at once.
+    // A denial ends the wait of `join` at once.
     let denied = Waiting::start(cluster.join_command("w2", "w2", 3).args(token));
     waits("w2");
     let table = output_text(&cluster.m1.ask(&["nodes"]));

@@ -47,7 +47,7 @@ fn archived_logs(dir: &Path, id: &str) -> Vec<PathBuf> {
     names.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start))).collect()
 }
 
-/// Sends orders to the node of `to` at the address `at`, with the credentials of `by`.
+/// Sends orders to a node's daemon. `to` is the directory of the node, `at` its address.
 struct Orders {
     to: PathBuf,
     at: Ipv4Addr,

@@ -193,7 +193,8 @@ fn with_any_errors_fatal_an_unreachable_host_ends_the_play_for_all() {
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h1");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["", ""]), "{text}");
     assert!(text.contains("any_errors_fatal"), "{text}");
-    // The hosts of earlier batches have completed the play. No host continues to the next play.
+    // h2 can't be reached. h1, in an earlier batch, has completed the first play, but no host
+    // begins the second play.
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h2");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["h1", ""]), "{text}");
 }

@@ -126,7 +126,8 @@ fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
         }
         assert_eq!(nobody.code(method, &path), "unauthenticated", "{what}");
         if audience == Audience::RaftMembers {
-            // A client that speaks Raft must name its Raft id, and this request names none.
+            // A request to this route must name the sender's Raft id. This request names none, so
+            // it is rejected even with a valid certificate.
             for visitor in [&worker, &removed, &manager] {
                 assert_ne!(visitor.code(method, &path), "ok", "{what}");
             }
@@ -405,8 +406,8 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let m1 = one_manager(dir.path(), host(1));
     let home = dir.path().join("w1");
-    // `join` is run three times: without a token, with a token on the command line, which causes a
-    // warning, and with a token in the environment.
+    // `join` is run without a token, then with tokens on the command line, then with a token in the
+    // environment. It warns about a secret token on the command line.
     let bare = || {
         let (mut join, at) = (remoor(), host(2).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &at, "--dir"]).arg(&home);

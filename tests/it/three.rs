@@ -125,8 +125,8 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     assert_eq!(out.status.code(), Some(3), "{out:?}");
     assert!(String::from_utf8_lossy(&out.stderr).contains("nothing was changed"), "{out:?}");
 
-    // With a majority again, the second generation is valid under any leader, and every leader can
-    // read it.
+    // With two of three managers there is a majority again. The second generation is valid under
+    // any leader, and every leader can read it.
     three.daemons[second] = Daemon::start(&three.folder(second));
     let leads = three.leader(&[left, second]);
     assert_eq!(generation(&three, leads), Some(2));

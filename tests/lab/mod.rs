@@ -11,7 +11,7 @@
 //! The outer machine keeps its network, clock, devices and settings. Hosts have no CAP_SYS_TIME and
 //! no device nodes of the outer machine. The lab kills only processes in its own control group. A
 //! lab has a name: `start` first removes the remains of a crashed run with the same name. Dropping
-//! the [`Lab`] removes everything except the image. This module knows nothing of remoor.
+//! the [`Lab`] removes everything except the image. This module does not depend on remoor.
 
 #![allow(dead_code, reason = "the tests and the demo each use a part")]
 

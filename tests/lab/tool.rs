@@ -1,4 +1,5 @@
-//! Runs a command with a time limit, and waits for a condition. This module knows nothing of labs.
+//! Runs a command with a time limit, and waits for a condition. This module does not depend on the
+//! rest of the lab.
 
 use anyhow::{Context, Result, bail};
 use std::borrow::BorrowMut;

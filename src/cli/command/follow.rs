@@ -38,7 +38,7 @@ pub struct FollowedJob {
     before: u64,
     /// The followed job, as a manager last reported it. None: the job is not opened yet.
     pub last: Option<Job>,
-    /// The last phase of the job that was printed.
+    /// The last printed phase of the job.
     shown: Option<(AttemptId, Phase)>,
     closed_shown: Option<AttemptId>,
     waiting: String,

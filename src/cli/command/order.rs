@@ -140,7 +140,7 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
         return result.finish(out);
     }
     if result.exit == Exit::Done && result.ordered.iter().all(|o| !o.order.queued) {
-        // The canary succeeded, so the order for the other nodes needs no canary.
+        // The canary was set up successfully, so the order for the other nodes needs no canary.
         let request = OrderRequest { no_canary: true, ..request };
         let rest = place(api, out, &others, JobOrder::Update, &request, &args.following).await?;
         result.ordered.extend(rest.ordered);

@@ -85,7 +85,7 @@ pub struct PlayTaskView {
     pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
-    /// The last lines that a command printed.
+    /// The last lines that the task's command printed.
     #[serde(default)]
     pub stdout_tail: String,
     /// The diff of the contents of the file that the task changed; with `--diff`.
@@ -107,7 +107,7 @@ pub struct FailureView {
     pub line: u32,
     pub rc: Option<i32>,
     pub message: String,
-    /// The last 20 lines of the failed task's output.
+    /// The last 20 lines that the failed task's command printed.
     #[serde(default)]
     pub tail: Vec<String>,
 }

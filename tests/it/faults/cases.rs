@@ -125,7 +125,7 @@ fn wiped_state() {
     let id = raft_id(&cluster.home(wiped)).filter(|new| *new > id).expect("another id");
     assert!(cluster.has_note(wiped));
 
-    // The whole directory of the node is lost, and the same machine joins as m4.
+    // Now the whole directory of the node is lost, and the same machine joins with the name m4.
     cluster.note(wiped);
     cluster.kill(wiped);
     cluster.order_successfully(&["demote", &name(wiped), "--no-wait"]);
@@ -281,7 +281,8 @@ fn snapshot_interrupted() {
     let mut cluster = Cluster::create(3, 3);
     let late = cluster.follower();
     let before = cluster.state(late).expect("a state").applied;
-    // The number of bytes that the follower receives at a start without a snapshot.
+    // First the number of bytes is measured that the follower receives at a start without a
+    // snapshot.
     assert!(cluster.kill(late));
     cluster.limit(late, RATE);
     cluster.start(late);

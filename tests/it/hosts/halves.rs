@@ -44,7 +44,7 @@ fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
     .with_context(|| format!("{host} sees {:?}", peers(c, host)))
 }
 
-/// The time after `mended` until the agents of both workers report all nodes of `wanted` as alive.
+/// The time from `mended` until the agents of both workers report all nodes of `wanted` as alive.
 fn wait_until_together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
     for host in five::WORKERS {
         let others: Vec<&&str> = wanted.iter().filter(|name| **name != host).collect();

@@ -91,7 +91,7 @@ fn short_interruptions(c: &Cluster) -> Result<()> {
 /// absences and their verdicts must fit into the window, even on a slow machine.
 const FLAPS: Duration = Duration::from_secs(150);
 
-/// The time since the last absence of w2 began.
+/// The time since the beginning of w2's last absence.
 fn last_gone(c: &Cluster) -> Result<Duration> {
     let items = c.history("w2")?;
     let at = items.iter().rev().find(|i| i["what"] == "away").and_then(|i| i["at"].as_u64()).unwrap_or(0);
@@ -100,7 +100,8 @@ fn last_gone(c: &Cluster) -> Result<Duration> {
 }
 
 fn flapping_node_is_held(c: &Cluster) -> Result<()> {
-    // Absences of w2 in earlier stories must not count.
+    // Absences of w2 in earlier stories must not count as flapping, so they must be older than the
+    // window.
     wait_for("w2 to have been there for a while", PATIENCE, || (last_gone(c).ok()? > FLAPS).then_some(()))?;
     let words = format!("flap-count: 3, flap-window: {0}s, flap-hold: {0}s", FLAPS.as_secs());
     with_fleet(c, fleet_with_limits(&[("flap-count: 50", &words)]), flap_and_check)?;
@@ -331,7 +332,7 @@ fn much_output(c: &Cluster) -> Result<()> {
     let (whole, cut) = (numbers >= LINES && text.contains("the last line"), text.contains("more lines]"));
     ensure!(numbers > 100, "there is no output: {:.2000}", text);
     ensure!(whole || cut, "only {numbers} of {LINES} numbers are printed, without a note about the missing ones");
-    // The normal output after the large output is kept.
+    // The log also contains the output of the tasks after the large output.
     ensure!(
         text.contains("Configure netplugin"),
         "the log ends with the noise: {}",

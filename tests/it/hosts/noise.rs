@@ -158,8 +158,8 @@ fn logged_fields(mut status: Value) -> Value {
     status
 }
 
-/// Checks that the state equals `before`. The fields that change only by log entries must be equal
-/// at once. Reports of agents and gossip may take some seconds.
+/// Checks that the status equals `before`. The fields that change only by log entries must be equal
+/// at once. The fields that agents and gossip report must be equal after some seconds.
 pub fn check_unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Result<()> {
     let mut after = without_volatile_fields(ask()?);
     let (was, is) = (logged_fields(before.clone()), logged_fields(after.clone()));
@@ -188,8 +188,8 @@ fn difference(a: &Value, b: &Value) -> String {
     }
 }
 
-/// Waits until nothing has changed for longer than an agent's check interval. Then all examinations
-/// of the previous story are done.
+/// Waits until the status has not changed for longer than an agent's check interval. Then agents
+/// and managers have ended their work of the previous story.
 fn wait_until_at_rest(c: &Cluster) -> Result<()> {
     let mut last = (without_volatile_fields(c.status()?), Instant::now());
     c.wait("the fleet to be at rest", |status| {

@@ -295,7 +295,7 @@ impl Pair {
         }
     }
 
-    /// Waits until nothing has changed by itself for longer than an agent's check interval.
+    /// Waits until the status has not changed for longer than an agent's check interval.
     fn wait_until_at_rest(&self) -> Result<()> {
         let mut last = (Value::Null, Instant::now());
         wait_for("the fleet to be at rest", PATIENCE, || {

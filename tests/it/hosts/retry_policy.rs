@@ -1,8 +1,8 @@
 //! Decides which failed tests are retried. Real hosts share a machine with other work, so one
 //! failure may have nothing to do with the program. The rules must hide nothing. A retry runs
 //! alone, once, on new hosts, and is reported; at most [`MAX_RETRIES`] failures are retried. Only
-//! tests on real hosts are retried, not simulations or unit tests. This module knows neither
-//! stories nor hosts.
+//! tests on real hosts are retried, not simulations or unit tests. This module depends on no story
+//! and on no host.
 
 use super::fleets::one_line;
 use anyhow::Result;

@@ -232,7 +232,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     wait_until_away(m, &format!("m{}", killed + 1));
     assert_accepted(m, &["key", "rotate", "ca", "--finish", "--yes"], "w2");
     wait_for_step(m, "issue");
-    // Meanwhile a node returns that missed all steps of the rotation. A machine joins with a token
+    // Meanwhile w2 returns, which missed all steps of the rotation. A machine joins with a token
     // from before the rotation.
     assert_eq!(trust(dir, "w2"), old);
     let _w2 = Daemon::start(&dir.join("w2"));
@@ -409,8 +409,8 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
     wait_until_rotated(m1, 0);
     let new = all_trust_another(dir, &["m1", "m2"], &old.1);
 
-    // The old token names a CA that does not exist anymore. The current token works with the old
-    // directory.
+    // The old token is rejected, because it names a CA that does not exist anymore. With the
+    // current token, w1 joins from its old directory.
     let out = join_worker(dir, "w1", at(11), at(2), "worker");
     let why = output_text(&out);
     assert!(!out.status.success() && why.contains("a CA that was replaced since"), "{why}");
