@@ -17,7 +17,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// The path of the program. None: it is not installed.
+    /// The path of the etcd program. None: etcd is not installed.
     pub fn program() -> Option<PathBuf> {
         let path = std::env::var("PATH").unwrap_or_default();
         path.split(':').map(|dir| Path::new(dir).join("etcd")).find(|file| file.is_file())

@@ -86,7 +86,8 @@ impl Request {
     }
 }
 
-/// The throughput of the clients.
+/// The number of requests per second of all clients together, and percentiles of the times of
+/// single requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub per_second: f64,

@@ -79,7 +79,8 @@ pub struct Found {
     pub far: Vec<Runs>,
     pub check: Vec<Runs>,
     pub local: Vec<here::Local>,
-    /// Time of a run on a host that lacks the program remoor, including its upload.
+    /// Time of a run on a host that lacks the program remoor. The run includes the upload of the
+    /// program.
     pub upload: Spread,
     /// Memory of the executor in MB, for each of several runs.
     pub peaks: Vec<f64>,

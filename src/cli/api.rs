@@ -118,7 +118,7 @@ pub fn not_begun(mut error: ApiError) -> ApiError {
     error
 }
 
-/// Whether a retry may succeed, with this manager or another one.
+/// Whether the request may succeed if it is sent again, to this manager or to another one.
 pub fn temporary(error: &ApiError) -> bool {
     match error {
         ApiError::Identity { .. } => false,

@@ -224,7 +224,7 @@ pub fn invalid_fleet(faults: &[Fault]) -> CommandError {
     CommandError { causes: faults.iter().map(ToString::to_string).collect(), ..CommandError::usage_error(text) }
 }
 
-/// The error for `--changed-only` without a directory for its state.
+/// The error for `--changed-only` if no directory for the stored results is known.
 pub fn no_state_home() -> CommandError {
     CommandError::usage_error(
         "--changed-only has no directory for the results of a run: neither XDG_STATE_HOME nor HOME is set",

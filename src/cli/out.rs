@@ -172,7 +172,8 @@ impl Out {
         match &self.sink {
             Sink::Process => {
                 let text = if style.is_empty() { text.into_owned() } else { format!("\u{1b}[{style}m{text}\u{1b}[0m") };
-                // There is no other output that could report the failure.
+                // If standard error can't be written, there is no other output that could report
+                // the failure.
                 let _ = writeln!(anstream::stderr().lock(), "{text}");
             }
             #[cfg(test)]

@@ -59,7 +59,7 @@ pub enum PhaseWork {
         plan: Plan,
         /// Paths that the plan must not delete.
         protect: Vec<String>,
-        /// Globs of paths whose content must not appear in any output of the run.
+        /// Globs of paths whose content must not appear in any output of the phase.
         secret: Vec<String>,
     },
     /// The group's own playbook, run by Ansible.

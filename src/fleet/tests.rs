@@ -144,8 +144,8 @@ fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() 
     let told = lint_output(&[("checks/app.yml", bogus)]);
     assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
     assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
-    // It is unknown which of the two hosts is a manager. Perhaps the affected host is a worker, so
-    // the fault is only a warning.
+    // Lint does not know which of the two hosts is a manager. Perhaps the affected host is a
+    // worker, so the fault is only a warning.
     let of_w1 = "remoor: {service: app, roles: [manager]}\nport: {\"tcp:{{ vars.port }}\": {listening: true}}\n";
     let two = ("inventory.yml", "web: {hosts: {w1: {port: 80}, w2: {}}}\n");
     let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]));

@@ -274,7 +274,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Suspicions {
 mod tests {
     use super::*;
 
-    /// A writer whose content can be read.
+    /// A log writer whose content the tests can read.
     #[derive(Clone, Default)]
     struct Paper(Arc<Mutex<Vec<u8>>>);
 

@@ -230,7 +230,7 @@ fn while_clocks_differ_no_certificate_is_issued_and_no_node_is_forgotten() {
     leader.1.set(80 * DAY_S);
     let other = if leader.0 == "m1" { "m2" } else { "m1" };
     let warns = |cluster: &mut Cluster| {
-        // The leader answers this request, so the warnings are about the other managers.
+        // The leader answers the status query, so the warnings are about the other managers.
         let warnings = cluster.daemon(other).json("status")["warnings"].to_string();
         warnings.contains(&format!("the clock of {other} is 80 d behind that of {}", leader.0))
     };

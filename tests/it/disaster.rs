@@ -49,8 +49,8 @@ impl Cluster {
         let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
         for manager in &cluster.managers {
             wait_until("all have the entry", || {
-                // The asked manager answers this request from its own log and does not forward it
-                // to the leader.
+                // The asked manager answers the history query from its own log and does not forward
+                // it to the leader.
                 let history = manager.json("history").to_string();
                 history.contains("maintenance").then_some(())
             });

@@ -16,9 +16,9 @@ const GOSSIP: u16 = 7946;
 /// The resources that a daemon uses.
 #[derive(Debug)]
 struct Usage {
-    /// Maximum address space so far, in MB.
+    /// Maximum address space that the daemon has had since its start, in MB.
     peak_mb: u64,
-    /// Maximum resident memory so far, in MB.
+    /// Maximum resident memory that the daemon has had since its start, in MB.
     memory_mb: u64,
     descriptors: usize,
     log_lines: usize,

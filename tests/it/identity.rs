@@ -494,7 +494,8 @@ fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_d
     let warnings = cluster.m1.json("status")["warnings"].to_string();
     assert!(warnings.contains(&elsewhere), "{warnings}");
 
-    // The node's own machine returns, first at its old address and later at another address.
+    // The machine to which the key belongs returns, first at its old address and later at another
+    // address.
     w1.kill();
     copy("again");
     run_successfully(cluster.join_command("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
@@ -553,7 +554,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     let _w2 = Daemon::start(&cluster.folder("w2"));
     alive(&["w2"]);
     wait_until("w2 has the new key", || (key("w2") == new).then_some(()));
-    // After a restart, w1 is alive again. w3 joins now and also gets the new gossip key.
+    // w1 is alive again after a restart. The machine w3 joins now and also gets the new gossip key.
     w1.kill();
     wait_until("w1 is away", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
     let _w1 = Daemon::start(&cluster.folder("w1"));

@@ -313,7 +313,8 @@ fn managers_that_move_find_each_other() {
     wait_until("m2 at its new address", || all_at(&m1, [host(1), host(12), host(3)]));
     let m1 = moved(m1, host(11));
     wait_until("m1 at its new address", || all_at(&m2, [host(11), host(12), host(3)]));
-    // The two managers with new addresses are the majority now, so Raft has their new addresses.
+    // The two managers with new addresses are a majority without m3. They form a quorum only if
+    // Raft uses their new addresses.
     drop(m3);
     wait_until("the two that moved to agree", || {
         let out = m1.ask(&["maintenance", "m3", "--for", "1h"]);

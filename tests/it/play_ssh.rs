@@ -81,7 +81,8 @@ impl Server {
     /// and the task `task`. Returns the hosts that ran a task in each play, in order of their
     /// names.
     fn plays(&self, keys: &str, task: &str, lost: &str) -> (Option<i32>, String, [String; 2]) {
-        // Nothing listens at this port, because it was free and is not bound again.
+        // Nothing listens at this port, because it was free and is not bound again. So the host
+        // `lost` can't be reached there.
         let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
         let hosts = fs::read_to_string(self.path("hosts")).expect("hosts");
         self.write("hosts", &hosts.replace(&format!("{lost} "), &format!("{lost} ansible_port={free} ")));

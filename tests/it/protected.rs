@@ -65,6 +65,7 @@ fn a_daemon_is_not_dumpable_and_creates_nothing_for_others() {
     let limits = read("limits");
     assert!(limits.lines().any(|line| line.starts_with("Max core file size        0 ")), "{limits}");
     // A process that has the right to read another's memory can also read the other's environment.
+    // So the test tries to read the environment.
     let environ = |pid: &str| {
         without_tracing("cat").arg(format!("/proc/{pid}/environ")).stdout(Stdio::null()).output().expect("ran").status
     };

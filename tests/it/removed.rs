@@ -258,8 +258,8 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
         serde_json::from_slice(&fs::read(home(victim).join("identity.json")).expect("an identity")).expect("JSON");
     let raft = identity["raft"].as_u64().expect("an id");
 
-    // A dead manager is removed through a follower. It returns with all of its data and knows only
-    // that follower.
+    // A dead manager is removed by an order to a follower. The removed manager returns with all of
+    // its data and knows only that follower.
     daemons[victim].kill();
     let (code, text) = order(&daemons[other], &["remove", &name(victim), "--force", "--yes"]);
     assert!(code == Some(0) && text.contains("it leaves Raft first"), "{text}");
@@ -308,7 +308,7 @@ fn nodes_that_left(manager: &Daemon) -> Vec<String> {
     names(&status["left"]).unwrap_or(Some(Vec::new())).unwrap_or_default()
 }
 
-/// Waits until exactly these nodes are alive.
+/// Waits until the manager reports exactly these nodes as alive.
 fn alive(manager: &Daemon, names: &[&str]) {
     wait_until(&format!("{names:?} are alive"), || {
         let status = manager.json("status");

@@ -170,7 +170,8 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
         assert!(log.contains(&format!("remoor demote {name}")) && log.contains("do not restore the files"), "{log}");
         assert!(kept.join("ca").exists() && kept.join("life").exists(), "nothing is deleted");
 
-        // The other managers continue with their data, and report the rejection.
+        // The other managers continue with their data, and their status reports that the manager is
+        // rejected.
         let history = assert_success(&cluster.managers[leader].ask(&["history"]));
         cluster.decide(leader, None);
         assert_eq!(cluster.voters(leader).expect("voters"), before, "no voter was removed by it");

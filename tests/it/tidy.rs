@@ -126,7 +126,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// External crates that only these modules may use.
+/// External crates, each with the only modules that may use the crate.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("memberlist", &["remoor_cluster::gossip"]),
     ("openraft", &["remoor_cluster::raft"]),

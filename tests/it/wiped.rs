@@ -281,7 +281,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
         4,
         &["already belongs to node w1 of the token's cluster", "next: systemctl start"],
     );
-    // The following directories belong to another cluster, or have lost their identity.
+    // In the following cases, a directory belongs to another cluster or has lost its identity.
     let other = at("m2");
     run_successfully(&mut init(&other, &host(3)));
     assert_rejected(

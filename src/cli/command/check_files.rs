@@ -31,7 +31,7 @@ pub fn suite_output(args: &CheckArgs) -> Out {
 /// Prints an error in the format of a Nagios plugin: the first line has the status. The exit code
 /// is 3, because 2 would mean a failed check.
 pub fn report_unknown(out: &Out, stop: &CommandError) -> Exit {
-    // A failure to print is ignored, because the exit code has the status too.
+    // A failure to print is ignored, because the exit code reports the status too.
     let first = stop.message.lines().next().unwrap_or_default();
     let _ = out.text(&format!("REMOOR UNKNOWN - {}\n", sanitize::line(first)));
     out.talk(stop.render().trim_end());

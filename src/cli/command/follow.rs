@@ -76,7 +76,7 @@ fn query(followed: &[FollowedJob]) -> String {
     format!("/v1/jobs?node={}&after={after}", nodes.join(","))
 }
 
-/// Waits until the jobs are opened, for at most `BEGIN_WITHIN`, and prints their numbers.
+/// Waits until the followed jobs are opened, for at most `BEGIN_WITHIN`, and prints their numbers.
 pub async fn wait_for_jobs(api: &Api, out: &Out, followed: &mut [FollowedJob]) -> anyhow::Result<()> {
     let ends = Instant::now() + BEGIN_WITHIN;
     if followed.is_empty() {
@@ -298,7 +298,7 @@ impl<'a> JobScreen<'a> {
         }
     }
 
-    /// Prints the changes of the job since the last call.
+    /// Prints what has changed in the followed job since the previous call.
     fn job(&self, one: &mut FollowedJob, job: Job, today: Today) {
         one.last = Some(job.clone());
         if let Some(attempt) = job.attempts.last() {

@@ -174,7 +174,7 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
     let made: OperatorMade = match api.post("/v1/operators", &request).await {
         Ok(made) => made,
         Err(error) => {
-            // The file is still empty, so it is removed.
+            // No credentials were created, so the empty file is removed.
             let _ = std::fs::remove_file(file);
             return Err(error.into());
         }

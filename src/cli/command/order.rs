@@ -182,7 +182,8 @@ async fn place_and_finish(
     place(api, out, nodes, verb, request, following).await?.finish(out)
 }
 
-/// Places the orders and follows their jobs to the end.
+/// Sends an order that starts a job on each node, and follows these jobs to their ends. With
+/// `--detach`, waits only for the numbers of the jobs.
 async fn place(
     api: &Api,
     out: &Out,

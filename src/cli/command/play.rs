@@ -211,7 +211,8 @@ impl PlayScreen {
         let why = message.unwrap_or_default();
         let mut text = match state {
             HostState::Done => String::new(),
-            // The failed task was printed before, but without its file and line.
+            // The failed task was printed before, but without its file and line. So these are
+            // printed here.
             HostState::Failed => match place {
                 Some((file, line)) if line > 0 => {
                     self.host_line(host, &format!("stopped: the task at {file}:{line} failed"))

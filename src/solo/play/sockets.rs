@@ -43,8 +43,8 @@ impl ControlSocketDir {
     }
 }
 
-/// The directories in `place` of this user's runs that ended without removing them. Symlinks are
-/// not followed. A directory that another user could write to is ignored.
+/// The directories in `place` that ended runs of this user did not remove. Symlinks are not
+/// followed. A directory that another user could write to is ignored.
 fn left_behind(place: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
     let named = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()));

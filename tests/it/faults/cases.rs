@@ -119,7 +119,7 @@ fn wiped_state() {
     cluster.wait_until_voters(&others);
     assert!(cluster.members().expect("members").members.iter().all(|m| m.id != id));
 
-    // The node is promoted again, with another Raft id.
+    // The node that lost its log is promoted again, with another Raft id.
     cluster.order_successfully(&["promote", &name(wiped)]);
     cluster.wait_until_voters(&[0, 1, 2]);
     let id = raft_id(&cluster.home(wiped)).filter(|new| *new > id).expect("another id");
@@ -232,7 +232,7 @@ fn hundred_promote_demote_rounds() {
     for round in 0..if crate::lab::tool::has_production_durations() { 100 } else { 30 } {
         for verb in ["promote", "demote"] {
             cluster.order_successfully(&[verb, "m2", "--no-wait"]);
-            // Most orders interrupt the node while it is a learner, and some after it has become a
+            // Most demotions come while the node is still a learner, and some after it has become a
             // voter.
             let voted = round % 15 == 14 && verb == "promote";
             if voted {

@@ -274,7 +274,7 @@ impl Cluster {
         run_tool_with(&argv, Some(input.as_bytes()), Duration::from_secs(30))
     }
 
-    /// A rule for the frames from one node to the other.
+    /// A rule for the frames from node `from` to node `to`.
     pub fn frames_from(&self, from: usize, to: usize) -> String {
         let ends = [from, to].map(|at| port(self.places[at].end));
         format!("iifname \"p-{}\" oifname \"p-{}\"", ends[0], ends[1])

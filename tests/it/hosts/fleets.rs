@@ -29,8 +29,8 @@ const INOTIFY_SPARE: usize = 8;
 /// expected to pass.
 const REBUILDS: usize = 6;
 
-/// The report at the end. It is printed unchanged and without a backtrace, so that the last lines
-/// of a truncated log contain it.
+/// The report after all stories. It is printed unchanged and without a backtrace, so that the last
+/// lines of a truncated log contain it.
 pub struct Failed(String);
 
 impl std::fmt::Debug for Failed {

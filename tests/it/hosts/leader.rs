@@ -326,7 +326,7 @@ fn target_reboots(c: &Cluster) -> Result<()> {
     let job = last_job(c, "w1")?;
     let attempts = job["attempts"].as_array().context("attempts")?;
     ensure!(job["state"] == "done" && attempts.len() >= 2, "{job:#}");
-    // Each attempt except the last ended because the node or the leader was unavailable. None
+    // Each attempt except the last ended because the node or the leader was unavailable. No attempt
     // failed by itself.
     let ends: Vec<String> = attempts.iter().map(|a| a["closed"].to_string()).collect();
     let (last, before) = ends.split_last().context("attempts")?;

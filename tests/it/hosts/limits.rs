@@ -131,8 +131,8 @@ fn flap_and_check(c: &Cluster) -> Result<()> {
     run_expecting(c, "m1", 0, &["resetup", "w2", "--now"])?;
     let once = ["cleanup", "provision"];
     ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
-    // One more absence follows, without an order. The node is left unchanged until it was present
-    // for the whole time of `flap-hold`. Then it is examined once.
+    // w2 is away once more, without an order. It is left unchanged until it was present for the
+    // whole time of `flap-hold`. Then it is examined once.
     let runs = five::runs(&c.lab, "w2")?.len();
     let no = during_absence(c, "w2", |c| drift(c, "w2"))?;
     let verdict = c.verdict("w2", no)?;

@@ -32,8 +32,8 @@ fn address_changes_and_returns(c: &Cluster) -> Result<()> {
 fn there_and_back(c: &Cluster, home: Ipv4Addr) -> Result<()> {
     let new = c.lab.address(77);
     comes_back(c, new, |c| another_host_answers(c, home))?;
-    // The old address of w1 is unused now. w2 answered at that address for a while, and still has
-    // its own address.
+    // w2 has given up the old address of w1, so nobody answers there now. w2 is still known by its
+    // own address.
     ensure!(c.node("w2")?["gossip"].as_str().is_some_and(|g| g.starts_with(&c.lab.host("w2").ip.to_string())));
     comes_back(c, home, |_| Ok(()))
 }

@@ -222,7 +222,7 @@ impl Pair {
     }
 
     /// Waits until the agent of w1 has fetched its new manifest, which happens soon after the job
-    /// begins. Without this wait, a rejected order would seem to have caused that change.
+    /// begins. Without this wait, a rejected order would seem to have changed the manifest.
     fn wait_for_manifest(&self, nothing: bool) -> Result<()> {
         wait_for("w1's agent to receive its manifest", PATIENCE, || {
             let state: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;

@@ -44,7 +44,8 @@ pub fn wait_until_repaired(c: &Cluster, host: &str) -> Result<()> {
     })
 }
 
-/// Checks that absence `no` was the last absence of the host, and has one verdict.
+/// Checks that absence `no` was the last absence of the host, and that this absence has one
+/// verdict.
 pub fn check_one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
     let (verdicts, last) = (c.verdicts(host)?.into_iter().filter(|f| f["absence"] == no).count(), absences(c, host)?);
     ensure!(verdicts == 1 && last == no, "{host}: {verdicts} verdicts on absence {no}, and {last} absences");

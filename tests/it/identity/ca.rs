@@ -315,7 +315,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
     });
 
-    // An order creates new credentials, and another order revokes them.
+    // One order creates credentials of the operator zoe, and another order revokes them.
     let zoe = dir.join("zoe.json");
     order_successfully(&cluster.m1, &["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
     assert!(operator(&zoe).status.success());
@@ -537,7 +537,8 @@ fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     wait_until_away(&cluster.m1, "w3");
     order_successfully(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
     wait_for_step(&cluster.m1, "issue");
-    // On a busy machine, two managers may be without a quorum for a moment.
+    // On a busy machine, the two managers may be without a quorum for a moment, so the order is
+    // repeated.
     wait_until("the promotion of w1 is accepted", || {
         cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(())
     });
