@@ -44,10 +44,10 @@ const UNANSWERED: &str = "remoor_gossip_unanswered_total";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// Logging was not set up. The named environment variable must be corrected.
+    /// Logging was not set up, because `REMOOR_LOG_FORMAT` has an invalid value.
     #[error("REMOOR_LOG_FORMAT is {0:?}, not `human` or `json`")]
     Format(String),
-    /// Logging was not set up. The named environment variable must be corrected.
+    /// Logging was not set up, because `REMOOR_LOG` has an invalid value.
     #[error("REMOOR_LOG is not a log filter")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
     /// Logging of this process is already set up and stays unchanged.

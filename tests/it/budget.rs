@@ -1,6 +1,6 @@
 //! Data that strangers and workers can send costs a manager a bounded amount of memory. Strangers
 //! and one worker attack real daemons on the loopback of this machine. The daemons answer all other
-//! clients meanwhile. These tests need neither the lab nor root.
+//! clients meanwhile. These tests need neither real hosts nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -32,8 +32,8 @@ const PIECES: usize = 100_000;
 
 /// The managers m1, m2 and so on, and the credentials of the worker w1, which does not run.
 struct Cluster {
-    /// Declared before the folder, because fields are dropped in this order. When a test fails, a
-    /// dropped daemon prints its log, which is in the folder.
+    /// Declared before the folder, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in the folder.
     managers: Vec<Daemon>,
     dir: tempfile::TempDir,
     at: Ipv4Addr,

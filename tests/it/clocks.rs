@@ -57,8 +57,8 @@ impl WrongClock {
 /// Daemons by name. Each has the folder of its name in `dir`.
 struct Cluster {
     daemons: Vec<(&'static str, Daemon)>,
-    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
-    /// dropped daemon prints its log, which is in this folder.
+    /// Declared after the daemons, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 

@@ -1,6 +1,6 @@
 //! Managers that are lost permanently, as processes on the loopback of this machine. The cluster is
 //! rebuilt from a survivor or restored from a backup. Workers move to the new cluster, and former
-//! managers archive their logs. These tests need neither the lab nor root.
+//! managers archive their logs. These tests need neither real hosts nor root.
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
@@ -14,8 +14,8 @@ pub struct Cluster {
     pub host: Box<dyn Fn(u8) -> Ipv4Addr>,
     pub managers: Vec<Daemon>,
     pub workers: Vec<Daemon>,
-    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
-    /// dropped daemon prints its log, which is in this folder.
+    /// Declared after the daemons, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 

@@ -1,6 +1,6 @@
 //! Managers of a previous epoch, as processes on the loopback of this machine. A manager that was
 //! not part of the rebuild decides nothing after it has contact with any node of the newer epoch.
-//! If two daemons run as one node, the older daemon stops. These tests need neither the lab nor
+//! If two daemons run as one node, the older daemon stops. These tests need neither real hosts nor
 //! root.
 
 use crate::disaster::{

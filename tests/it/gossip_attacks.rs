@@ -1,6 +1,6 @@
 //! Attacks of a stranger without the gossip key on the gossip port of a real daemon. They cost the
 //! daemon neither memory nor descriptors nor log lines. Daemons are processes on the loopback of
-//! this machine. These tests need neither the lab nor root.
+//! this machine. These tests need neither real hosts nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

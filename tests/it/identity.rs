@@ -1,6 +1,6 @@
 //! Admission and membership, with real processes on the loopback of this machine: certificates that
 //! are renewed while the daemons run, an expired certificate, replaced tokens, machines that wait
-//! for approval, wrong clocks and copied keys. These tests need neither the lab nor root.
+//! for approval, wrong clocks and copied keys. These tests need neither real hosts nor root.
 
 mod ca;
 mod renewal;
@@ -38,8 +38,8 @@ fn now() -> Wall {
 /// The daemon m1. The certificates that it issues are valid for [`LIFE_S`] or for the default
 /// period.
 struct Cluster {
-    /// Declared before the folder, because fields are dropped in this order. When a test fails, a
-    /// dropped daemon prints its log, which is in the folder.
+    /// Declared before the folder, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in the folder.
     m1: Daemon,
     dir: tempfile::TempDir,
     at: Box<dyn Fn(u8) -> Ipv4Addr>,

@@ -1,6 +1,6 @@
 //! Two daemons on the loopback of this machine, as processes. The tests check the answers of a
 //! worker's socket, while its manager is alive and after the manager was killed; and the report of
-//! the worker's agent in the manager's answers. They need neither the lab nor root.
+//! the worker's agent in the manager's answers. They need neither real hosts nor root.
 
 use crate::time_limit::BoundedCommand;
 use remoor_host::disk::{CLOSED, FENCE};

@@ -1,7 +1,7 @@
 //! A manager service that starts and stops in a daemon that keeps running, with real processes on
 //! the loopback of this machine. The tests check who may order the service, which state a kill in
-//! the middle of an order leaves, and that the agent is not affected. They need neither the lab nor
-//! root.
+//! the middle of an order leaves, and that the agent is not affected. They need neither real hosts
+//! nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;

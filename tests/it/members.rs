@@ -1,6 +1,7 @@
 //! Managers come and go, as processes on the loopback of this machine. Workers are promoted and
 //! demoted while they run, and the leader and dead managers are demoted. A manager that was demoted
-//! while it was down archives its log when it returns. These tests need neither the lab nor root.
+//! while it was down archives its log when it returns. These tests need neither real hosts nor
+//! root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use serde_json::Value;
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 struct Cluster {
     names: Vec<&'static str>,
     daemons: Vec<Daemon>,
-    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
-    /// dropped daemon prints its log, which is in this folder.
+    /// Declared after the daemons, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 

@@ -1,8 +1,8 @@
 //! Nodes are removed permanently, as processes on the loopback of this machine. The tests check
 //! which removals are rejected, and that a removed node learns of its removal. No manager accepts
 //! requests of a removed node, whether for itself or for others. Other tests let nodes leave on
-//! their own request and return, with the same identity or another. The tests need neither the lab
-//! nor root.
+//! their own request and return, with the same identity or another. The tests need neither real
+//! hosts nor root.
 
 use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;

@@ -1,5 +1,5 @@
 //! Gossip records of a daemon that another machine recorded and sends again. All nodes are
-//! processes on the loopback of this machine. These tests need neither the lab nor root.
+//! processes on the loopback of this machine. These tests need neither real hosts nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use remoor_cluster::gossip::{self, GossipTiming, KeyLookup};

@@ -1,7 +1,7 @@
 //! The data directory of a manager is copied, or is replaced as a whole by an older copy. The other
 //! managers notice this, and the affected manager archives its log. The printed commands make it a
 //! manager again. All managers are processes on the loopback of this machine. These tests need
-//! neither the lab nor root.
+//! neither real hosts nor root.
 
 use crate::local::{Daemon, net, run_successfully, three_managers, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,8 +14,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 struct Cluster {
-    /// Declared before the directory, because fields are dropped in this order. When a test fails,
-    /// a dropped daemon prints its log, which is in the directory.
+    /// Declared before the directory, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in the directory.
     managers: [Daemon; 3],
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     dir: tempfile::TempDir,

@@ -1,7 +1,7 @@
 //! Three managers on the loopback of this machine, as processes. A generation needs a majority. A
 //! forwarded order keeps the name of the operator. A manager without a quorum reports its last
 //! known state and marks it as old. A single manager reports an occupied port or a full disk. These
-//! tests do not need the lab; only the test with the small disk needs root.
+//! tests do not need real hosts; only the test with the small disk needs root.
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;

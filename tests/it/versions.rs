@@ -1,6 +1,6 @@
 //! Two versions of the program in one cluster. Three managers and a worker are upgraded from the
-//! version that was published last to the present version, one process after the other, while
-//! decisions are made. This test needs neither the lab nor root.
+//! version that was published last to the present version. The processes are upgraded one after the
+//! other, while decisions are made. This test needs neither real hosts nor root.
 //!
 //! The previous program takes minutes to build, so `make test` builds it only if a format has
 //! changed since that version (`formats/types.rs`). `make previous` always builds it. `make
@@ -147,8 +147,8 @@ struct Cluster {
     managers: Vec<Daemon>,
     /// The program of each manager.
     programs: [PathBuf; MANAGERS],
-    /// Declared after the daemons, because fields are dropped in this order. When a test fails, a
-    /// dropped daemon prints its log, which is in this folder.
+    /// Declared after the daemons, because fields are dropped in the order of their declaration.
+    /// When a test fails, a dropped daemon prints its log, which is in this folder.
     dir: tempfile::TempDir,
 }
 

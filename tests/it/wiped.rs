@@ -1,6 +1,6 @@
 //! Damaged data directories, with real processes on the loopback of this machine: a manager that
 //! lost its Raft log and kept its identity, and the remains of a killed `init` or `join`. These
-//! tests need neither the lab nor root.
+//! tests need neither real hosts nor root.
 
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, wait_until};

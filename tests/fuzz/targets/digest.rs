@@ -69,8 +69,8 @@ fn check_canonical_bytes(entry: &FileEntry) {
     assert_eq!(entry.group.is_empty(), entry.canonical() == moved.canonical());
 }
 
-/// Requests the digest of a node, of which the manager knows an earlier digest. The first bytes of
-/// the input define both digests. The bytes after them define how the answers are changed.
+/// Requests the digest of a node whose earlier digest the manager knows. The first bytes of the
+/// input define both digests. The bytes after them define how the answers are changed.
 fn walk(input: &[u8]) {
     let mut input = Input(input);
     let (known, is) = (node(&mut input), node(&mut input));

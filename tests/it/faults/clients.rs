@@ -222,8 +222,8 @@ fn values(status: &StatusView) -> [u64; KEYS] {
 
 /// Checks that every acknowledged write has its own item in the journal.
 fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
-    /// Maximum difference between two times of one machine's clock: that in the answer to a write,
-    /// and that of the resulting log entry.
+    /// Maximum difference between the time that the answer to a write contains and the time of the
+    /// resulting log entry. Both times are of one machine's clock.
     const LATER_MS: u64 = 5_000;
     for key in 0..KEYS {
         let path = format!("/v1/history?node={}&limit=1000", name(key));
