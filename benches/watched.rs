@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time after a digest pass until the agent returns freed memory to the system.
 const SETTLE: Duration = Duration::from_secs(2);
 /// The first argument of the watching process. The other arguments are the folder and the number of
-/// its entries.
+/// entries that its digest must have.
 const WATCH: &str = "--watched";
 /// Number of the kernel's time units in `/proc` per second.
 const TICKS_A_SECOND: f64 = 100.0;

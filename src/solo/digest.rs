@@ -21,7 +21,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Version of the JSON of a stored digest. Other versions are rejected.
 const VERSION: u32 = 1;
-/// Maximum size of the JSON of a stored digest, in bytes: about 500,000 entries.
+/// Maximum size of the JSON of a stored digest, in bytes: about 500,000 digest entries.
 const FILE_MAX: u64 = 256 << 20;
 
 /// The paths and options of a digest.
@@ -42,7 +42,7 @@ pub struct DigestRequest {
 #[serde(deny_unknown_fields)]
 pub struct StoredDigest {
     pub version: u32,
-    /// Root hash of all entries.
+    /// Root hash of all entries of the digest.
     pub root: Sha256,
     /// The absolute paths of the request for which the digest was made.
     pub paths: Vec<String>,
@@ -51,7 +51,7 @@ pub struct StoredDigest {
     /// Fingerprint of the key with which the contents of secret files were hashed. None: there was
     /// no key, so secret files have no hash.
     pub key: Option<String>,
-    /// The entries, sorted by path.
+    /// The entries of the digest, one for each path, sorted by path.
     pub entries: Vec<FileEntry>,
     /// The paths that could not be read, with the reasons; see [`ServiceDigest`].
     pub unreadable: BTreeMap<String, String>,
@@ -108,8 +108,8 @@ impl StoredDigest {
         Sha256::digest(json!([what, self.unreadable, self.unreadable_more, secret]).to_string().as_bytes())
     }
 
-    /// Reads the digest in `path` (`-`: standard input). Fails if the root does not match the
-    /// entries, or if the seal does not match the content.
+    /// Reads the digest in `path` (`-`: standard input). Fails if the root hash does not match the
+    /// entries of the digest, or if the seal does not match the content.
     pub fn read(path: &Path) -> Result<Self, DigestError> {
         let failed = |error| DigestError::Read(path.to_owned(), error);
         let bytes = if path == Path::new("-") {

@@ -143,8 +143,8 @@ fn one_login_and_one_command_per_host_once_the_program_is_uploaded() {
     let Some(server) = Server::start() else { return };
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
     assert_eq!(code, Some(0), "{text}");
-    // The four commands are the failed attempt, the query for the system's name, the upload, and
-    // the run.
+    // The four commands over SSH are the failed start of the program, the query for the system's
+    // name, the upload of the program, and the run.
     assert_eq!(server.counts(), (1, 4), "{text}");
     let (code, text) = server.play(&format!("{TOUCH}, {TOUCH}, {TOUCH}"), &["-l", "h1"]);
     assert_eq!((code, server.counts()), (Some(0), (2, 5)), "{text}");

@@ -188,7 +188,7 @@ impl Cluster {
     /// the other managers have elected a new leader, and is then started again. If it were started
     /// at once, it would be elected again.
     fn make_leader_run(&mut self, program: &Path) {
-        /// Maximum number of attempts. Several may be needed, because the newly elected manager may
+        /// Maximum number of tries. Several may be needed, because the newly elected manager may
         /// run the other program too.
         const TRIES: usize = 8;
         for _ in 0..TRIES {

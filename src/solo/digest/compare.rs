@@ -12,7 +12,7 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DigestComparison {
     pub version: u32,
-    /// Root hash of the entries of the earlier digest that were compared.
+    /// Root hash of those entries of the earlier digest that were compared.
     pub before: Sha256,
     pub root: Sha256,
     /// Number of unchanged paths.
@@ -118,8 +118,8 @@ pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     DigestComparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
 }
 
-/// Removes absent entries, because a requested path that does not exist equals a path that was not
-/// requested.
+/// Removes the digest entries of absent paths. A requested path that does not exist must equal a
+/// path that was not requested.
 fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -> ServiceDigest {
     entries.retain(|e| e.kind != FileKind::Absent);
     ServiceDigest {

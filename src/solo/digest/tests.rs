@@ -210,7 +210,7 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
         })
         .contains("version 2, this program knows 1")
     );
-    // The list has all fields that say which paths are covered and how they were examined.
+    // The list has all fields that say which paths are covered and how they were hashed.
     let changes: [&dyn Fn(&mut serde_json::Value); 9] = [
         &|v| v["paths"] = serde_json::json!([]),
         &|v| v["paths"][0] = "/".into(),

@@ -1,6 +1,6 @@
 //! A check file from text to checks, as in lint and `remoor check --file`: header, `when`,
-//! rendering, loading. Only checks of type `matching` are run, because they do not examine the
-//! machine.
+//! rendering, loading. Only checks of type `matching` are run, because they do not read the state
+//! of the machine.
 
 use remoor_check::{self as check, CheckRunOptions, ResourceKind};
 use remoor_model::{Fault, Wall};

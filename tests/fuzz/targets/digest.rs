@@ -60,8 +60,8 @@ fn check_order_encoding(content: &[u8]) {
     }
 }
 
-/// Checks that the canonical bytes of an entry cover all its fields: an entry with another path has
-/// other bytes.
+/// Checks that the canonical bytes of a digest entry cover all its fields: an entry with another
+/// path has other bytes.
 fn check_canonical_bytes(entry: &FileEntry) {
     let other = FileEntry { path: format!("{}x", entry.path), ..entry.clone() };
     let moved = FileEntry { owner: format!("{}{}", entry.owner, entry.group), group: String::new(), ..entry.clone() };

@@ -140,7 +140,7 @@ fn wiped_state() {
 }
 
 /// All managers stop, and start again one after the other. With the second manager there is a
-/// leader, and no entry is lost.
+/// leader, and no log entry is lost.
 #[test]
 fn restart_cluster_staggered() {
     if namespaces_missing() {
@@ -271,7 +271,7 @@ fn leader_dies_in_joint() {
 /// Rate of the network in kilobytes per second. With it, the snapshot takes some seconds.
 const RATE: u64 = 100;
 
-/// A follower is killed repeatedly while it receives a snapshot. At the end it has all entries.
+/// A follower is killed repeatedly while it receives a snapshot. At the end it has all log entries.
 #[test]
 fn snapshot_interrupted() {
     if namespaces_missing() {
@@ -293,7 +293,8 @@ fn snapshot_interrupted() {
     assert!(cluster.kill(late));
     let leader = cluster.wait_for_leader();
     cluster.fill(leader, 64, 6_500);
-    // The old log is purged, so the follower can receive the missing entries only with a snapshot.
+    // The old log is purged, so the follower can receive the missing log entries only with a
+    // snapshot.
     let snapshot = |c: &Cluster, of: usize| fs::metadata(c.home(of).join("raft/snapshot")).map(|file| file.len());
     assert!(snapshot(&cluster, late).is_err());
     let whole = snapshot(&cluster, leader).expect("a snapshot");
@@ -314,8 +315,8 @@ fn snapshot_interrupted() {
     cluster.wait_until_settled();
 }
 
-/// An older copy replaces the directory of a follower. The copy lacks entries that the follower has
-/// confirmed. No acknowledged write is lost, and the other managers always accept orders. Only
+/// An older copy replaces the directory of a follower. The copy lacks log entries that the follower
+/// has confirmed. No acknowledged write is lost, and the other managers always accept orders. Only
 /// `make long-faults` runs this test; in `make test`, `Fault::PutBack` does the same while clients
 /// write.
 #[test]

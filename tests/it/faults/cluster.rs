@@ -152,7 +152,7 @@ impl Cluster {
         self.places[one].there = false;
     }
 
-    /// Writes `entries` entries with `clients` concurrent clients through manager `at`.
+    /// Writes `entries` log entries with `clients` concurrent clients through manager `at`.
     pub fn fill(&self, at: usize, clients: usize, entries: usize) {
         let (path, left) = (self.socket(at), Arc::new(AtomicUsize::new(entries)));
         let clients = (0..clients).map(|_| {
@@ -305,7 +305,7 @@ impl Cluster {
     }
 
     /// The state that this manager has applied. None: it is not a manager, or does not answer. The
-    /// test fails if two managers report different states after the same entry.
+    /// test fails if two managers report different states after the same log entry.
     pub fn state(&self, at: usize) -> Option<RaftStateView> {
         let state: RaftStateView = self.get(at, "/v1/raft/state").ok()?;
         let mut seen = self.seen.lock().expect("no holder panics");

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The seed without `REMOOR_FAULT_SEED`. It is the same in each run.
 const SEED: u64 = 1;
-/// Maximum number of attempts to cause a fault. Other events, such as a change of roles, may
-/// prevent a fault, but not that many times in a row.
+/// Maximum number of tries to cause a fault. Other events, such as a change of roles, may prevent a
+/// fault, but not that many times in a row.
 const TRIES: usize = 3;
 
 #[test]

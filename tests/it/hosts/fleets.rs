@@ -155,7 +155,7 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
     }
 }
 
-/// Runs a story and reports the result. The error is the first line of the failure.
+/// Runs a story and prints the result. The error is the first line of the failure.
 fn run_story(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), String> {
     let (begun, stalls) = (Instant::now(), Stalls::watch());
     let result = run_checked(cluster, story);

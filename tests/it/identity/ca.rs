@@ -63,7 +63,7 @@ fn leader_index(of: &Daemon) -> usize {
     })
 }
 
-/// Writes an entry through the current leader.
+/// Writes a log entry through the current leader.
 fn write_entry(of: &Daemon, dir: &std::path::Path) {
     let out = wait_until("an order is accepted", || {
         let out = of.ask(&["token", "rotate", "--role", "worker", "-q"]);
