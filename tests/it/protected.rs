@@ -28,7 +28,9 @@ fn open_to_others(dir: &Path) -> Vec<String> {
         for entry in fs::read_dir(path).expect("readable").flatten() {
             let Ok(meta) = entry.path().symlink_metadata() else { continue }; // a temporary file
             let name = entry.file_name().to_string_lossy().into_owned();
-            if meta.mode() & 0o077 != 0 && name != "log" && !name.starts_with("remoor-") {
+            // A copy of the program has a temporary name until it is complete.
+            let is_program = path.ends_with("bin") && meta.is_file();
+            if meta.mode() & 0o077 != 0 && name != "log" && !is_program {
                 found.push(format!("{} {:o}", entry.path().display(), meta.mode() & 0o7777));
             }
             if meta.is_dir() {
