@@ -7,6 +7,7 @@ export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 .PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz bench bench-checks bench-members bench-playbooks
 
 demo: tools
+	@echo "remoor: building the program; the first build takes several minutes"
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 

@@ -347,7 +347,14 @@ pub struct ConnectionOptions {
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
     pub socket: PathBuf,
     /// Ask these managers over TLS instead, in this order (repeatable, or separated by commas)
-    #[arg(long, value_name = "HOST:PORT", env = "REMOOR_MANAGER", value_delimiter = ',', requires = "credentials")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "REMOOR_MANAGER",
+        hide_env_values = true,
+        value_delimiter = ',',
+        requires = "credentials"
+    )]
     pub manager: Vec<String>,
     /// File with operator credentials, written by `remoor init` or `remoor key operator`
     #[arg(long, value_name = "FILE", env = "REMOOR_CREDENTIALS", hide_env_values = true)]

@@ -25,7 +25,7 @@ fn open_to_others(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![dir.to_owned()];
     while let Some(path) = waiting.pop() {
-        for entry in fs::read_dir(path).expect("readable").flatten() {
+        for entry in fs::read_dir(&path).expect("readable").flatten() {
             let Ok(meta) = entry.path().symlink_metadata() else { continue }; // a temporary file
             let name = entry.file_name().to_string_lossy().into_owned();
             // A copy of the program has a temporary name until it is complete.

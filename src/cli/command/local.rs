@@ -44,8 +44,8 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
         out.text(&format!(
             "{name} is the first manager of a new cluster.\n\n\
              worker token:          {}\nmanager token:         {}\noperator credentials:  {}\n\n\
-             The managers log in to nodes as `ssh:` in remoor.yml says, or with the SSH key of the cluster. remoor node add\n\
-             installs the key. On other machines add this line to authorized_keys:\n\n{}\n",
+             The managers log in to nodes as `ssh:` in remoor.yml says, or with the SSH key of the cluster.\n\
+             remoor node add installs the key. On other machines, add this line to authorized_keys:\n\n{}\n",
             done.worker_token,
             done.manager_token,
             done.operator_credentials.display(),
@@ -54,7 +54,9 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
     }
     drivers::record_tokens_printed(&dir)?;
     if !machine {
-        out.talk(&format!("next: systemctl start remoor; then on the others: remoor join {api} --token-file FILE"));
+        out.talk(&format!(
+            "next: systemctl start remoor; then on the others: remoor join {api} --token-file FILE --advertise ADDRESS"
+        ));
     }
     Ok(Exit::Done)
 }

@@ -314,7 +314,9 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
             (PlannedAction::Report, verdict) if *verdict != Verdict::Same => {
                 not_done.push(format!("no re-setup: the policy for this occasion is report ({verdict})"));
                 next.push(format!("remoor diff {name}"));
-                next.push(format!("remoor resetup {name}"));
+                // A rollout of the current generation has a canary.
+                let order = if *verdict == Verdict::Outdated { "update" } else { "resetup" };
+                next.push(format!("remoor {order} {name}"));
             }
             (PlannedAction::None, _) => not_done.push("nothing was run: nothing differed".to_owned()),
             (PlannedAction::Held(why) | PlannedAction::Blocked(why), _) => {

@@ -362,8 +362,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let public = cluster.public_token();
     assert!(public.contains(&trust(&dir, "m1").1) && trust(&dir, "m1").0 == 1);
 
-    // A manager that joins now receives the keys of the former CAs that are still needed, and can
-    // lead.
+    // A manager that joins now receives the keys of the needed former CAs, and can lead.
     let manager = output_text(&cluster.m1.ask(&["token", "rotate", "--role", "manager", "-q"]));
     fs::write(dir.join("manager"), manager.trim()).expect("written");
     run_successfully(cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(dir.join("manager")));
