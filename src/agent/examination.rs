@@ -16,8 +16,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Interval at which the agent reads every file, even if the metadata of the file has not changed.
 const READ_ALL: Duration = Duration::from_secs(24 * 3600);
-/// The nice value of the thread that computes the digest, because the node's own services have
-/// priority. It concerns CPUs and, with I/O schedulers that respect it, disks.
+/// The nice value of the thread that computes the digest. It gives priority to the node's own
+/// services on the CPUs, and on disks whose I/O scheduler respects the value.
 const NICE: i32 = 10;
 
 /// The state that the agent keeps between its examinations of the node.
@@ -57,8 +57,8 @@ impl Examiner {
 
     pub(super) fn examine(&mut self, known: &ManifestReply) -> AgentExamination {
         let (began, clock) = (now(), Instant::now());
-        // The watches are set before the files are read. A change after that raises an event, and
-        // an earlier change is found by reading.
+        // The watches are set before the files are read. A change after the watches are set raises
+        // an event. An earlier change is found when the files are read.
         let servers = files::Servers::now();
         self.watch(files::directories(&known.manifest, &servers));
         let digest = self.digest(known, &servers, clock);

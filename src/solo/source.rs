@@ -15,7 +15,7 @@ const ENDINGS: [&str; 3] = ["yml", "yaml", "json"];
 /// The text of one check file, and its source.
 #[derive(Debug)]
 pub(super) struct CheckSource {
-    /// The name of the source for messages.
+    /// The name by which messages call the source.
     pub name: String,
     /// The directory to which the `gossfile` entries of the text are relative.
     pub dir: PathBuf,

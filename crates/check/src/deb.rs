@@ -1,4 +1,4 @@
-//! Debian's order of package versions, and version constraints as in control files. Pure.
+//! Debian's order of package versions, and version constraints as in control files.
 //!
 //! The rules are in the policy manual, section "Version": the epoch, the upstream version and the
 //! revision are compared in this order. The last two are compared in alternating runs of non-digits

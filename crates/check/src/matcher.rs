@@ -79,9 +79,8 @@ const MAX_COST: u64 = 6_000_000;
 /// The cost that the comparisons with one found value may still have, and properties of that value.
 pub(super) struct MatchBudget {
     left: Cell<u64>,
-    /// Whether the found value is a list from the machine. Such a list has strings as elements,
-    /// which a numeric matcher joins and reads as one number. A list within JSON is never read as a
-    /// number.
+    /// Whether the found value is a list of strings, and not a list within JSON. A numeric matcher
+    /// joins such strings and reads them as one number. It never reads a list within JSON as one.
     list: bool,
     /// Errors must not quote the value.
     hide_value: bool,

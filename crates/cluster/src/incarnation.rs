@@ -179,10 +179,10 @@ impl KnownIncarnation {
     }
 
     /// Whether a claim of the direct predecessor refutes this incarnation. This incarnation began
-    /// with the predecessor's disk, so its log at the start must not be below the predecessor's
-    /// durable log. A claim of a still earlier incarnation proves nothing. It may come from a
-    /// restored directory, to which a leader has sent newer terms and entries before any member
-    /// judged a claim from it.
+    /// with the predecessor's disk. So the log with which it began must not be shorter than the
+    /// durable log that the predecessor claimed. A claim of a still earlier incarnation proves
+    /// nothing. Its directory may have been restored, and then filled by a leader with newer terms
+    /// and entries.
     fn is_refuted_by(&self, claim: &IncarnationClaim) -> bool {
         let parent = self.number == claim.incarnation.number.saturating_add(1)
             && self.previous_nonce == Some(claim.incarnation.nonce);

@@ -156,7 +156,7 @@ struct Builder<'a> {
     file: &'a str,
     open: Vec<OpenCollection>,
     root: Option<ConfigNode>,
-    /// Completely read nodes that have an anchor, by the number of the anchor.
+    /// The YAML nodes with an anchor that were read to their end, by the number of the anchor.
     anchors: HashMap<usize, (ConfigNode, NodeSize)>,
     nodes: usize,
     bytes: usize,

@@ -26,16 +26,16 @@ pub struct Evidence {
 
 /// Returns the verdict and its reasons.
 ///
-/// - The current state equals the recorded one, and the desired state equals the applied one:
-///   `same`.
+/// - The current state equals the baseline, and the desired state is still the one with which the
+///   node was last set up: `same`.
 /// - Only the desired state changed: `outdated`.
 /// - Only the current state changed: `drifted`.
 /// - Both changed: `conflict`.
 /// - A file is unreadable or a check is inconclusive: `unknown`, unless actionable drift was found.
 ///
-/// An inconclusive check with `on-fail: none` is ignored. An inconclusive result of a monitored
-/// service does not change the verdict `outdated`, `drifted` or `conflict`; it is reported as an
-/// additional reason. A decommissioned node has no expected state, so its verdict is `same`.
+/// An inconclusive check with `on-fail: none` is ignored. An inconclusive result of a monitor-only
+/// service changes no verdict `outdated`, `drifted` or `conflict`. The result is only reported as
+/// an additional reason. A decommissioned node has no expected state, so its verdict is `same`.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     if node.lifecycle == Lifecycle::Decommissioned {
         return (Verdict::Same, Vec::new());

@@ -58,8 +58,8 @@ impl<'a> Query<'a> {
                 _ => Some(text.as_str().cmp(wanted)),
             },
             Value::Number(number) => number.as_f64().and_then(|n| n.partial_cmp(&wanted.parse().unwrap_or(0.0))),
-            // As in gjson: `<` and `<=` never hold for `true`, and `>=` always holds. `>` and `>=`
-            // never hold for `false`, and `<=` always holds.
+            // As in gjson: for `true`, `<` and `<=` never hold and `>=` always holds. For `false`,
+            // `>` and `>=` never hold and `<=` always holds.
             Value::Bool(flag) => {
                 let (word, opposite) = if *flag { ("true", "false") } else { ("false", "true") };
                 return match (self.operator, flag) {

@@ -70,8 +70,8 @@ pub enum Launch {
     /// `STATE_DIR/bin/remoor-SHA256` of the first build. If that program is missing or damaged,
     /// the program of the build for the node's architecture, which is uploaded if necessary.
     Upload,
-    /// The program at this path, which is never uploaded. A package has installed it, or sudoers or
-    /// a forced command names it. The program must use the same protocol.
+    /// The program at this path on the node, which is never uploaded. For example, a package
+    /// installed it there. It must use the same protocol as this process.
     Installed(String),
     /// The program for a person instead of a manager. It is uploaded as with `Upload` if the login
     /// is root or becomes root, otherwise into a directory of the login user. Host keys come from

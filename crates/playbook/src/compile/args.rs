@@ -353,7 +353,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether any text in a value contains markup. Such a value is only known when the task runs.
+/// Whether any text in a value contains a Jinja template. Such a value is known only when the task
+/// runs.
 fn has_markup_anywhere(value: &Value) -> bool {
     match value {
         Value::String(text) => var_map::has_markup(text),

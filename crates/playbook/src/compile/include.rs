@@ -49,8 +49,8 @@ impl Compiler<'_> {
         Some((node, inner))
     }
 
-    /// Decides whether an old `include` is an import or an include. The keyword `static` decides;
-    /// without it, as in Ansible, an `include` with a literal name and no loop is an import.
+    /// Decides whether the old keyword `include` is a static import or a dynamic include. `static`
+    /// decides. Without it, an `include` of a literal name without a loop is an import.
     pub(super) fn old_include(
         &mut self,
         file: &str,

@@ -57,8 +57,8 @@ fn monitor_only_services_are_no_part_of_a_resetup() {
     assert_eq!(of(&["clock", "clock"], &[], &[]), None);
     assert_eq!(of(&["clock"], &["app"], &[]), None, "an alert of app is no drift of it");
     assert_eq!(of(&["app"], &["clock"], &[]), app);
-    // A reason that the desired state changed names no service, so it does not limit the re-setup
-    // to single services.
+    // The reason "changed desired state" names no service, so it does not limit the re-setup to
+    // single services.
     assert_eq!(of(&[], &[], &[""]), Some(BTreeSet::new()));
     assert_eq!(of(&[], &[], &[]), Some(BTreeSet::new()));
 }
