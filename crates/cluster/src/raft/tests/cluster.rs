@@ -150,9 +150,9 @@ async fn a_late_learner_gets_a_snapshot_is_told_so_becomes_a_voter_and_leaves_ag
     let unknown = first.set_voters([RaftId(1), RaftId(7)].into()).await;
     assert!(matches!(unknown, Err(MemberError::Refused { .. })), "{unknown:?}");
     assert!(matches!(first.set_voters(BTreeSet::new()).await, Err(MemberError::Refused { .. })));
-    first.set_voters([RaftId(1), RaftId(2)].into()).await.unwrap();
+    change_voters(&first, &[1, 2]).await;
     until_status(&second, "two voters", |s| s.voters.len() == 2 && s.learners.is_empty() && !s.joint).await;
-    first.set_voters([RaftId(1)].into()).await.unwrap();
+    change_voters(&first, &[1]).await;
     until_status(&first, "one voter", |s| s.voters.len() == 1 && s.members_committed).await;
     stop(&second, &mesh).await;
     first.propose("alone".to_owned()).await.unwrap();
@@ -357,7 +357,7 @@ async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is(
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
     let members = three_voters(dir.path(), &mesh).await;
     mesh.cut_off(3);
-    members[0].set_voters([1, 2].map(RaftId).into()).await.unwrap();
+    change_voters(&members[0], &[1, 2]).await;
     members[0].propose("without the third".to_owned()).await.unwrap();
     mesh.heal();
     let before = mesh.count("pre-vote");

@@ -27,7 +27,7 @@ async fn whoever_takes_over_leads_at_once_and_entries_on_their_way_stop_nobody()
         members.push(start(slow(dir.path(), id), &mesh).await.0);
         first.add_learner(RaftId(id), address(id)).await.unwrap();
     }
-    first.set_voters([1, 2, 3].map(RaftId).into()).await.unwrap();
+    change_voters(&first, &[1, 2, 3]).await;
     for raft in &members {
         until_status(raft, "three voters", |s| s.voters.len() == 3 && !s.joint).await;
     }

@@ -8,8 +8,8 @@ mod storage;
 mod versions;
 
 use super::{
-    AppliedEntry, BoxFuture, News, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, RaftTiming, StateMachine,
-    Transport, TransportError,
+    AppliedEntry, BoxFuture, MemberError, News, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, RaftTiming,
+    StateMachine, Transport, TransportError,
 };
 use remoor_model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize};
@@ -164,6 +164,18 @@ async fn founder_with(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::Unbou
     (raft, feed)
 }
 
+/// Changes the voters. Repeats the change while the previous one is still being committed.
+async fn change_voters(leader: &Raft<Words>, voters: &[u64]) {
+    let voters: BTreeSet<RaftId> = voters.iter().copied().map(RaftId).collect();
+    let change = async {
+        while let Err(error) = leader.set_voters(voters.clone()).await {
+            assert!(matches!(error, MemberError::InFlight), "{error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LONG, change).await.expect("the voters to change");
+}
+
 /// Three voters, of which the first leads.
 async fn three_voters(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
     let (first, _) = founder(dir, mesh).await;
@@ -172,7 +184,7 @@ async fn three_voters(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
         members.push(start(config(dir, id), mesh).await.0);
         first.add_learner(RaftId(id), address(id)).await.unwrap();
     }
-    first.set_voters([1, 2, 3].map(RaftId).into()).await.unwrap();
+    change_voters(&first, &[1, 2, 3]).await;
     for raft in &members {
         until_status(raft, "three voters", |s| s.voters.len() == 3 && !s.joint && s.leader == Some(RaftId(1))).await;
     }
