@@ -29,7 +29,7 @@ fn open_to_others(dir: &Path) -> Vec<String> {
             let Ok(meta) = entry.path().symlink_metadata() else { continue }; // a temporary file
             let name = entry.file_name().to_string_lossy().into_owned();
             // A copy of the program has a temporary name until it is complete.
-            let is_program = path.ends_with("bin") && meta.is_file();
+            let is_program = name.starts_with("remoor-") || path.ends_with("bin") && name.starts_with(".tmp");
             if meta.mode() & 0o077 != 0 && name != "log" && !is_program {
                 found.push(format!("{} {:o}", entry.path().display(), meta.mode() & 0o7777));
             }

@@ -9,10 +9,8 @@ use remoor_model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum time without a step for a member that is not desired, in milliseconds. Such a member keeps
-/// its vote until a promoted learner has been up to date for `STEADY_MS`. Two ticks of the role
-/// manager are added.
-const WITHOUT_STEP_MAX_MS: u64 = STEADY_MS + 10_000;
+/// Duration of two ticks of the role manager in milliseconds.
+const TWO_TICKS_MS: u64 = 10_000;
 /// Time after the end of the faults within which all running steps of the role manager end, in
 /// milliseconds.
 const OVER_MS: u64 = 25_000;
@@ -40,11 +38,11 @@ impl World {
         match (unwanted, self.stuck) {
             (None, _) => self.stuck = None,
             (Some(id), Some((before, since))) if before == mark => {
-                if self.now > since + WITHOUT_STEP_MAX_MS {
-                    let why = format!(
-                        "{id} of {:?} is not desired, and nothing was done for {WITHOUT_STEP_MAX_MS} ms",
-                        self.list
-                    );
+                // The member keeps its vote until a promoted learner was up to date for this time.
+                let promoted = self.list.nodes.keys().any(|id| wanted(id) && !self.list.all_voters().contains(id));
+                let patience = TWO_TICKS_MS + if promoted { STEADY_MS } else { 0 };
+                if self.now > since + patience {
+                    let why = format!("{id} of {:?} is not desired, and nothing was done for {patience} ms", self.list);
                     self.breaks("orphan", || why);
                 }
             }
