@@ -92,7 +92,7 @@ fn identify(
         Audience::Managers => node = Some(manager(shared, caller)?),
         Audience::StayingManagers => node = Some(staying_manager(shared, caller)?),
         Audience::RaftMembers => match caller {
-            Caller::Node { id, .. } if shared.is_manager(*id) => {}
+            Caller::Node { id, key, .. } if shared.is_manager(*id) && has_known_key(shared, *id, key) => {}
             // A node that is not known as a manager may only ask whether its Raft id is still
             // valid. A short message is enough for this.
             Caller::Node { .. } => body_max = wire::SMALL_BODY_MAX,
@@ -190,6 +190,11 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     check_node_key(&node, key)?;
     shared.observed.certificates.record_expiry(*id, *cert_not_after);
     Ok(node)
+}
+
+/// False if the log contains the node with another key.
+fn has_known_key(shared: &ManagerContext, id: NodeId, key: &str) -> bool {
+    shared.inventory().node(id).is_none_or(|node| node.spec.public_key == key)
 }
 
 /// Rejects a certificate for another key than the key that the node joined with. So a person with a

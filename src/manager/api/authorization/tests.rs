@@ -298,7 +298,7 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
                     _ => "?",
                 };
                 limits.extend((!limits.contains(&word)).then_some(word));
-                read_first.extend(refused.then_some(by.0));
+                read_first.extend(refused.then(|| format!("{} {word}", by.0)));
             } else {
                 assert!(!refused || long == text, "{request:?} of {}: {text}, {long}", by.0);
             }
@@ -311,7 +311,7 @@ async fn every_route_answers_every_kind_of_caller_as_the_table_says() {
     let columns: Vec<_> = manager.callers.iter().enumerate().map(|(n, by)| format!("{n} {}", by.0)).collect();
     let texts = texts.iter().zip('a'..).map(|(text, letter)| format!("{letter} {text}\n"));
     let (columns, texts) = (columns.join(", "), texts.collect::<String>());
-    let late = format!("The body is read before these callers are refused:\n{late}");
+    let late = format!("The body is read up to this length before these callers are refused:\n{late}");
     expect_file!["answers.txt"].assert_eq(&format!("{columns}\n\n{table}\n\n{texts}\n{late}"));
     manager.shared.raft.shutdown().await;
 }
