@@ -20,7 +20,7 @@ use remoor_model::{ClusterId, Epoch, RaftId, Wall};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, RwLock, mpsc, watch};
 
@@ -61,6 +61,10 @@ pub(super) struct Inner<S: StateMachine> {
     pub core: Core<S>,
     pub local: LocalMember,
     pub status: watch::Receiver<RaftStatus>,
+    /// The sender of `status`, for a hand-over. It must not be used otherwise.
+    pub publish_status: watch::Sender<RaftStatus>,
+    /// The term in which this member last handed its leadership over; 0 if it never did.
+    pub handed_over: Arc<AtomicU64>,
     /// Locked during a change of members.
     pub change: Mutex<()>,
     /// Proposals hold the lock shared while they are passed to the core. While it is held
@@ -148,16 +152,20 @@ impl<S: StateMachine> Raft<S> {
         let (change, door) = (Mutex::new(()), RwLock::new(()));
         let inner = Arc::new(Inner {
             core,
+        let handed_over = Arc::new(AtomicU64::new(0));
             local: us,
             status: followed,
             change,
             proposal_gate: door,
+            publish_status: status.clone(),
+            handed_over: handed_over.clone(),
             log,
             state,
             last_leader_contact: led,
         });
         // The task ends by itself when openraft's core ends.
-        tokio::spawn(status::follow::<S>(metrics, Arc::downgrade(&inner), status, tick, lease));
+        let followed = (status, handed_over);
+        tokio::spawn(status::follow::<S>(metrics, Arc::downgrade(&inner), followed, tick, lease));
         Ok((Self { inner }, entries))
     }
 

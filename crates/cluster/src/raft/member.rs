@@ -11,6 +11,7 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError as Cor
 use openraft::{BasicNode, ChangeMembers, Precondition};
 use remoor_model::RaftId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Maximum wait for one step of a change of members. After this time the outcome is unknown.
@@ -77,12 +78,14 @@ impl<S: StateMachine> Raft<S> {
             let _closed = tokio::time::timeout(QUIET_MAX, self.inner.proposal_gate.write()).await;
             let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
             // When this call is answered, earlier proposals are in the log.
-            self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
+            let vote = self.inner.core.with_raft_state(|state| *state.vote_ref()).await;
+            let term = vote.map_err(|e| unknown(&e))?.leader_id.term;
             let last = self.inner.log.last().map_or(0, |(_, index)| index);
             let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);
             if tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await.is_err() {
                 return Err(MemberError::Refused { why: format!("raft id {to} does not have all entries") });
             }
+            self.give_up_leading(term);
             self.inner.core.trigger().transfer_leader(to.0).await.map_err(|e| unknown(&e))?;
             let _ = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| s.leader == Some(to) || !s.running)).await;
         }
@@ -94,6 +97,14 @@ impl<S: StateMachine> Raft<S> {
                 Err(MemberError::Unknown { why: format!("raft id {to} does not lead after {} s", STEP_MAX.as_secs()) })
             }
         }
+    }
+
+    /// Publishes that this member does not lead any more in the term `term`. It must happen before
+    /// the transfer, because the next leader may lead long before its first message arrives here.
+    /// openraft keeps the state `Leader` until then, but proposes nothing.
+    fn give_up_leading(&self, term: u64) {
+        self.inner.handed_over.store(term, Ordering::Release);
+        self.inner.publish_status.send_modify(|status| status.give_up_leading(term));
     }
 
     async fn change(&self, change: Change) -> Result<(), MemberError> {

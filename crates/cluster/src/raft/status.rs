@@ -7,7 +7,8 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::{Instant, RaftMetrics, ServerState};
 use remoor_model::RaftId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -26,6 +27,9 @@ pub struct RaftStatus {
     /// Whether this member leads: a majority acknowledged it within the last lease, and it has
     /// applied everything that was committed before.
     pub is_leader: bool,
+    /// Whether this member led in this term and handed its leadership over. It then never leads
+    /// again in this term, although it may still have a lease.
+    pub handed_over: bool,
     /// The end of the leader's lease, which an acknowledgement of a majority renews. A reader
     /// compares it with the current time. None if this member is the only voter, or if no majority
     /// ever acknowledged it.
@@ -68,6 +72,12 @@ impl RaftStatus {
         self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
     }
 
+    /// Applies that this member handed its leadership over in the term `handed_over`.
+    pub(super) fn give_up_leading(&mut self, handed_over: u64) {
+        self.handed_over = self.term == handed_over && self.leader == Some(self.id);
+        self.is_leader &= !self.handed_over;
+    }
+
     /// A copy of the status without the values that change merely because time passes.
     fn without_times(&self) -> Self {
         Self { quorum_acked_ms: None, leads_until: None, led_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
@@ -107,6 +117,7 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         term: metrics.current_term,
         leader: metrics.current_leader.map(RaftId),
         is_leader: running && metrics.state == ServerState::Leader && acked && caught_up,
+        handed_over: false, // `follow` sets it
         leads_until: quorum_acked_ms.filter(|_| !alone).map(|ms| now + lease.saturating_sub(Duration::from_millis(ms))),
         last_log: metrics.last_log_index,
         last_applied: metrics.last_applied.map(|id| id.index),
@@ -140,11 +151,12 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
 /// Follows openraft's reports until openraft ends. It also computes the status once per `tick`,
 /// because a lease expires without a report. A new leader has no lease before its first heartbeat
 /// is answered, and openraft would send that heartbeat only at its next tick. So `follow` requests
-/// a heartbeat from `raft` at once.
+/// a heartbeat from `raft` at once. `handed_over` is the term in which this member last handed its
+/// leadership over.
 pub async fn follow<S: StateMachine>(
     mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
     raft: Weak<Inner<S>>,
-    status: watch::Sender<RaftStatus>,
+    (status, handed_over): (watch::Sender<RaftStatus>, Arc<AtomicU64>),
     tick: Duration,
     lease: Duration,
 ) {
@@ -164,6 +176,7 @@ pub async fn follow<S: StateMachine>(
                 let _ = raft.core.trigger().heartbeat().await;
             }
         }
+        new.give_up_leading(handed_over.load(Ordering::Acquire));
         since = since.filter(|_| new.is_leader).or_else(|| new.is_leader.then(std::time::Instant::now));
         new.led_ms = since.map(|since| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
         if ended && new.running {
@@ -175,6 +188,8 @@ pub async fn follow<S: StateMachine>(
         let mut moved = false;
         // Times are always refreshed, but a change of times alone does not wake waiters.
         status.send_if_modified(|old| {
+            // The leadership may have been handed over since the report was read.
+            new.give_up_leading(handed_over.load(Ordering::Acquire));
             let changed = old.without_times() != new.without_times();
             moved = old.without_positions() != new.without_positions();
             *old = new;

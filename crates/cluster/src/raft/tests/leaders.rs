@@ -6,6 +6,7 @@ use crate::raft::types::{LogEntry, Types};
 use futures_util::StreamExt;
 use openraft::entry::RaftEntry;
 use openraft::raft::AppendEntriesRequest;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// A configuration in which heartbeats and openraft's clock ticks are so far apart that no test can
@@ -64,6 +65,37 @@ async fn whoever_takes_over_leads_at_once_and_entries_on_their_way_stop_nobody()
             until_word(&members[leads], &word).await;
         }
     }
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
+}
+
+/// A round trip takes 150 ms. So the former leader hears of its successor long after the successor
+/// has begun to lead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_members_never_claim_to_lead_at_one_time_during_a_transfer() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three_voters(dir.path(), &mesh).await;
+    *mesh.delay.lock().unwrap() = Duration::from_millis(75);
+    let (over, watched) = (Arc::new(AtomicBool::new(false)), members.clone());
+    let ended = over.clone();
+    let watcher = std::thread::spawn(move || {
+        let (mut both, mut since) = (Duration::ZERO, None::<Instant>);
+        while !ended.load(Ordering::Acquire) {
+            let leads = watched.iter().filter(|raft| raft.status().borrow().leads()).count();
+            since = since.filter(|_| leads > 1).or_else(|| (leads > 1).then(Instant::now));
+            both = both.max(since.map_or(Duration::ZERO, |since| since.elapsed()));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        both
+    });
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        members[from].transfer_leader(RaftId(to as u64 + 1)).await.unwrap();
+        until_status(&members[to], "the next one to lead", |s| s.is_leader).await;
+        assert!(!members[from].status().borrow().handed_over, "it follows the next one");
+    }
+    over.store(true, Ordering::Release);
+    assert_eq!(watcher.join().unwrap(), Duration::ZERO, "two lead at one time");
     for raft in &members {
         stop(raft, &mesh).await;
     }

@@ -59,6 +59,8 @@ struct Mesh {
     members: Arc<Mutex<BTreeMap<RaftId, Raft<Words>>>>,
     cut: Arc<Mutex<BTreeSet<(RaftId, RaftId)>>>,
     counts: Arc<Mutex<BTreeMap<&'static str, usize>>>,
+    /// The time that each message and each answer takes.
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl Mesh {
@@ -98,12 +100,16 @@ impl Transport for Wire {
         let (from, mesh) = (self.from, self.mesh.clone());
         Box::pin(async move {
             *mesh.counts.lock().unwrap().entry(kind).or_default() += 1;
+            let delay = *mesh.delay.lock().unwrap();
+            tokio::time::sleep(delay).await;
             if mesh.cut.lock().unwrap().contains(&(from, target)) {
                 return Err(TransportError::Unreachable("cut".to_owned()));
             }
             let member = mesh.members.lock().unwrap().get(&target).cloned();
             let member = member.ok_or_else(|| TransportError::Unreachable("down".to_owned()))?;
-            member.handle(kind, body).await.map_err(|e| TransportError::Refused(e.to_string()))
+            let answer = member.handle(kind, body).await.map_err(|e| TransportError::Refused(e.to_string()));
+            tokio::time::sleep(delay).await;
+            answer
         })
     }
 }
