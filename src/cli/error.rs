@@ -6,7 +6,7 @@ use super::exit::Exit;
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::tls::may_be_the_clock;
 use remoor_cluster::rpc::view::{FaultsView, LeftView};
-use remoor_cluster::rpc::wire::NO_QUORUM_NEXT;
+use remoor_cluster::rpc::wire::{NO_QUORUM_NEXT, OUTCOME_UNKNOWN_NEXT};
 use remoor_model::sanitize;
 use remoor_model::{Fault, count_noun};
 use std::error::Error;
@@ -129,7 +129,7 @@ fn no_daemon(stop: CommandError, socket: &Path) -> CommandError {
 fn default_next(code: &str) -> Option<&'static str> {
     match code {
         "no-quorum" => Some(NO_QUORUM_NEXT),
-        "outcome-unknown" => Some("remoor history shows whether it was accepted"),
+        "outcome-unknown" => Some(OUTCOME_UNKNOWN_NEXT),
         "retry" | "not-leader" | "rate-limited" => Some("retry the command in a moment"),
         "unavailable" => Some("the same command on a manager, or --manager HOST:PORT --credentials FILE"),
         "timeout" => Some("remoor why NODE"),
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(stop.render(), "error: resetup of w1\ncaused by: w1 is away since 12:00:00\n");
         let stop = CommandError::from_error(&status("no-quorum", json!(null)));
         assert_eq!(stop.exit, Exit::CouldNotAsk);
-        assert!(stop.render().contains("next: bring a majority"), "{}", stop.render());
+        assert!(stop.render().contains("next: retry the command in a moment"), "{}", stop.render());
     }
 
     #[test]

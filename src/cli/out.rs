@@ -238,10 +238,12 @@ impl Out {
             }
             let text = format!("STALE: no quorum; this is what {} last knew{age}, asked at {}", as_of.by, as_of.at);
             self.talk_styled(BOLD, &text);
-            self.talk(
-                "next: bring a majority of the managers back, or ask another one with --manager; if they are lost for ever, \
-                 remoor recover --force-new-cluster --dry-run",
-            );
+            let lost = if as_of.age_ms < LOST_MS {
+                ""
+            } else {
+                "; if they are lost for ever, remoor recover --force-new-cluster --dry-run"
+            };
+            self.talk(&format!("next: bring a majority of the managers back, or ask another one with --manager{lost}"));
             return Exit::CouldNotAsk;
         }
         if !self.quiet && !self.format.is_machine() {
@@ -252,5 +254,7 @@ impl Out {
     }
 }
 
+/// Time in ms without a leader from which the advice names `recover`, which can lose decisions.
+const LOST_MS: u64 = 180_000;
 const BOLD: &str = "1";
 const DIM: &str = "2";

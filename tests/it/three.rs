@@ -3,12 +3,18 @@
 //! known state and marks it as old. A single manager reports an occupied port or a full disk. These
 //! tests do not need real hosts; only the test with the small disk needs root.
 
-use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
+use crate::local::{Daemon, LONG, net, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
+use remoor_cluster::rpc::client::Client;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 struct Three {
     dir: tempfile::TempDir,
@@ -138,6 +144,108 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     assert!(String::from_utf8_lossy(&out.stdout).contains("\"two\""), "{out:?}");
 }
 
+/// The answer to one order, with the times of the order and of the answer.
+struct Answer {
+    begun: Instant,
+    ended: Instant,
+    /// `done`, or the code of the error.
+    code: String,
+}
+
+/// Sends orders to the socket, one after another, until `over` is set.
+fn send_orders(socket: PathBuf, over: Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<Answer>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let client = Client::unix(&socket).with_timeout(LONG);
+        let mut answers = Vec::new();
+        while !over.load(Ordering::Acquire) {
+            let (begun, order) = (Instant::now(), json!({"for_ms": 3_600_000}));
+            let answer = runtime.block_on(client.post::<Value>("/v1/nodes/m1/maintenance", &order));
+            let code = answer.map_or_else(|e| e.code().unwrap_or("no answer").to_owned(), |_| "done".to_owned());
+            answers.push(Answer { begun, ended: Instant::now(), code });
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        answers
+    })
+}
+
+/// A leader freezes, and later another one dies, while orders are given to a follower. Each order
+/// ends soon after the next leader was elected. Without a majority the order is refused, and the
+/// advice is no recovery, because the majority was lost only a moment ago.
+#[test]
+fn an_order_through_a_follower_ends_soon_after_a_change_of_leader() {
+    let mut three = Three::start();
+    let frozen = three.leader(&[0, 1, 2]);
+    let rest = [(frozen + 1) % 3, (frozen + 2) % 3];
+    let leads = |three: &Three, at: usize| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let client = Client::unix(three.folder(at).join("s")).with_timeout(LONG);
+        let state = runtime.block_on(client.get::<Value>("/v1/raft/state"));
+        state.is_ok_and(|state| state["as_of"]["stale"] == false)
+    };
+    let mut raw = std::os::unix::net::UnixStream::connect(three.folder(rest[0]).join("s")).expect("connected");
+    raw.write_all(b"HEAD /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut head = String::new();
+    raw.read_to_string(&mut head).expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200"), "a HEAD is forwarded as a read: {head}");
+
+    let over = Arc::new(AtomicBool::new(false));
+    let orders: Vec<_> = (0..4).map(|_| send_orders(three.folder(rest[0]).join("s"), over.clone())).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = Pid::from_child(&three.daemons[frozen].child);
+    let stopped = Instant::now();
+    kill_process(pid, Signal::STOP).expect("stopped");
+    let next = wait_until("another leads", || rest.into_iter().find(|at| leads(&three, *at)));
+    let elected = Instant::now();
+    wait_until("an order is done", || {
+        (three.daemons[rest[0]].ask(&["maintenance", "m1", "--for", "1h"]).status.code() == Some(0)).then_some(())
+    });
+    over.store(true, Ordering::Release);
+    let answers: Vec<Answer> = orders.into_iter().flat_map(|order| order.join().expect("no panic")).collect();
+    kill_process(pid, Signal::CONT).expect("the process continues");
+    let during: Vec<&Answer> = answers.iter().filter(|a| a.begun < elected && a.ended > stopped).collect();
+    let late = |a: &&&Answer| a.ended.saturating_duration_since(elected);
+    let last = during.iter().max_by_key(late).expect("an order was under way");
+    let codes: BTreeSet<&str> = during.iter().map(|a| a.code.as_str()).collect();
+    eprintln!(
+        "FIGURES: the leader froze; another was elected after {} ms; {} orders were under way and ended within {} ms after \
+         that: {codes:?}",
+        (elected - stopped).as_millis(),
+        during.len(),
+        late(&last).as_millis()
+    );
+    assert!(late(&last) < Duration::from_secs(5), "{:?}", late(&last));
+    let known = ["done", "refused", "outcome-unknown", "no-quorum", "retry"];
+    assert!(codes.iter().all(|code| known.contains(code)), "{codes:?}");
+
+    // The next leader dies. An order waits until another one leads.
+    wait_until("the former leader follows", || {
+        let raft = three.daemons[next].json("raft-members");
+        let lags = raft["members"].as_array()?.iter().filter_map(|m| m["lag"].as_u64()).collect::<Vec<_>>();
+        (lags.len() == 3 && lags.iter().all(|lag| *lag < 10)).then_some(())
+    });
+    let left = [rest[0], rest[1], frozen].into_iter().find(|at| *at != next).expect("a follower");
+    three.daemons[next].kill();
+    let begun = Instant::now();
+    let out = three.daemons[left].ask(&["maintenance", "m1", "--for", "1h"]);
+    eprintln!("FIGURES: an order after the death of the leader: {:?} after {:?}", out.status.code(), begun.elapsed());
+    let waited = begun.elapsed() >= Duration::from_secs(3);
+    assert!(out.status.code() == Some(0) || waited, "the order waits for the election: {out:?}");
+    wait_until("an order is done", || {
+        (three.daemons[left].ask(&["maintenance", "m1", "--for", "1h"]).status.code() == Some(0)).then_some(())
+    });
+    let last = (0..3).find(|at| ![next, left].contains(at)).expect("another one");
+    three.daemons[last].kill();
+    let out = wait_until("the order is refused", || {
+        let out = three.daemons[left].ask(&["maintenance", "m1", "--for", "1h"]);
+        String::from_utf8_lossy(&out.stderr).contains("no majority").then_some(out)
+    });
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(text.contains("nothing was changed") && !text.contains("recover"), "{text}");
+    let text = String::from_utf8_lossy(&three.daemons[left].ask(&["status"]).stderr).into_owned();
+    assert!(text.contains("STALE: no quorum") && !text.contains("recover"), "{text}");
+}
+
 #[test]
 fn an_occupied_port_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -180,7 +288,6 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     fs::write(fleet.join("hosts"), format!("[web]\nm1 word={}\n", "x".repeat(200_000))).expect("written");
     fs::write(fleet.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
     let apply = || daemon.ask(&["apply", fleet.to_str().expect("UTF-8")]);
-
     let ballast = disk.0.join("ballast");
     let mut file = fs::File::create(&ballast).expect("made");
     while std::io::Write::write_all(&mut file, &[0; 65536]).is_ok() {}

@@ -100,7 +100,11 @@ fn a_stale_view_is_marked_and_has_exit_code_3() {
         let text = capture(format, |out| status::show(out, &view, true));
         let (_, talk) = text.split_once("--- 3\n").expect("stale is 3");
         assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
+        assert!(!talk.contains("recover"), "{talk}");
     }
+    // `recover` can lose decisions, so it is suggested only after minutes.
+    view.as_of.age_ms = 240_000;
+    assert!(capture(Format::Table, |out| status::show(out, &view, true)).contains("remoor recover"));
     // A leader that does not answer does not mean a lost quorum, so `recover` is not suggested.
     view.as_of = AsOf { leader: Some("m1".into()), heard: true, ..view.as_of };
     let text = capture(Format::Table, |out| status::show(out, &view, false));

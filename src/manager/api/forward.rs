@@ -8,12 +8,14 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::raft::RaftStatus;
+use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::view::BackupView;
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Raw};
+use remoor_model::RaftId;
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 
 /// Time limit for requests that may examine a node.
@@ -25,6 +27,15 @@ const STREAM_DEPTH: usize = 256;
 /// Time in ms since the leader's last message after which no request is forwarded to it. A leader
 /// sends a heartbeat every 250 ms, and after its loss another manager leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
+/// Maximum wait for a leader. After it, an order is answered with `no-quorum`. An election ends
+/// within 2 s.
+const LEADER_WAIT: Duration = Duration::from_secs(3);
+/// The time for which a leader that was lost may still answer an order.
+const LAST_ANSWER: Duration = Duration::from_secs(2);
+/// Interval at which the age of the leader's last message is compared again.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Time without a leader from which the advice names `recover`.
+const RECOVER_AFTER: Duration = Duration::from_secs(180);
 /// If the leader does not answer a request, this is the maximum age of its last heartbeat with
 /// which it still counts as alive.
 const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
@@ -48,49 +59,161 @@ pub(super) async fn to_leader(
     request: Request,
     next: Next,
 ) -> Response {
-    let status = shared.raft.status().borrow().clone();
-    // A request that another manager has forwarded is answered here, so that a request can't
-    // circulate between managers.
-    if by.via.is_some() || status.leads() {
-        return next.run(request).await;
+    match is_read(&request) {
+        true => answer_read(&shared, answered_by, &by, request, next).await,
+        // A request that another manager has forwarded is answered here, so that a request can't
+        // circulate between managers.
+        false if by.via.is_some() => next.run(request).await,
+        false => answer_order(&shared, answered_by, &by, request, next).await,
     }
-    // After the loss of a leader, Raft still names it as the leader until another one is elected.
-    // Without a majority, no other one is ever elected.
-    let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
-    let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
-    let reading = request.method() == Method::GET;
-    let Some(addr) = leader else {
-        if reading {
-            return next.run(request).await;
-        }
-        return ApiFailure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
-            .next(wire::NO_QUORUM_NEXT)
-            .into_response();
+}
+
+/// Whether the request has no body and changes nothing.
+fn is_read(request: &Request) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
+async fn answer_read(
+    shared: &Arc<ManagerContext>,
+    answered_by: AnsweredBy,
+    by: &Actor,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut status = shared.raft.status();
+    if by.via.is_some() {
+        // The manager that forwarded the request asks the next leader.
+        let handed_over = status.borrow().handed_over;
+        return match handed_over {
+            true => ApiFailure::new(Code::NotLeader, "another manager begins to lead").into_response(),
+            false => next.run(request).await,
+        };
+    }
+    // If the next leader does not begin, the answer comes from this manager, marked as stale.
+    let _ = tokio::time::timeout(LEADER_WAIT, status.wait_for(|status| !status.handed_over)).await;
+    let status = status.borrow().clone();
+    let Some(leader) = other_leader(shared, &status).filter(|_| !status.leads()) else {
+        return next.run(request).await;
     };
-    let again = reading.then(|| copy_request(&request));
-    match (pass_on(&shared, &addr, &by, answered_by, request).await, again) {
-        (Ok(answer), _) => answer,
-        // The leader has just died, or its API is closed. If no new leader answers, the answer
-        // comes from this manager's state, marked as stale.
-        (Err(ForwardError { unreachable: true, .. }), Some(again)) => {
-            // The wait is as long as three heartbeats. Without it, a leader that was killed a
-            // moment ago would still count as alive.
-            tokio::time::sleep(HEARD_AGAIN_WITHIN).await;
-            let now = shared.raft.status().borrow().clone();
-            let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < HEARD_AGAIN_WITHIN.as_millis());
-            if now.leader == status.leader && heard {
-                return IN_VAIN.scope((), next.run(again)).await;
-            }
-            // During the wait, another manager or this one may have become the leader.
-            let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
-            if let Some(addr) = other
-                && let Ok(answer) = pass_on(&shared, &addr, &by, answered_by, copy_request(&again)).await
-            {
-                return answer;
-            }
-            next.run(again).await
+    let again = copy_request(&request);
+    let failure = match pass_on(shared, &leader, by, answered_by, request).await {
+        Ok(answer) => return answer,
+        Err(ForwardError { failure, nothing_done: false }) => return failure.into_response(),
+        Err(ForwardError { failure, .. }) => failure,
+    };
+    tracing::debug!(%failure, "a query was not answered by the leader");
+    // The leader has just died, or its API is closed. If no new leader answers, the answer comes
+    // from this manager's state, marked as stale. The wait is as long as three heartbeats. Without
+    // it, a leader that was killed a moment ago would still count as alive.
+    tokio::time::sleep(HEARD_AGAIN_WITHIN).await;
+    let now = shared.raft.status().borrow().clone();
+    let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < HEARD_AGAIN_WITHIN.as_millis());
+    if now.leader == status.leader && heard {
+        return IN_VAIN.scope((), next.run(again)).await;
+    }
+    // During the wait, another manager or this one may have become the leader.
+    if let Some(leader) = other_leader(shared, &now).filter(|_| heard)
+        && let Ok(answer) = pass_on(shared, &leader, by, answered_by, copy_request(&again)).await
+    {
+        return answer;
+    }
+    next.run(again).await
+}
+
+/// Gives an order to the leader. While no manager leads, for example during a hand-over, the order
+/// waits. It is given to the next leader only if the former one has certainly done nothing.
+async fn answer_order(
+    shared: &Arc<ManagerContext>,
+    answered_by: AnsweredBy,
+    by: &Actor,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match Raw::from_request(Request::from_parts(parts.clone(), body), &()).await {
+        Ok(Raw(body)) => body,
+        Err(failure) => return failure.into_response(),
+    };
+    let deadline = Instant::now() + LEADER_WAIT;
+    while let Some(leader) = wait_for_leader(shared, deadline).await {
+        let request = Request::from_parts(parts.clone(), Body::from(body.clone()));
+        let answer = match &leader {
+            None => next.clone().run(request).await,
+            Some(leader) => match pass_on(shared, leader, by, answered_by, request).await {
+                Ok(answer) => answer,
+                Err(ForwardError { failure, nothing_done: false }) => failure.into_response(),
+                Err(ForwardError { failure, .. }) => ApiFailure { code: Code::NotLeader, ..failure }.into_response(),
+            },
+        };
+        // This code means that the asked manager does not lead any more, and that nothing was
+        // changed.
+        if answer.status() != Code::NotLeader.status() {
+            return answer;
         }
-        (Err(ForwardError { failure, .. }), _) => failure.into_response(),
+        let mut status = shared.raft.status();
+        let seen = leadership(&status.borrow());
+        let _ = tokio::time::timeout(LOOK_AGAIN, status.wait_for(|now| leadership(now) != seen)).await;
+    }
+    let text = "no majority of the managers can be reached; nothing was changed";
+    ApiFailure::new(Code::NoQuorum, text).next(no_quorum_next(shared)).into_response()
+}
+
+/// The advice if no quorum answers. `recover` can lose decisions, so it is named only if the
+/// managers have had time to return by themselves.
+pub(super) fn no_quorum_next(shared: &ManagerContext) -> &'static str {
+    let without = shared.age_ms().map_or_else(|| shared.raft.time_without_leader(), Duration::from_millis);
+    if without < RECOVER_AFTER { wire::NO_QUORUM_NEXT } else { wire::LOST_QUORUM_NEXT }
+}
+
+/// The term and its leader.
+fn leadership(status: &RaftStatus) -> (u64, Option<RaftId>) {
+    (status.term, status.leader)
+}
+
+/// Another manager that leads.
+struct OtherLeader {
+    id: RaftId,
+    addr: String,
+}
+
+/// The other manager that leads according to `status`, if it was heard lately. After the loss of a
+/// leader, Raft still names it as the leader until another one is elected. Without a majority, no
+/// other one is ever elected.
+fn other_leader(shared: &ManagerContext, status: &RaftStatus) -> Option<OtherLeader> {
+    let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
+    let id = status.leader.filter(|id| heard && *id != status.id)?;
+    Some(OtherLeader { id, addr: status.voters.get(&id)?.clone() })
+}
+
+/// Waits until a manager leads. Returns None after `deadline`, and Some(None) if this manager leads.
+async fn wait_for_leader(shared: &ManagerContext, deadline: Instant) -> Option<Option<OtherLeader>> {
+    let mut status = shared.raft.status();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        let now = status.borrow_and_update().clone();
+        if now.leads() {
+            return Some(None);
+        }
+        if let Some(leader) = other_leader(shared, &now) {
+            return Some(Some(leader));
+        }
+        // The last message of a leader is no change of the status, so the wait is repeated.
+        let _ = tokio::time::timeout(left.min(LOOK_AGAIN), status.changed()).await;
+    }
+}
+
+/// Waits until another manager leads than `id`, as seen from here, or until `id` is silent.
+async fn until_lost(shared: &ManagerContext, id: RaftId) {
+    let mut status = shared.raft.status();
+    loop {
+        let seen = other_leader(shared, &status.borrow_and_update());
+        if seen.is_none_or(|leader| leader.id != id) {
+            return;
+        }
+        let _ = tokio::time::timeout(LOOK_AGAIN, status.changed()).await;
     }
 }
 
@@ -109,6 +232,7 @@ pub(super) fn is_in_vain() -> bool {
 /// Copies a request that has no body.
 fn copy_request(request: &Request) -> Request {
     let mut again = Request::new(Body::empty());
+    *again.method_mut() = request.method().clone();
     *again.uri_mut() = request.uri().clone();
     *again.headers_mut() = request.headers().clone();
     *again.extensions_mut() = request.extensions().clone();
@@ -118,13 +242,14 @@ fn copy_request(request: &Request) -> Request {
 /// The reason why the leader did not answer a request.
 struct ForwardError {
     failure: ApiFailure,
-    /// Whether the leader could not be reached.
-    unreachable: bool,
+    /// Whether the leader has certainly not carried out the request, and another leader may. A read
+    /// is always without effect.
+    nothing_done: bool,
 }
 
 impl From<ApiFailure> for ForwardError {
     fn from(failure: ApiFailure) -> Self {
-        Self { failure, unreachable: false }
+        Self { failure, nothing_done: false }
     }
 }
 
@@ -133,48 +258,59 @@ impl From<ApiFailure> for ForwardError {
 /// connections too.
 static STREAMS: Semaphore = Semaphore::const_new(32);
 
+/// Forwards a request. If the leadership ends meanwhile, this function does not wait for the former
+/// leader any longer, because that manager may be frozen.
 async fn pass_on(
+    shared: &Arc<ManagerContext>,
+    leader: &OtherLeader,
+    by: &Actor,
+    answered_by: AnsweredBy,
+    request: Request,
+) -> Result<Response, ForwardError> {
+    let reads = is_read(&request);
+    let lost = async {
+        until_lost(shared, leader.id).await;
+        if !reads {
+            // The former leader may have completed the order, and its answer may be on its way.
+            tokio::time::sleep(LAST_ANSWER).await;
+        }
+    };
+    tokio::select! {
+        answer = send(shared, &leader.addr, by, answered_by, request) => answer,
+        () = lost => {
+            let text = "the manager that led was lost before it answered";
+            let failure = match reads {
+                true => ApiFailure::new(Code::Retry, text),
+                false => ApiFailure::new(Code::OutcomeUnknown, format!("{text}; the order may have been accepted"))
+                    .next(wire::OUTCOME_UNKNOWN_NEXT),
+            };
+            Err(ForwardError { failure, nothing_done: reads })
+        }
+    }
+}
+
+async fn send(
     shared: &Arc<ManagerContext>,
     addr: &str,
     by: &Actor,
     answered_by: AnsweredBy,
     request: Request,
 ) -> Result<Response, ForwardError> {
+    let reads = is_read(&request);
     let is_status = request.uri().path() == "/v1/status";
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let within = if answered_by == AnsweredBy::QuickLeader { READ_WITHIN } else { WITHIN };
     let client = shared.peers.client(addr).with_timeout(within).on_behalf(by, by.key.as_deref());
     if answered_by == AnsweredBy::LeaderStream {
-        let Ok(place) = STREAMS.try_acquire() else {
-            let text = "this manager forwards as many event streams as it may";
-            return Err(ApiFailure::new(Code::Retry, text).next("ask the leader (remoor status names it)").into());
-        };
-        let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
-        let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
-        let (shared, by) = (shared.clone(), by.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let copy = async {
-                while let Ok(Some(line)) = lines.next().await {
-                    if tx.send(line).await.is_err() {
-                        break;
-                    }
-                }
-            };
-            tokio::select! {
-                () = copy => {}
-                () = operators::until_revoked(&shared, &by) => {}
-            }
-        });
-        return Ok(wire::ndjson(rx));
+        return stream(shared, &client, &path, by).await;
     }
-    let answer = if request.method() == Method::GET {
+    let answer = if reads {
         client.get_bytes(&path).await
     } else {
         let Raw(body) = Raw::from_request(request, &()).await?;
         client.post_bytes(&path, body).await
     };
-    let answer = answer.map_err(failure_of)?;
+    let answer = answer.map_err(|error| failure_of(error, reads))?;
     let answer = match is_status {
         true => with_own(
             answer,
@@ -185,6 +321,36 @@ async fn pass_on(
     };
     let kind = if path.starts_with("/v1/metrics") { "text/plain; version=0.0.4" } else { "application/json" };
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
+}
+
+async fn stream(
+    shared: &Arc<ManagerContext>,
+    client: &Client,
+    path: &str,
+    by: &Actor,
+) -> Result<Response, ForwardError> {
+    let Ok(place) = STREAMS.try_acquire() else {
+        let text = "this manager forwards as many event streams as it may";
+        return Err(ApiFailure::new(Code::Retry, text).next("ask the leader (remoor status names it)").into());
+    };
+    let mut lines = client.stream_lines(path).await.map_err(|error| failure_of(error, true))?;
+    let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
+    let (shared, by) = (shared.clone(), by.clone());
+    tokio::spawn(async move {
+        let _place = place;
+        let copy = async {
+            while let Ok(Some(line)) = lines.next().await {
+                if tx.send(line).await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            () = copy => {}
+            () = operators::until_revoked(&shared, &by) => {}
+        }
+    });
+    Ok(wire::ndjson(rx))
 }
 
 /// Replaces the backups in the leader's status by those of this manager, because each manager makes
@@ -201,16 +367,17 @@ fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) 
 }
 
 /// The leader's own error if the leader answered, otherwise an error of this manager.
-fn failure_of(error: ApiError) -> ForwardError {
+fn failure_of(error: ApiError, reads: bool) -> ForwardError {
     // This code means that the asked manager has just stopped leading, or that its manager service
     // has ended and it answers as a worker.
     if error.code() == Some(Code::NotLeader.as_str()) {
         let failure = ApiFailure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
-        return ForwardError { failure, unreachable: true };
+        return ForwardError { failure, nothing_done: true };
     }
-    let unreachable = matches!(error, ApiError::Unreachable { .. } | ApiError::Timeout { .. });
+    let silent = reads && matches!(error, ApiError::Timeout { .. });
+    let nothing_done = silent || matches!(error, ApiError::Unreachable { .. });
     let failure = error.into_failure(|error| if error.maybe_done() { Code::OutcomeUnknown } else { Code::Retry });
-    ForwardError { failure, unreachable }
+    ForwardError { failure, nothing_done }
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, A
     // applies the entry.
     shared.inventory().may_rotate_ca().map_err(super::refusal_failure)?;
     if !shared.raft.status().borrow().is_leader {
-        return Err(ApiFailure::new(Code::Retry, "another manager leads now; ask again"));
+        return Err(ApiFailure::new(Code::NotLeader, "another manager leads now; nothing was changed"));
     }
     shared.check_clocks()?;
     let made = authority::make(shared).await;

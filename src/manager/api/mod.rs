@@ -65,11 +65,9 @@ async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Resul
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refusal_failure(refusal)),
         Ok((_, applied)) => Ok(applied),
-        Err(ProposeError::NotLeader { leader: Some(_) }) => {
-            Err(ApiFailure::new(Code::Retry, "another manager leads now; retry"))
-        }
-        Err(error @ ProposeError::NotLeader { leader: None }) => {
-            Err(ApiFailure::new(Code::NoQuorum, error.to_string()))
+        // `forward` gives the order to the next leader.
+        Err(error @ ProposeError::NotLeader { .. }) => {
+            Err(ApiFailure::new(Code::NotLeader, format!("{error}; nothing was changed")))
         }
         Err(error @ ProposeError::Unknown { .. }) => Err(ApiFailure::new(Code::OutcomeUnknown, error.to_string())),
     }

@@ -21,8 +21,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// The suggested next step if no quorum of managers answers.
-pub const NO_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
-                                  ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
+pub const NO_QUORUM_NEXT: &str = "retry the command in a moment; if this continues, bring a majority of the managers back (remoor raft-members names them)";
+/// The suggested next step if no quorum of managers has answered for minutes.
+pub const LOST_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
+                                    ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
+/// The suggested next step if it is not known whether an order was accepted.
+pub const OUTCOME_UNKNOWN_NEXT: &str = "remoor history shows whether it was accepted";
 
 /// Header of a request that a manager forwards: the name of the original caller.
 pub const BEHALF: &str = "remoor-on-behalf-of";
