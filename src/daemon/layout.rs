@@ -11,6 +11,10 @@ impl Layout {
     pub fn raft(&self) -> PathBuf {
         self.0.join("raft")
     }
+    /// The file of the replicated log.
+    pub fn raft_log(&self) -> PathBuf {
+        self.raft().join("log.redb")
+    }
     pub fn blobs(&self) -> PathBuf {
         self.0.join("blobs")
     }

@@ -16,6 +16,7 @@ use super::archive;
 use super::keyring::Keyring;
 use super::layout::Layout;
 use super::manager_service::{ManagerService, MemberEventSender, Parts, begin_log, tell_agent};
+use super::position;
 use super::run::DaemonError;
 use super::runtime::Threads;
 use super::swappable_router::SwappableRouter;
@@ -545,8 +546,9 @@ impl ManagerLifecycle {
 /// the service is not one of them.
 fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
-    let instance = agent::instance(ground.own.clone());
-    wire::finish(former.unwrap_or_default().merge(instance).merge(agent::worker_redirects(ground.own.clone())))
+    let own = agent::instance(ground.own.clone()).merge(agent::worker_redirects(ground.own.clone()));
+    let position = position::routes(&ground.layout, &identity.name, identity.raft);
+    wire::finish(former.unwrap_or_default().merge(own).merge(position))
 }
 
 /// Handles the order to run the manager service. The answer is sent once the service runs. Once the

@@ -14,7 +14,7 @@ use remoor_cluster::raft::{LastState, RaftConfig, RaftError, last_state};
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::identity::{Credentials, IdentityError};
 use remoor_cluster::rpc::join::PeerInfo;
-use remoor_cluster::rpc::position::{POSITION_PATH, PositionReply};
+use remoor_cluster::rpc::position::{NO_LOG, POSITION_PATH, PositionReply};
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_host::disk::{DataDir, DiskError, Identity};
 use remoor_model::{ClusterRebuild, EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refusal, majority};
@@ -89,6 +89,9 @@ pub(super) fn moved_addresses(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAnswer {
     Position(PositionReply),
+    /// The node answers that it has no log, so it has no vote that counts: it is a worker, or a
+    /// manager that lost its log.
+    NoLog(String),
     /// The manager answers the question with an error.
     OtherAnswer(String),
     Silent(String),
@@ -285,7 +288,7 @@ pub async fn prepare_recovery(options: &RecoverOptions) -> Result<RecoveryState,
     let mut config = NodeConfig::load(&options.dir).map_err(RecoverError::NodeFile)?;
     let layout = Layout(options.dir.clone());
     let id = identity.raft.ok_or_else(|| none("its node is a worker"))?;
-    if !layout.raft().join("log.redb").exists() {
+    if !layout.raft_log().exists() {
         return Err(none("its log is gone"));
     }
     let log = RaftConfig {
@@ -413,6 +416,7 @@ async fn ask(
 pub(super) async fn query_position(client: &Client) -> PositionAnswer {
     match client.get::<PositionReply>(POSITION_PATH).await {
         Ok(position) => PositionAnswer::Position(position),
+        Err(ApiError::Status { message, details, .. }) if details[NO_LOG] == true => PositionAnswer::NoLog(message),
         Err(ApiError::Status { message, .. }) => PositionAnswer::OtherAnswer(message),
         Err(error) => PositionAnswer::Silent(error.to_string()),
     }
@@ -431,11 +435,12 @@ fn objections(
     if let Some((other, position)) = newer {
         objections.push(Objection::Superseded { by: other.name.clone(), epoch: position.epoch });
     }
-    // A manager of another epoch does not count as a voter of the cluster that this recovery would
-    // replace.
+    // A manager of another epoch, or without a log, does not count as a voter of the cluster that
+    // this recovery would replace.
     let peers: Vec<&OtherManager> = others
         .iter()
-        .filter(|o| o.answers() && o.position().is_none_or(|position| position.epoch == identity.epoch))
+        .filter(|o| o.answers() && !matches!(o.said, PositionAnswer::NoLog(_)))
+        .filter(|o| o.position().is_none_or(|position| position.epoch == identity.epoch))
         .collect();
     let led = peers.iter().find_map(|o| Some((o, o.position()?.leader.clone()?)));
     if let Some((other, leader)) = led {
@@ -498,6 +503,8 @@ mod tests {
             ),
             "who answers is there"
         );
+        let lost = || PositionAnswer::NoLog("m2 has lost its log".to_owned());
+        assert_eq!(object(3, &[other_manager(2, lost()), other_manager(3, lost())]), [], "the main case");
         let five = |said: PositionAnswer| {
             [vec![other_manager(2, said)], (3..=5).map(|id| other_manager(id, silent())).collect()].concat()
         };

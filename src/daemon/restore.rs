@@ -208,7 +208,7 @@ async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), Rest
                 return Err(RestoreError::HasLeader { by, leader });
             }
             PositionAnswer::OtherAnswer(why) => return Err(RestoreError::UnknownLeader { by, why }),
-            PositionAnswer::Position(_) | PositionAnswer::Silent(_) => {}
+            PositionAnswer::Position(_) | PositionAnswer::NoLog(_) | PositionAnswer::Silent(_) => {}
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! lost its Raft log and kept its identity, and the remains of a killed `init` or `join`. These
 //! tests need neither real hosts nor root.
 
+use crate::disaster;
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use serde_json::Value;
@@ -135,6 +136,45 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         let ids = cluster.managers[other].json("raft-members").to_string();
         assert!(!ids.contains(&format!("\"{}\"", raft(&before))), "{ids}");
     }
+}
+
+/// Two of three managers lose their logs. Their daemons answer as workers, so they do not count as
+/// a majority, and the survivor can rebuild the cluster.
+#[test]
+fn a_survivor_recovers_while_two_managers_without_logs_answer() {
+    let mut cluster = Cluster::begin();
+    let survivor = wait_until("three voters and a leader", || {
+        let (voters, leader) = cluster.voters(0);
+        leader.filter(|_| voters == 3)
+    });
+    wait_until("a decision", || {
+        (cluster.managers[survivor].ask(&["pause", "m1"]).status.code() == Some(0)).then_some(())
+    });
+    let victims: Vec<usize> = (0..3).filter(|at| *at != survivor).collect();
+    let home = |at: usize| cluster.dir.path().join(format!("m{}", at + 1));
+    for at in &victims {
+        cluster.managers[*at].kill();
+        fs::remove_dir_all(home(*at).join("raft")).expect("removed");
+        cluster.managers[*at] = Daemon::start(&home(*at));
+        wait_until("it works as a worker", || (cluster.managers[*at].json("status")["kind"] == "agent").then_some(()));
+    }
+    cluster.managers[survivor].kill();
+    let out = disaster::recover(&home(survivor), &["--yes"]);
+    let text = disaster::assert_success(&out);
+    assert_eq!(text.matches("answers as a worker, so it does not count").count(), 2, "{text}");
+    cluster.managers[survivor] = Daemon::start(&home(survivor));
+    let names: Vec<String> = victims.iter().map(|at| format!("m{}", at + 1)).collect();
+    wait_until("the new cluster knows both nodes", || {
+        let status = cluster.managers[survivor].json("status");
+        let nodes = status["nodes"].as_array()?;
+        let there = nodes.iter().filter(|n| n["presence"] == "alive" && n["name"] != status["as_of"]["by"]);
+        (there.count() == 2).then_some(())
+    });
+    let promote = ["promote", &names[0], &names[1], "--timeout", "4m"];
+    disaster::assert_success(&cluster.managers[survivor].ask(&promote));
+    wait_until("three voters", || (cluster.voters(survivor).0 == 3).then_some(()));
+    let history = cluster.managers[survivor].ask(&["history"]);
+    assert!(String::from_utf8_lossy(&history.stdout).contains("availability pause"), "{history:?}");
 }
 
 /// The only manager must not start without its log, because no other manager could give it another

@@ -90,6 +90,7 @@ fn plan(recovery: &Recovery) -> String {
                 let led = p.leader.as_ref().map_or_else(|| "knows no leader".to_owned(), |l| format!("follows {l}"));
                 format!("answers; epoch {}, its log ends at entry {} of term {}, {led}", p.epoch, p.index, p.term)
             }
+            PositionAnswer::NoLog(why) => format!("answers as a worker, so it does not count ({why})"),
             PositionAnswer::OtherAnswer(why) => format!("answers, but not with the end of its log ({why})"),
             PositionAnswer::Silent(why) => format!("does not answer ({why})"),
         };
@@ -121,6 +122,11 @@ fn view(recovery: &Recovery) -> Value {
                 PositionAnswer::Position(position) => {
                     view["answers"] = true.into();
                     view["position"] = json!(position);
+                }
+                PositionAnswer::NoLog(why) => {
+                    view["answers"] = true.into();
+                    view["no_log"] = true.into();
+                    view["error"] = why.as_str().into();
                 }
                 PositionAnswer::OtherAnswer(why) => {
                     view["answers"] = true.into();

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// The path at which managers return their log position.
 pub const POSITION_PATH: &str = "/manager/v1/position";
 
+/// The field in the details of an error answer that is true if the node has no log. The node then
+/// has no vote that counts, although it answers.
+pub const NO_LOG: &str = "no_log";
+
 /// The end of a manager's log, and its leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PositionReply {
