@@ -63,6 +63,9 @@ pub enum RaftError {
     /// This version cannot read the message. Nothing was changed.
     #[error("unreadable message: {why}")]
     BadMessage { why: String },
+    /// Another snapshot is being written here. The leader sends this one again.
+    #[error("another snapshot is being written")]
+    SnapshotUnderWay,
     /// The log has stopped. The process should exit and be restarted.
     #[error("raft has stopped: {why}")]
     Stopped { why: String },

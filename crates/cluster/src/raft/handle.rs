@@ -67,6 +67,8 @@ pub(super) struct Inner<S: StateMachine> {
     pub handed_over: Arc<AtomicU64>,
     /// Locked during a change of members.
     pub change: Mutex<()>,
+    /// Locked while a snapshot of the leader is written.
+    pub installing: Arc<Mutex<()>>,
     /// Proposals hold the lock shared while they are passed to the core. While it is held
     /// exclusively, no proposal enters the log.
     pub proposal_gate: RwLock<()>,
@@ -150,15 +152,16 @@ impl<S: StateMachine> Raft<S> {
         let (status, followed) = watch::channel(first);
         let led = std::sync::Mutex::new(Instant::now());
         let (change, door) = (Mutex::new(()), RwLock::new(()));
+        let handed_over = Arc::new(AtomicU64::new(0));
         let inner = Arc::new(Inner {
             core,
-        let handed_over = Arc::new(AtomicU64::new(0));
             local: us,
             status: followed,
-            change,
-            proposal_gate: door,
             publish_status: status.clone(),
             handed_over: handed_over.clone(),
+            change,
+            installing: Arc::default(),
+            proposal_gate: door,
             log,
             state,
             last_leader_contact: led,
@@ -338,7 +341,17 @@ impl<S: StateMachine> Raft<S> {
                 let ((vote, meta), state): ((Vote<S>, SnapshotMeta<S>), _) = wire::open_request(&body, us)?;
                 let image = Image::decode(state.to_vec()).map_err(|why| RaftError::BadMessage { why })?;
                 let snapshot = RaftSnapshot::<S> { meta, snapshot: image };
-                wire::reply(&core.install_full_snapshot(vote, snapshot).await.map_err(|e| stopped(&e))?, us)
+                // While the disk is full, the first snapshot is written again and again. Others
+                // would wait behind it in memory, also after their senders have gone.
+                let installing = self.inner.installing.clone();
+                let turn = installing.try_lock_owned().map_err(|_| RaftError::SnapshotUnderWay)?;
+                let core = core.clone();
+                let installed = tokio::spawn(async move {
+                    let _turn = turn;
+                    core.install_full_snapshot(vote, snapshot).await
+                });
+                let installed = installed.await.map_err(|e| stopped(&e))?;
+                wire::reply(&installed.map_err(|e| stopped(&e))?, us)
             }
             "transfer" => {
                 let (request, _) = wire::open_request(&body, us)?;

@@ -8,6 +8,7 @@ use super::types::{LogId, SnapshotMeta, StoredMembership, Types};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{BasicNode, EntryPayload, Membership, RaftSnapshotBuilder};
+use remoor_model::error_with_causes;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,10 @@ struct Published<S> {
     /// Whether a task will notify the waiters soon.
     notify_scheduled: Arc<AtomicBool>,
 }
+
+/// The first and the longest pause before a snapshot is written again.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Minimum time between two notifications of the waiters.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -184,8 +189,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta<S>, image: Image<S>) -> io::Result<()> {
-        let (file, stored, bytes) = (self.file.clone(), meta.clone(), image.bytes.clone());
-        run_blocking(move || file.store::<S>(&stored, &bytes)).await?;
+        store_until_done::<S>(&self.file, meta, &image.bytes).await;
         self.replace(meta, image.state);
         if self.announce.load(Ordering::Acquire) {
             // An error means that the receiver is gone, because its owner is shutting down.
@@ -196,7 +200,14 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot<S>>> {
         let file = self.file.clone();
-        run_blocking(move || file.load::<S>().map_err(io::Error::other)).await
+        match run_blocking(move || file.load::<S>().map_err(io::Error::other)).await {
+            Ok(found) => Ok(found),
+            // The file was readable at the start. The present state replaces it.
+            Err(error) => {
+                tracing::error!(%error, "the snapshot can't be read; a new one is made");
+                self.get_snapshot_builder().await.build_snapshot().await.map(Some)
+            }
+        }
     }
 }
 
@@ -211,13 +222,28 @@ impl<S: StateMachine> RaftSnapshotBuilder<Types<S>> for Builder<S> {
     type SnapshotData = Image<S>;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot<S>> {
-        let (file, meta, state) = (self.file.clone(), self.meta.clone(), self.state.clone());
-        run_blocking(move || {
-            let snapshot = Image::encode(state)?;
-            file.store::<S>(&meta, &snapshot.bytes)?;
-            Ok(RaftSnapshot::<S> { meta, snapshot })
-        })
-        .await
+        let state = self.state.clone();
+        let snapshot = run_blocking(move || Image::encode(state)).await?;
+        store_until_done::<S>(&self.file, &self.meta, &snapshot.bytes).await;
+        Ok(RaftSnapshot::<S> { meta: self.meta.clone(), snapshot })
+    }
+}
+
+/// Stores a snapshot. An error would stop the whole manager, but only its log is needed for its
+/// decisions. So a snapshot that can't be written, for example because the disk is full, is tried
+/// again until it is written or the manager ends. Until then the log keeps all its entries.
+async fn store_until_done<S: StateMachine>(file: &SnapshotFile, meta: &SnapshotMeta<S>, bytes: &Arc<Vec<u8>>) {
+    let mut pause = RETRY_FIRST;
+    loop {
+        let (file, meta, bytes) = (file.clone(), meta.clone(), bytes.clone());
+        let Err(error) = run_blocking(move || file.store::<S>(&meta, &bytes)).await else { return };
+        tracing::warn!(
+            error = error_with_causes(&error),
+            retry_s = pause.as_secs(),
+            "a snapshot can't be written: the manager works, but its log grows; next: look at the disk of this machine"
+        );
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_MAX);
     }
 }
 

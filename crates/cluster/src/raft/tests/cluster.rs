@@ -123,6 +123,44 @@ async fn a_follower_names_the_leader_and_leadership_moves_when_asked() {
     }
 }
 
+/// A directory in place of the file stands for any reason why a snapshot can't be written, such as
+/// a full disk. It first affects the snapshots that members make, and then the one that a learner
+/// receives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_cannot_be_written_ends_no_member_and_is_tried_again() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let mut cfg = config(dir.path(), 1);
+    (cfg.timing.snapshot_every, cfg.timing.keep) = (20, 5);
+    let (first, _) = founder_with(cfg, &mesh).await;
+    let snapshot = |id: u64| dir.path().join(format!("raft-{id}/snapshot"));
+    std::fs::create_dir(snapshot(1)).unwrap();
+    for n in 0..60 {
+        first.propose(format!("w{n}")).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    first.propose("it still works".to_owned()).await.unwrap();
+    std::fs::remove_dir(snapshot(1)).unwrap();
+    let written = async {
+        while !snapshot(1).is_file() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LONG, written).await.expect("a snapshot is written");
+    for n in 60..100 {
+        first.propose(format!("w{n}")).await.unwrap();
+    }
+    let (second, _) = start(config(dir.path(), 2), &mesh).await;
+    std::fs::create_dir(snapshot(2)).unwrap();
+    first.add_learner(RaftId(2), address(2)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(second.status().borrow().running, "{:?}", *second.status().borrow());
+    std::fs::remove_dir(snapshot(2)).unwrap();
+    until_word(&second, "w99").await;
+    for raft in [&first, &second] {
+        stop(raft, &mesh).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_learner_gets_a_snapshot_is_told_so_becomes_a_voter_and_leaves_again() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
