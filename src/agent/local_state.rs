@@ -85,6 +85,8 @@ pub struct Departure {
 #[derive(Default)]
 struct AgentStateInner {
     record: AgentRecord,
+    /// The reason why the record could not be saved last.
+    unsaved: Option<String>,
     met: BTreeMap<NodeName, SeenPeer>,
     peers: Vec<PeerInfo>,
     known: Option<ManifestReply>,
@@ -333,8 +335,9 @@ impl AgentState {
         self.state().record.instance.clone()
     }
 
-    pub(super) fn record(&self, record: &AgentRecord) {
-        self.state().record = record.clone();
+    pub(super) fn record(&self, record: &AgentRecord, unsaved: Option<&str>) {
+        let mut state = self.state();
+        (state.record, state.unsaved) = (record.clone(), unsaved.map(str::to_owned));
     }
 
     /// Adds a manager that is known by its certificate. The agent asks it like the reported
@@ -457,6 +460,7 @@ impl AgentState {
                 crashes: record.crashes,
                 previous_end: record.previous_end.clone(),
                 damaged: remoor_host::disk::damaged_files(&self.id.dir),
+                unsaved: state.unsaved.clone(),
                 removed: self.departure().map(|parted| parted.why),
                 left: self.departure().is_some_and(|parted| parted.left),
             },

@@ -24,12 +24,13 @@ pub fn sample_state() -> AgentState {
     let id =
         NodeIdentity { id: NodeId(4), name: "w1".into(), cluster: "c1".into(), epoch: Epoch(1), dir: PathBuf::new() };
     let own = AgentState::new(id);
-    own.record(&AgentRecord {
+    let record = AgentRecord {
         isolation: 2,
         crashes: 1,
         last_isolation: Some(Isolation { from: Wall(10_000), to: Some(Wall(40_000)), peers_lost: 3 }),
         ..AgentRecord::default()
-    });
+    };
+    own.record(&record, None);
     let known = ManifestReply {
         manifest: NodeManifest { group: "web".into(), ..NodeManifest::default() },
         digest_key: "5ec2e7".to_owned(),

@@ -5,7 +5,7 @@
 
 use crate::telemetry::PANIC_EXIT;
 use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_damaged};
-use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
+use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall, error_with_causes};
 use std::path::{Path, PathBuf};
 
 /// Name of the file that says how the last process of the agent ended. It is in the directory of
@@ -22,12 +22,17 @@ const WORDS_MAX: usize = 300;
 pub struct RecordKeeper {
     path: PathBuf,
     record: AgentRecord,
+    /// The reason why the record on disk is not the present one, for example a full disk.
+    unsaved: Option<String>,
 }
 
 impl RecordKeeper {
     /// Starts a new instance. If the file of the record is damaged, it is renamed, and the new
     /// record shows this. It is then unknown how the previous instance ended and how many
     /// isolations there were.
+    ///
+    /// If the record can't be saved, the agent works all the same: a node with a full disk needs to
+    /// be watched. The managers then do not learn after the next start how this instance ended.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
         let how = how_it_ended(&path);
         let record = match read_or_rename_damaged::<AgentRecord>(&path)? {
@@ -39,8 +44,16 @@ impl RecordKeeper {
                 ..next(None, None, boot, instance, now)
             },
         };
-        let keeper = Self { path, record };
-        keeper.save()?;
+        let mut keeper = Self { path, record, unsaved: None };
+        if let Err(error) = keeper.save() {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(
+                error,
+                "the agent's record could not be saved, and the agent starts without it; next: make space on the disk \
+                 of this machine"
+            );
+            return Ok(keeper);
+        }
         for name in [ENDED, LAST_WORDS] {
             let _was_there = std::fs::remove_file(keeper.path.with_file_name(name));
         }
@@ -49,6 +62,17 @@ impl RecordKeeper {
 
     pub fn record(&self) -> &AgentRecord {
         &self.record
+    }
+
+    /// The reason why the record could not be saved last. None if it is on disk.
+    pub fn save_error(&self) -> Option<&str> {
+        self.unsaved.as_deref()
+    }
+
+    /// Saves the record again if it could not be saved. Returns true if it is on disk now and was
+    /// not before.
+    pub fn retry_save(&mut self) -> bool {
+        self.unsaved.is_some() && self.save().is_ok()
     }
 
     /// Begins an isolation, because all peers are lost. The increased count of isolations is on
@@ -74,9 +98,11 @@ impl RecordKeeper {
         self.save()
     }
 
-    fn save(&self) -> Result<(), DiskError> {
+    fn save(&mut self) -> Result<(), DiskError> {
         let bytes = serde_json::to_vec_pretty(&self.record).unwrap_or_default();
-        atomic_write(&self.path, &bytes, 0o600)
+        let saved = atomic_write(&self.path, &bytes, 0o600);
+        self.unsaved = saved.as_ref().err().map(|error| error_with_causes(error));
+        saved
     }
 }
 
@@ -134,6 +160,20 @@ mod tests {
 
     fn begin(dir: &tempfile::TempDir, boot: &str, instance: &str, at: u64) -> RecordKeeper {
         RecordKeeper::begin(dir.path().join("agent.json"), boot.into(), instance.into(), Wall(at)).expect("a record")
+    }
+
+    #[test]
+    fn an_agent_begins_on_a_full_disk_and_saves_its_record_later() {
+        let dir = tempfile::tempdir().expect("a folder");
+        // A missing folder stands for any reason why a file can't be written.
+        let home = dir.path().join("home");
+        let path = home.join("agent.json");
+        let mut keeper = RecordKeeper::begin(path.clone(), "b".into(), "i1".into(), Wall(1)).expect("it begins");
+        assert!(keeper.save_error().is_some_and(|why| why.contains("agent.json")), "{:?}", keeper.save_error());
+        assert!(!keeper.retry_save());
+        std::fs::create_dir(&home).expect("made");
+        assert!(keeper.retry_save() && keeper.save_error().is_none() && path.exists());
+        assert!(!keeper.retry_save(), "it is saved already");
     }
 
     #[test]

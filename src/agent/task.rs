@@ -111,7 +111,7 @@ impl AgentTask {
 
     /// Runs until `shutdown`, then says goodbye in gossip.
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
-        self.config.own.record(self.record.record());
+        self.config.own.record(self.record.record(), self.record.save_error());
         // The file `LEFT` exists if the node left voluntarily. It stops the agent even if no
         // manager answers. When the machine joins again, the file is removed.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
@@ -187,6 +187,10 @@ impl AgentTask {
                         self.config.own.set_manager_contact(outcome, now());
                     }
                     self.config.worked.send_modify(|works| *works += 1);
+                    if self.record.retry_save() {
+                        tracing::info!("the agent's record is saved now");
+                        self.config.own.record(self.record.record(), self.record.save_error());
+                    }
                     let answered = peers.is_some() && manifest.is_some();
                     if self.news(peers, manifest).await {
                         due.examine_now(tokio::time::Instant::now());
@@ -309,7 +313,7 @@ impl AgentTask {
         if let Err(error) = saved {
             tracing::error!(%error, "the agent's record could not be saved");
         }
-        self.config.own.record(self.record.record());
+        self.config.own.record(self.record.record(), self.record.save_error());
         self.report.isolation = self.record.record().isolation;
         self.publish().await;
     }

@@ -17,6 +17,7 @@ mod keyring;
 mod layout;
 mod manager_lifecycle;
 mod manager_service;
+mod node_keys;
 mod position;
 mod rebuild;
 mod recover;

@@ -14,7 +14,7 @@ use super::manager_service::{MemberEventSender, begin_log};
 use super::rebuild::RebuildError;
 use super::transport::PermanentEnd;
 use super::trim_memory::{self, TrimSchedule};
-use super::{renewal, scrape};
+use super::{node_keys, renewal, scrape};
 use crate::agent::{self, AgentConfig, AgentState, AgentTask, KeyBook, Metrics, NodeIdentity, PeerBook, RecordKeeper};
 use crate::manager::{api, wall};
 use crate::telemetry::Registry;
@@ -26,7 +26,7 @@ use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::unix;
 use remoor_host::disk::{DataDir, DiskError, Identity};
 use remoor_host::files::LoadedFiles;
-use remoor_model::{Epoch, Inventory, RaftId, Report};
+use remoor_model::{Epoch, RaftId, Report};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,12 @@ pub enum DaemonError {
     Disk(#[from] DiskError),
     #[error("{dir} has no identity yet; next: remoor init, or remoor join", dir = .0.display())]
     NoIdentity(PathBuf),
+    #[error(
+        "{dir}/credentials.json is missing, with the certificates of this node; next: put the file back; without a copy \
+         of it, move {dir} away, copy its node.key into a new and empty {dir}, and run remoor join, which restores the \
+         same node (a manager: first remoor demote it on another manager)", dir = .0.display()
+    )]
+    NoCredentials(PathBuf),
     #[error("{0}")]
     Config(String),
     #[error("{0}")]
@@ -197,7 +203,7 @@ async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), D
         tracing::warn!(epoch = %founded.epoch, "a recovery that was interrupted was finished");
     }
     let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(dir.to_owned()))?;
-    let credentials = Credentials::load(dir)?.ok_or_else(|| DaemonError::NoIdentity(dir.to_owned()))?;
+    let credentials = Credentials::load(dir)?.ok_or_else(|| DaemonError::NoCredentials(dir.to_owned()))?;
     let written = NodeConfig::load(dir).map_err(DaemonError::NodeFile)?;
     super::incomplete_init::end(dir)?;
     if identity.raft.is_none() {
@@ -362,7 +368,7 @@ fn spawn_background_tasks(
     let (name, keyring, stopped) = (&node.identity.name, &node.keyring, &ends.stopped);
     let Membership { gossip, keys, .. } = membership;
     tokio::spawn(gossip_key::follow(keyring.clone(), gossip.clone(), own.clone(), stopped.clone()));
-    tokio::spawn(follow_keys(manage.clone(), keys.clone(), gossip.clone(), stopped.clone()));
+    tokio::spawn(node_keys::follow(manage.clone(), keys.clone(), gossip.clone(), stopped.clone()));
     tokio::spawn(authority::follow_former(manage.clone(), keyring.clone(), stopped.clone()));
     let operator = node.layout.operator();
     tokio::spawn(authority::follow(keyring.clone(), own.clone(), manage.clone(), operator, stopped.clone()));
@@ -563,37 +569,4 @@ fn keep_own_binary(layout: &Layout) {
 
 async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-/// Makes gossip trust the public keys of the nodes in the applied inventory, while the manager
-/// service runs.
-async fn follow_keys(manage: ManagerLifecycle, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
-    let mut parts = manage.follow();
-    loop {
-        let part = parts.borrow_and_update().clone();
-        let follow = async {
-            if let Some(shared) = part {
-                trust_inventory_keys(shared.raft.state(), &keys, &gossip).await;
-            }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = follow => {}
-            changed = parts.changed() => if changed.is_err() { return },
-            _ = stopped.wait_for(|stop| *stop) => return,
-        }
-    }
-}
-
-async fn trust_inventory_keys(mut state: watch::Receiver<Arc<Inventory>>, keys: &KeyBook, gossip: &Gossip) {
-    loop {
-        let inventory = state.borrow_and_update().clone();
-        let set = keys.set(inventory.nodes.values().map(|n| (n.name(), n.spec.public_key.as_str())));
-        if keys.remove(inventory.removed_names()) || set {
-            gossip.recheck().await;
-        }
-        if state.changed().await.is_err() {
-            return;
-        }
-    }
 }

@@ -3,7 +3,7 @@
 //! known state and marks it as old. A single manager reports an occupied port or a full disk. These
 //! tests do not need real hosts; only the test with the small disk needs root.
 
-use crate::local::{Daemon, LONG, net, remoor, run_successfully, three_managers, wait_until};
+use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
 use remoor_cluster::rpc::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
@@ -288,6 +288,12 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     fs::write(fleet.join("hosts"), format!("[web]\nm1 word={}\n", "x".repeat(200_000))).expect("written");
     fs::write(fleet.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
     let apply = || daemon.ask(&["apply", fleet.to_str().expect("UTF-8")]);
+    // An unfinished copy of the program is removed when the disk is full, which would make space.
+    wait_until("the daemon has copied its program", || {
+        let copies = fs::read_dir(home.join("bin")).ok()?.flatten();
+        copies.into_iter().any(|copy| copy.file_name().to_string_lossy().starts_with("remoor-")).then_some(())
+    });
+
     let ballast = disk.0.join("ballast");
     let mut file = fs::File::create(&ballast).expect("made");
     while std::io::Write::write_all(&mut file, &[0; 65536]).is_ok() {}
@@ -298,6 +304,56 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     fs::remove_file(&ballast).expect("removed");
     wait_until("an apply after there is space", || (apply().status.code() == Some(0)).then_some(()));
     assert_eq!(daemon.json("status")["generation"], 1);
+}
+
+/// A worker starts while its disk is full, and reports it. Once there is space, it saves its record.
+#[test]
+fn an_agent_starts_on_a_full_disk_and_says_so() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: A FULL DISK: only root can make a small one");
+        return;
+    }
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let disk = Disk::mount(&dir.path().join("disk"));
+    let home = disk.0.join("w1");
+    let manager = one_manager(dir.path(), host(1));
+    let mut join = remoor();
+    join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);
+    run_successfully(join.arg(&home).arg("--token-file").arg(dir.path().join("worker")));
+    let mut worker = Daemon::start(&home);
+    wait_until("the worker has contacted its manager", || {
+        (worker.json("status")["manager"]["name"] == "m1").then_some(())
+    });
+    worker.kill();
+    let ballast = disk.0.join("ballast");
+    let mut file = fs::File::create(&ballast).expect("made");
+    for size in [65_536, 4_096, 1] {
+        while std::io::Write::write_all(&mut file, &vec![0; size]).is_ok() {}
+    }
+    let log = fs::File::create(dir.path().join("log")).expect("a log");
+    let mut agent = remoor();
+    agent.args(["agent", "--dir"]).arg(&home).arg("--socket").arg(home.join("s"));
+    let child = agent.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(log).spawn();
+    let worker = Daemon::adopt(&home, child.expect("a daemon"));
+    let why = wait_until("the worker reports the full disk", || {
+        worker.json("status")["node"]["unsaved"].as_str().map(str::to_owned)
+    });
+    assert!(why.contains("No space left on device"), "{why}");
+    let text = String::from_utf8_lossy(&worker.ask(&["status"]).stdout).into_owned();
+    assert!(text.contains("the agent's record is not saved"), "{text}");
+    let text = fs::read_to_string(dir.path().join("log")).expect("a log");
+    assert!(text.contains("the agent starts without it"), "{text}");
+    wait_until("the manager sees the worker", || {
+        let status = manager.json("status");
+        let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "w1").cloned()?;
+        (node["presence"] == "alive").then_some(())
+    });
+    drop(file);
+    fs::remove_file(&ballast).expect("removed");
+    wait_until("the record is saved", || {
+        let status = worker.json("status");
+        (status["kind"] == "agent" && status["node"]["unsaved"].is_null()).then_some(())
+    });
 }
 
 /// A small file system, with space for a node's copy of the program. It is unmounted when the value

@@ -5,6 +5,7 @@
 use crate::disaster;
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, wait_until};
+use crate::time_limit::BoundedCommand;
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -175,6 +176,23 @@ fn a_survivor_recovers_while_two_managers_without_logs_answer() {
     wait_until("three voters", || (cluster.voters(survivor).0 == 3).then_some(()));
     let history = cluster.managers[survivor].ask(&["history"]);
     assert!(String::from_utf8_lossy(&history.stdout).contains("availability pause"), "{history:?}");
+}
+
+#[test]
+fn a_missing_credentials_file_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut manager = one_manager(dir.path(), net()(1));
+    manager.kill();
+    let home = dir.path().join("m1");
+    fs::rename(home.join("credentials.json"), dir.path().join("kept")).expect("moved");
+    let mut agent = remoor();
+    let out = agent.args(["agent", "--dir"]).arg(&home).arg("--socket").arg(home.join("s")).bounded_output();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success(), "{text}");
+    assert!(text.contains("credentials.json is missing") && text.contains("put the file back"), "{text}");
+    fs::rename(dir.path().join("kept"), home.join("credentials.json")).expect("moved back");
+    let manager = Daemon::start(&home);
+    wait_until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
 }
 
 /// The only manager must not start without its log, because no other manager could give it another

@@ -169,6 +169,9 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
             format!("{}; examine these files in its data directory, then remove them", node.damaged.join(", ")),
         ));
     }
+    if let Some(why) = &node.unsaved {
+        out.push(("DISK", format!("the agent's record is not saved: {why}; make space on the disk of this machine")));
+    }
     if let Some(look) = &view.look {
         let took = duration::age(look.took_ms);
         let age = duration::age(look.age_ms);

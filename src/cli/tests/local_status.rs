@@ -71,6 +71,7 @@ pub fn agent() -> AgentView {
             crashes: 1,
             previous_end: Some("ended without an announcement".into()),
             damaged: Vec::new(),
+            unsaved: None,
             removed: None,
             left: false,
         },

@@ -46,6 +46,9 @@ pub struct AgentNode {
     /// Damaged files of the node's data directory that were moved away.
     #[serde(default)]
     pub damaged: Vec<String>,
+    /// The reason why the agent's record could not be saved last, for example a full disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
     /// The message of a manager that the node was removed permanently. The agent is then inactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<String>,
