@@ -6,7 +6,7 @@
 use crate::disaster::{
     Cluster, archived_raft_dirs, assert_rejected, assert_success, identity, recover, state_of, text,
 };
-use crate::local::{Daemon, remoor, run_successfully, wait_until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use crate::time_limit::BoundedCommand;
 use serde_json::Value;
 use std::fs;
@@ -198,4 +198,62 @@ fn a_restore_while_managers_are_alive_leaves_one_cluster() {
     });
     assert_success(&restored.ask(&["pause", "w1"]));
     assert_success(&restored.ask(&["promote", "m2", "--timeout", "4m"]));
+}
+
+/// One backup is restored twice, under two names. The clusters meet, and the newer epoch is valid.
+/// The manager of the other epoch has a key that the cluster does not know, and a node joined in
+/// the other epoch. Both learn that they are not nodes any more, and can join again.
+#[test]
+fn a_backup_restored_twice_under_two_names_leaves_no_orphans() {
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let path = |name: &str| dir.path().join(name);
+    let join = |name: &str, last: u8, to: u8, token: &str| {
+        let (mut join, at) = (remoor(), host(last).to_string());
+        join.args(["join", &format!("{}:7947", host(to)), "--name", name, "--advertise", &at]);
+        if token == "manager" {
+            join.arg("--manager");
+        }
+        join.arg("--dir").arg(path(&format!("{name}-{to}"))).arg("--token-file").arg(path(token)).bounded_output()
+    };
+    let mut first = one_manager(dir.path(), host(1));
+    assert_success(&join("m2", 2, 1, "manager"));
+    let mut second = Daemon::start(&path("m2-1"));
+    wait_until("two voters", || {
+        let members = first.json("raft-members")["members"].as_array()?.clone();
+        (members.iter().filter(|m| m["is"] == "voter" || m["is"] == "leader").count() == 2).then_some(())
+    });
+    let file = path("backup");
+    assert_success(&first.ask(&["backup", file.to_str().expect("UTF-8")]));
+    first.kill();
+    second.kill();
+    let restore = |name: &str, to: &str| {
+        let mut restore = remoor();
+        restore.arg("restore").arg(&file).args(["--name", name, "--dir"]).arg(path(to));
+        assert_success(&restore.bounded_output());
+        identity(&path(to))["epoch"].as_u64().expect("an epoch")
+    };
+    let older = restore("m2", "older");
+    // Two epochs of one second are in no certain order.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let newer = restore("m1", "newer");
+    assert!(older < newer);
+    let outdated = Daemon::start(&path("older"));
+    wait_for_leadership(&outdated);
+    assert_success(&join("w1", 3, 2, "worker"));
+    let worker = Daemon::start(&path("w1-2"));
+    wait_until("w1 has contacted m2", || (worker.json("status")["manager"]["name"] == "m2").then_some(()));
+
+    let valid = Daemon::start(&path("newer"));
+    wait_for_leadership(&valid);
+    for (name, node) in [("m2", &outdated), ("w1", &worker)] {
+        let why = wait_until(&format!("{name} learns that it is not a node any more"), || {
+            node.json("status")["node"]["removed"].as_str().map(str::to_owned)
+        });
+        eprintln!("{name}: {why}");
+    }
+    drop((outdated, worker));
+    fs::remove_dir_all(path("m2-1")).expect("removed");
+    assert_success(&valid.ask(&["remove", "m2", "--force", "--yes"]));
+    wait_until("m2 joins again", || (join("m2", 2, 1, "worker").status.code() == Some(0)).then_some(()));
+    assert_success(&join("w1", 3, 1, "worker"));
 }

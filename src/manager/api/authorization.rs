@@ -170,14 +170,18 @@ fn staying_manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>
 }
 
 fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFailure> {
-    let Caller::Node { id, key, cert_not_after, .. } = caller else { return Err(unauthenticated_failure("nodes")) };
+    let Caller::Node { id, key, epoch, cert_not_after, .. } = caller else {
+        return Err(unauthenticated_failure("nodes"));
+    };
     let inventory = shared.inventory();
     check_not_removed(shared, &inventory, *id)?;
+    // The state of an epoch has all nodes of earlier epochs from its beginning.
+    let ended = *epoch < inventory.epoch;
     // The certificate proves that the node was admitted, and the node's id is the log index of the
     // admission. So there are three possible reasons why the node is unknown. This manager has not
     // applied that index yet, the cluster was restored from an earlier state, or the record of the
     // removal was deleted.
-    let lag = || match id.0 <= inventory.applied {
+    let lag = || match id.0 <= inventory.applied || ended {
         true => {
             let text = format!(
                 "the cluster has no node {id}: it was removed, or the cluster was restored from before it joined"
@@ -187,6 +191,17 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
         false => ApiFailure::new(Code::Retry, format!("this manager does not know node {id} yet")),
     };
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
+    if ended && node.spec.public_key != *key {
+        // A backup was restored twice. The other cluster, whose epoch has ended, gave the id to
+        // another machine, or the name to a machine with a new key.
+        let name = node.name();
+        let text = format!(
+            "the node belongs to epoch {epoch}, which has ended; in epoch {} its id belongs to {name}, with another key",
+            inventory.epoch
+        );
+        return Err(ApiFailure::new(Code::NodeRemoved, text)
+            .next(format!("on it: remoor join with an empty data directory; as {name}: first remoor remove {name}")));
+    }
     check_node_key(&node, key)?;
     shared.observed.certificates.record_expiry(*id, *cert_not_after);
     Ok(node)
