@@ -461,6 +461,7 @@ impl AgentState {
                 previous_end: record.previous_end.clone(),
                 damaged: remoor_host::disk::damaged_files(&self.id.dir),
                 unsaved: state.unsaved.clone(),
+                archived_logs: remoor_host::disk::archived_logs(&self.id.dir).len() as u32,
                 removed: self.departure().map(|parted| parted.why),
                 left: self.departure().is_some_and(|parted| parted.left),
             },

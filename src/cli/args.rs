@@ -302,10 +302,15 @@ Examples:
 this machine first. The other managers are asked before anything is changed. The command is refused
 if they have a quorum, follow a leader, or have a longer log than this manager.
 
+Without --force-new-cluster, --set-addr only records on this machine where other nodes are now. It
+loses nothing. Use it if all addresses changed at once.
+
 Examples:
   remoor recover --force-new-cluster --dry-run    show what would be done, and any objections
   remoor recover --force-new-cluster
-  remoor recover --force-new-cluster --set-addr m1=10.0.0.9"
+  remoor recover --force-new-cluster --set-addr m1=10.0.0.9
+  remoor recover --set-addr m1=10.1.0.1 --set-addr m2=10.1.0.2    find nodes that have moved
+  remoor recover --delete-archives 30d            delete old archived logs"
     )]
     Recover(RecoverArgs),
     /// Start a new cluster on this machine and print its join tokens

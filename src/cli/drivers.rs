@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-pub use crate::daemon::{AddError, AddOptions, Added, ToAdd};
+pub use crate::daemon::{AddError, AddOptions, Added, ArchivedLog, ToAdd};
 pub use crate::daemon::{
     BackupError, BackupHead, NodePlacement, Objection, RebuildResult, RecoverOptions, Recovery,
     RecoveryState as LookedAt,
@@ -207,11 +207,27 @@ pub fn recover(recovery: Recovery) -> anyhow::Result<RebuildResult> {
     daemon::recover(recovery).map_err(|error| recovery_error(error, &dir))
 }
 
+/// Records the new addresses of nodes in the data directory. Returns the name of this node, and
+/// each name with its new gossip address.
+pub fn record_addresses(
+    dir: &Path,
+    places: &[(String, NodePlacement)],
+) -> anyhow::Result<(String, Vec<(String, std::net::SocketAddr)>)> {
+    daemon::record_addresses(dir, places).map_err(|error| recovery_error(error, dir))
+}
+
+/// The archived logs in the data directory that are older than `age`.
+pub fn old_archives(dir: &Path, age: Duration) -> anyhow::Result<Vec<ArchivedLog>> {
+    daemon::old_archives(dir, age).map_err(|error| recovery_error(error, dir))
+}
+
 fn recovery_error(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
     use daemon::RecoverError as E;
     let (exit, next) = match error {
         E::Admin(error) => return admin_error(error),
         E::NoManager { .. } => (Exit::Refused, "run the command on a machine that was a manager".to_owned()),
+        E::OnlyCopy => (Exit::Refused, "remoor demote this node on another manager first".to_owned()),
+        E::NoNode { .. } => (Exit::Refused, "run the command on a node, or name its directory with --dir".to_owned()),
         E::NoSuchNode(_) => {
             (Exit::Usage, "use --set-addr NODE=ADDR and --name NODE with a node of this cluster".to_owned())
         }

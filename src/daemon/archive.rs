@@ -7,9 +7,11 @@
 //! rename archives that directory.
 
 use super::layout::Layout;
-use remoor_host::disk::{DiskError, sync_dir};
+use super::recover::RecoverError;
+use remoor_host::disk::{ARCHIVE_PREFIX, ArchivedLog, DataDir, DiskError, archived_logs, sync_dir};
 use remoor_model::RaftId;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Maximum number of archives that can be created within one second.
 const SAME_SECOND_MAX: usize = 100;
@@ -38,11 +40,24 @@ pub fn archive_raft_dir(layout: &Layout, id: Option<RaftId>) -> Result<Option<Pa
     Ok(Some(to))
 }
 
+/// The archived logs in the data directory that are older than `age`. If this manager has lost its
+/// log, an archive may be the only copy of it, so the list is refused. A daemon may run on the
+/// directory.
+pub fn old_archives(dir: &Path, age: Duration) -> Result<Vec<ArchivedLog>, RecoverError> {
+    let identity = DataDir::read_identity_unlocked(dir)?;
+    if identity.is_some_and(|identity| identity.raft.is_some()) && !Layout(dir.to_owned()).raft_log().exists() {
+        return Err(RecoverError::OnlyCopy);
+    }
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let now = crate::manager::wall();
+    Ok(archived_logs(dir).into_iter().filter(|log| now.ms_since(log.at) >= age_ms).collect())
+}
+
 /// `raft.removed-<id>-<unix seconds>`, with a number appended if that name exists.
 pub(super) fn free_archive_path(dir: &Path, id: Option<RaftId>) -> PathBuf {
     let seconds = crate::manager::wall().0 / 1_000;
     let id = id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
-    let name = format!("raft.removed-{id}-{seconds}");
+    let name = format!("{ARCHIVE_PREFIX}{id}-{seconds}");
     let others = (2..SAME_SECOND_MAX).map(|n| format!("{name}-{n}"));
     let free = std::iter::once(name.clone()).chain(others).map(|name| dir.join(name)).find(|path| !path.exists());
     free.unwrap_or_else(|| dir.join(name))

@@ -17,6 +17,7 @@ mod keyring;
 mod layout;
 mod manager_lifecycle;
 mod manager_service;
+mod new_addresses;
 mod node_keys;
 mod position;
 mod rebuild;
@@ -36,14 +37,17 @@ pub use crate::manager::backup::{BackupError, Head as BackupHead};
 pub use add::{AddError, AddOptions, Added, add};
 pub use add_many::{ToAdd, add_many, to_add};
 pub use admin::{AdminError, InitOptions, InitOutcome, JoinOptions, init, join};
+pub use archive::old_archives;
 pub use incomplete_init::{archive_data_dir, mark_tokens_printed};
 pub use layout::{Layout, NodeConfig};
+pub use new_addresses::record_addresses;
 pub use rebuild::RebuildResult;
 pub use recover::{
     NodePlacement, Objection, OtherManager, PositionAnswer, RecoverError, RecoverOptions, Recovery, RecoveryState,
     prepare_recovery, recover,
 };
 pub use remoor_cluster::raft::OPENING_THREAD;
+pub use remoor_host::disk::ArchivedLog;
 pub use restore::{RestoreError, RestoreOptions, Restored, restore, verify};
 pub use run::{DaemonError, DaemonOptions, panic_file, run};
 pub use runtime::runtime;

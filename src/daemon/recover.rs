@@ -213,6 +213,12 @@ pub enum RecoverError {
     /// The directory does not belong to a manager, so no recovery is possible with it.
     #[error("{} does not belong to a manager: {why}", dir.display())]
     NoManager { dir: PathBuf, why: &'static str },
+    /// This manager has lost its log, and archives are to be deleted.
+    #[error("this manager has lost its log, and an archive may be the only copy of it; nothing was deleted")]
+    OnlyCopy,
+    /// The directory does not belong to a node.
+    #[error("{} does not belong to a node: {why}", dir.display())]
+    NoNode { dir: PathBuf, why: &'static str },
     #[error("no node is called {0}")]
     NoSuchNode(String),
     #[error("the state can't be carried over: {}", .0.message)]

@@ -24,7 +24,7 @@ use remoor_cluster::rpc::identity::{Credentials, IdentityError};
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::server::ServerLimits;
 use remoor_cluster::rpc::unix;
-use remoor_host::disk::{DataDir, DiskError, Identity};
+use remoor_host::disk::{DataDir, DiskError, Identity, archived_logs};
 use remoor_host::files::LoadedFiles;
 use remoor_model::{Epoch, RaftId, Report};
 use std::net::IpAddr;
@@ -118,6 +118,7 @@ pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), Daem
     let (fatal_tx, mut fatal) = mpsc::channel(1);
     let ends = EndSignals { stopped, fatal: fatal_tx };
     keep_own_binary(&node.layout);
+    warn_of_archives(&node.layout);
     let api = address::listen(&node.config).await?;
     let (membership, inputs) = start_membership(&node, &peers, &ends).await?;
     let agent = start_agent(&node, peers, &membership, inputs, registry.clone(), &ends).await?;
@@ -553,6 +554,18 @@ async fn fan_out(
         // dropped.
         manager = manager.filter(|manager| manager.send(event.clone()).is_ok());
         let _ = agent.send(event);
+    }
+}
+
+/// Logs the number of archived logs, because they fill the disk and contain keys of the cluster.
+fn warn_of_archives(layout: &Layout) {
+    let archives = archived_logs(&layout.0);
+    if let Some(oldest) = archives.first() {
+        tracing::warn!(
+            count = archives.len(),
+            oldest = %oldest.path.display(),
+            "archived logs with keys of the cluster are in the data directory; next: remoor recover --delete-archives 30d"
+        );
     }
 }
 

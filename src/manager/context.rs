@@ -9,13 +9,20 @@ use crate::fleet::FleetCache;
 use crate::telemetry::Registry;
 use remoor_cluster::raft::Raft;
 use remoor_cluster::rpc::view::StreamItem;
+use remoor_cluster::rpc::wire::rfc3339;
 use remoor_exec::ssh::Remote;
-use remoor_host::disk::BlobStore;
-use remoor_model::{ClusterContext, ClusterId, ClusterRole, Inventory, Job, JobVars, NodeId, NodeName, Now, Phase};
+use remoor_host::disk::{BlobStore, archived_logs};
+use remoor_model::{
+    ClusterContext, ClusterId, ClusterRole, Inventory, Job, JobVars, NodeId, NodeName, Now, Phase, count_noun,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+/// Age in milliseconds from which the status warns about an archived log: 7 days. Until then the
+/// archive may be needed after a recovery.
+const ARCHIVE_OLD_MS: u64 = 7 * 86_400_000;
 
 #[derive(Debug, Clone)]
 pub struct ManagerTiming {
@@ -110,6 +117,23 @@ impl ManagerContext {
         let acked = self.raft.status().borrow().quorum_acked_ms;
         let heard_at = || self.observed.leader_heard_at();
         acked.or_else(|| Some(u64::try_from(heard_at()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Warnings about this machine, which only this manager knows: about its backups and about
+    /// archived logs that are old.
+    pub(super) fn own_warnings(&self) -> Vec<String> {
+        let (name, now) = (&self.identity.name, super::wall());
+        let archives = self.runs.parent().map(archived_logs).unwrap_or_default();
+        let old: Vec<_> = archives.iter().filter(|log| now.ms_since(log.at) > ARCHIVE_OLD_MS).collect();
+        let archived = old.first().map(|oldest| {
+            format!(
+                "{name}: {} with keys of the cluster, the oldest of {}; next: on {name}, remoor recover \
+                 --delete-archives 30d",
+                count_noun(old.len(), "archived log"),
+                rfc3339(oldest.at)
+            )
+        });
+        self.backups.warning(name, now).into_iter().chain(archived).collect()
     }
 
     /// The current monotonic time for this manager's engine.

@@ -178,6 +178,88 @@ fn a_survivor_recovers_while_two_managers_without_logs_answer() {
     assert!(String::from_utf8_lossy(&history.stdout).contains("availability pause"), "{history:?}");
 }
 
+/// All managers get other addresses while they are stopped. The new addresses are recorded on each
+/// of them, and the cluster continues in its epoch with its log.
+#[test]
+fn managers_that_all_moved_at_once_find_each_other_and_lose_nothing() {
+    let mut cluster = Cluster::begin();
+    let leader = wait_until("three voters and a leader", || {
+        let (voters, leader) = cluster.voters(0);
+        leader.filter(|_| voters == 3)
+    });
+    disaster::assert_success(&cluster.managers[leader].ask(&["pause", "m1"]));
+    let before = [0, 1, 2].map(|at| identity(&cluster.path(&format!("m{}", at + 1))));
+    let moved = net();
+    let places: Vec<String> =
+        (1..=3).flat_map(|n: u8| ["--set-addr".to_owned(), format!("m{n}={}", moved(n))]).collect();
+    for manager in &mut cluster.managers {
+        manager.kill();
+    }
+    for at in 0..3 {
+        let home = cluster.path(&format!("m{}", at + 1));
+        let mut command = remoor();
+        let out = command.arg("recover").args(&places).arg("--dir").arg(&home).bounded_output();
+        let text = disaster::assert_success(&out);
+        assert!(text.contains("epoch, log and keys are unchanged"), "{text}");
+        cluster.managers[at] = Daemon::start(&home);
+    }
+    let unknown = disaster::text(
+        &remoor().args(["recover", "--set-addr", "m9=10.0.0.1", "--dir"]).arg(cluster.path("other")).bounded_output(),
+    );
+    assert!(unknown.contains("does not belong to a node"), "{unknown}");
+    wait_until("three voters at their new addresses", || {
+        let view = cluster.managers[0].json("raft-members");
+        let members = view["members"].as_array()?;
+        let there = |n: u8| members.iter().any(|m| m["address"] == format!("{}:7947", moved(n)));
+        (view["as_of"]["stale"] == false && (1..=3).all(there)).then_some(())
+    });
+    let after = [0, 1, 2].map(|at| identity(&cluster.path(&format!("m{}", at + 1))));
+    assert_eq!(after, before, "the epoch, the Raft id and the node are the same");
+    let history = cluster.managers[0].ask(&["history"]);
+    assert!(String::from_utf8_lossy(&history.stdout).contains("availability pause"), "{history:?}");
+}
+
+/// Archived logs are counted and reported. A command deletes the old ones, after it has named them.
+#[test]
+fn archived_logs_are_reported_and_old_ones_are_deleted_by_a_command() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut manager = one_manager(dir.path(), net()(1));
+    let home = dir.path().join("m1");
+    manager.kill();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    let archive = |age_days: u64| home.join(format!("raft.removed-1-{}", now - age_days * 86_400));
+    for days in [40, 60, 1] {
+        fs::create_dir(archive(days)).expect("made");
+        fs::write(archive(days).join("log.redb"), "a log").expect("written");
+    }
+    manager = Daemon::start(&home);
+    let warning = wait_until("the status warns", || {
+        let status = manager.json("status");
+        let warnings = status["warnings"].as_array()?.iter().filter_map(Value::as_str);
+        warnings.into_iter().find(|w| w.contains("archived log")).map(str::to_owned)
+    });
+    assert!(warning.contains("2 archived logs") && warning.contains("--delete-archives 30d"), "{warning}");
+    let log = fs::read_to_string(home.join("log")).expect("a log");
+    assert!(log.contains("archived logs with keys of the cluster"), "{log}");
+    let delete = |args: &[&str]| {
+        let mut command = remoor();
+        command.args(["recover", "--delete-archives", "30d", "--dir"]).arg(&home).args(args).bounded_output()
+    };
+    let dry = disaster::assert_success(&delete(&["--dry-run"]));
+    assert!(dry.contains(&archive(40).display().to_string()) && dry.contains("nothing was deleted"), "{dry}");
+    disaster::assert_rejected(&delete(&[]), &["was not confirmed"]);
+    assert!([40, 60, 1].iter().all(|days| archive(*days).exists()));
+    let done = disaster::assert_success(&delete(&["--yes"]));
+    assert!(done.contains("2 archived logs deleted"), "{done}");
+    assert_eq!([40, 60, 1].map(|days| archive(days).exists()), [false, false, true]);
+    // Without the log of the manager, an archive may be its only copy.
+    fs::rename(home.join("raft"), home.join("raft.away")).expect("moved");
+    let mut command = remoor();
+    let all = command.args(["recover", "--delete-archives", "1ms", "--yes", "--dir"]).arg(&home).bounded_output();
+    disaster::assert_rejected(&all, &["may be the only copy"]);
+    fs::rename(home.join("raft.away"), home.join("raft")).expect("moved back");
+}
+
 #[test]
 fn a_missing_credentials_file_is_named() {
     let dir = tempfile::tempdir().expect("a folder");

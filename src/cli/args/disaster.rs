@@ -3,18 +3,24 @@
 use super::{ConnectionOptions, Output, local::absolute};
 use crate::cli::drivers::{self, NodePlacement};
 use crate::cli::duration::Span;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("recovery").args(["force_new_cluster", "set_addr", "delete_archives"]).required(true)
+    .multiple(true))]
 pub struct RecoverArgs {
-    /// Required: rebuild the cluster with this machine as its only manager, from its own data
-    #[arg(long, required = true)]
+    /// Rebuild the cluster with this machine as its only manager, from its own data
+    #[arg(long)]
     pub force_new_cluster: bool,
-    /// Ask the other managers and show what would be done; change nothing
+    /// Delete the archived logs (raft.removed-*) of this machine that are older than TIME
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["force_new_cluster", "set_addr"])]
+    pub delete_archives: Option<Span>,
+    /// Show what would be done; change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// New address of a node: ADDR is IP or IP:API_PORT,GOSSIP_PORT (repeatable)
+    /// New address of a node: ADDR is IP or IP:API_PORT,GOSSIP_PORT (repeatable). Without
+    /// --force-new-cluster, only record it on this machine
     #[arg(long, value_name = "NODE=ADDR", value_parser = drivers::set_addr)]
     pub set_addr: Vec<(String, NodePlacement)>,
     /// Data directory of the node
@@ -22,13 +28,13 @@ pub struct RecoverArgs {
         value_parser = absolute)]
     pub dir: PathBuf,
     /// Recover even if the other managers have a quorum; they are excluded from the new cluster
-    #[arg(long, help_heading = "Safety")]
+    #[arg(long, help_heading = "Safety", requires = "force_new_cluster")]
     pub even_if_majority_alive: bool,
     /// Recover even if another manager has a longer log; its additional entries are lost
-    #[arg(long, help_heading = "Safety")]
+    #[arg(long, help_heading = "Safety", requires = "force_new_cluster")]
     pub even_if_behind: bool,
     /// Recover even if raft/ was restored from an older copy; later decisions are lost
-    #[arg(long, help_heading = "Safety")]
+    #[arg(long, help_heading = "Safety", requires = "force_new_cluster")]
     pub even_if_rolled_back: bool,
     /// Do not ask for confirmation
     #[arg(short, long, help_heading = "Safety")]

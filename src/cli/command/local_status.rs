@@ -172,6 +172,10 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     if let Some(why) = &node.unsaved {
         out.push(("DISK", format!("the agent's record is not saved: {why}; make space on the disk of this machine")));
     }
+    if node.archived_logs > 0 {
+        let count = count_noun(node.archived_logs as usize, "archived log");
+        out.push(("archives", format!("{count} with keys of the cluster; next: remoor recover --delete-archives 30d")));
+    }
     if let Some(look) = &view.look {
         let took = duration::age(look.took_ms);
         let age = duration::age(look.age_ms);

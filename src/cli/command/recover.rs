@@ -7,10 +7,18 @@ use crate::cli::drivers::{self, LookedAt, Objection, PositionAnswer, Recovery};
 use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
+use remoor_cluster::rpc::wire::rfc3339;
 use remoor_model::count_noun;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
+    if let Some(age) = args.delete_archives {
+        return delete_archives(out, &args, age.0);
+    }
+    if !args.force_new_cluster {
+        return record_addresses(out, &args);
+    }
     let options = drivers::RecoverOptions {
         dir: args.dir.clone(),
         by: drivers::user(),
@@ -64,6 +72,56 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
         ))?;
     }
     out.talk("next: systemctl start remoor; then remoor promote or remoor demote the lost managers");
+    Ok(Exit::Done)
+}
+
+/// Records the new addresses of nodes on this machine.
+fn record_addresses(out: &Out, args: &RecoverArgs) -> anyhow::Result<Exit> {
+    if args.dry_run {
+        return Err(CommandError::usage_error("--set-addr without --force-new-cluster has no --dry-run").into());
+    }
+    let (own, recorded) = drivers::record_addresses(&args.dir, &args.set_addr)?;
+    let list: Vec<Value> = recorded.iter().map(|(node, addr)| json!({"node": node, "gossip": addr})).collect();
+    if !out.machine(&json!({"version": 1, "node": own, "recorded": list}))? {
+        for (node, addr) in &recorded {
+            let this = if *node == own { ", this node" } else { "" };
+            out.text(&format!("recorded: {node} is at {addr}{this}\n"))?;
+        }
+    }
+    out.talk("epoch, log and keys are unchanged; next: the same command on the other nodes, then systemctl start remoor on all");
+    Ok(Exit::Done)
+}
+
+/// Deletes the archived logs of this machine that are older than `age`.
+fn delete_archives(out: &Out, args: &RecoverArgs, age: Duration) -> anyhow::Result<Exit> {
+    let old = drivers::old_archives(&args.dir, age)?;
+    let facts: Vec<(String, u64, String)> =
+        old.iter().map(|log| (log.path.display().to_string(), log.bytes(), rfc3339(log.at))).collect();
+    let list = |done: bool| {
+        let logs = facts.iter().map(|(path, bytes, at)| json!({"path": path, "bytes": bytes, "at": at}));
+        json!({"version": 1, "deleted": done, "archives": logs.collect::<Vec<_>>()})
+    };
+    if !out.format.is_machine() {
+        for (path, bytes, at) in &facts {
+            out.text(&format!("{path}  {} MB, of {at}\n", bytes.div_ceil(1_000_000)))?;
+        }
+    }
+    if old.is_empty() || args.dry_run {
+        if !out.machine(&list(false))? {
+            let text = if old.is_empty() { "no archived log is that old" } else { "nothing was deleted" };
+            out.talk(text);
+        }
+        return Ok(Exit::Done);
+    }
+    let count = count_noun(old.len(), "archived log");
+    let effect = format!("{count} will be deleted; an archive may be the only copy of decisions of an earlier epoch");
+    let ask::UserConfirmation(()) = ask::confirm_yes(out, &format!("deletion of {count}"), &effect, args.yes)?;
+    for log in &old {
+        log.delete()?;
+    }
+    if !out.machine(&list(true))? {
+        out.text(&format!("{count} deleted\n"))?;
+    }
     Ok(Exit::Done)
 }
 

@@ -72,6 +72,7 @@ pub fn agent() -> AgentView {
             previous_end: Some("ended without an announcement".into()),
             damaged: Vec::new(),
             unsaved: None,
+            archived_logs: 0,
             removed: None,
             left: false,
         },

@@ -312,11 +312,7 @@ async fn send(
     };
     let answer = answer.map_err(|error| failure_of(error, reads))?;
     let answer = match is_status {
-        true => with_own(
-            answer,
-            shared.backups.view(&shared.identity.name, wall()),
-            shared.backups.warning(&shared.identity.name, wall()),
-        ),
+        true => with_own(answer, shared.backups.view(&shared.identity.name, wall()), shared.own_warnings()),
         false => answer,
     };
     let kind = if path.starts_with("/v1/metrics") { "text/plain; version=0.0.4" } else { "application/json" };
@@ -354,14 +350,19 @@ async fn stream(
 }
 
 /// Replaces the backups in the leader's status by those of this manager, because each manager makes
-/// its own backups. All other fields stay, including unknown fields of a newer leader.
-fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) -> Bytes {
-    let (Some(backup), Ok(mut status)) = (backup, serde_json::from_slice::<Value>(&answer)) else { return answer };
-    let Ok(backup) = serde_json::to_value(backup) else { return answer };
+/// its own backups. Adds the warnings about this machine. All other fields stay, including unknown
+/// fields of a newer leader.
+fn with_own(answer: Bytes, backup: Option<BackupView>, own: Vec<String>) -> Bytes {
+    if backup.is_none() && own.is_empty() {
+        return answer;
+    }
+    let Ok(mut status) = serde_json::from_slice::<Value>(&answer) else { return answer };
     let Some(fields) = status.as_object_mut() else { return answer };
-    fields.insert("backup".to_owned(), backup);
+    if let Some(Ok(backup)) = backup.map(serde_json::to_value) {
+        fields.insert("backup".to_owned(), backup);
+    }
     if let Some(Value::Array(warnings)) = fields.get_mut("warnings") {
-        warnings.extend(warning.map(Value::from));
+        warnings.extend(own.into_iter().map(Value::from));
     }
     status.to_string().into()
 }
@@ -392,12 +393,13 @@ mod tests {
         let answer = |backup: Value, warnings: &[&str]| json!({"backup": backup, "new": 1, "warnings": warnings});
         let leaders = answer(json!(view("m1")), &["m1: late"]);
         let asked = |own: Option<&str>, warning: Option<&str>| -> Value {
-            let bytes = with_own(leaders.to_string().into(), own.map(view), warning.map(str::to_owned));
+            let bytes =
+                with_own(leaders.to_string().into(), own.map(view), warning.map(str::to_owned).into_iter().collect());
             serde_json::from_slice(&bytes).expect("JSON")
         };
         assert_eq!(asked(None, None), leaders, "it makes none");
         assert_eq!(asked(Some("m2"), None), answer(json!(view("m2")), &["m1: late"]));
         assert_eq!(asked(Some("m2"), Some("m2: failed")), answer(json!(view("m2")), &["m1: late", "m2: failed"]));
-        assert_eq!(with_own("?".into(), Some(view("m2")), None), "?");
+        assert_eq!(with_own("?".into(), Some(view("m2")), Vec::new()), "?");
     }
 }

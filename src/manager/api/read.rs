@@ -51,7 +51,7 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> TimedJson<Stat
     warnings.extend(keys::warnings(&shared, &inventory));
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
-    warnings.extend(shared.backups.warning(&shared.identity.name, wall()));
+    warnings.extend(shared.own_warnings());
     // Notices of these kinds are omitted. They may be days old, and the warnings above already
     // cover their subjects.
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, CLOCK, BACKUP]).into_iter().rev().take(5));

@@ -5,12 +5,14 @@
 //! when a call returns. A damaged file is an error that names it, or is renamed if the daemon can
 //! do without it; it is never overwritten silently.
 
+mod archives;
 mod atomic;
 mod blob;
 mod boot;
 mod damage;
 mod data_dir;
 
+pub use archives::{ARCHIVE_PREFIX, ArchivedLog, archived_logs};
 pub use atomic::{atomic_write, sync_dir};
 pub use blob::BlobStore;
 pub use boot::boot_id;

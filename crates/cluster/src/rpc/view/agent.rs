@@ -49,12 +49,19 @@ pub struct AgentNode {
     /// The reason why the agent's record could not be saved last, for example a full disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
+    /// The number of archived logs (`raft.removed-*`) in the node's data directory.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub archived_logs: u32,
     /// The message of a manager that the node was removed permanently. The agent is then inactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<String>,
     /// Whether the node left by its own request. A join restores its identity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Another node, as this node knows it.
