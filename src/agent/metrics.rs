@@ -4,6 +4,7 @@
 
 use super::local_state::AgentState;
 use crate::telemetry::{MetricKind, Registry};
+use remoor_cluster::gossip::Gossip;
 use remoor_model::{CheckResult, CheckState, Sha256, Wall};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,11 +30,14 @@ const COUNTERS: &[(&str, &str)] = &[
     ("remoor_agent_isolations_total", "Episodes without any live peer, ever."),
 ];
 
+const REFUSED: &str = "remoor_gossip_refused_total";
+
 /// A handle to the metrics; all clones share one state.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
     own: AgentState,
+    gossip: Option<Gossip>,
     /// The lock that each request for the metrics holds. Without it, two concurrent requests would
     /// see each other's partial values.
     writing: Arc<Mutex<()>>,
@@ -44,7 +48,13 @@ impl Metrics {
     pub fn new(registry: Registry, own: AgentState) -> Self {
         GAUGES.iter().for_each(|(name, help)| registry.describe(name, MetricKind::Gauge, help));
         COUNTERS.iter().for_each(|(name, help)| registry.describe(name, MetricKind::Counter, help));
-        Self { registry, own, writing: Arc::default() }
+        registry.describe(REFUSED, MetricKind::Counter, "Gossip that was refused, by reason.");
+        Self { registry, own, gossip: None, writing: Arc::default() }
+    }
+
+    /// Adds the metrics of the gossip member.
+    pub fn with_gossip(self, gossip: Gossip) -> Self {
+        Self { gossip: Some(gossip), ..self }
     }
 
     /// All metrics as Prometheus text, as of `now`.
@@ -53,6 +63,11 @@ impl Metrics {
         let view = self.own.view(now);
         for (name, _) in GAUGES.iter().chain(COUNTERS) {
             self.registry.clear(name);
+        }
+        let refusals = self.gossip.as_ref().map(Gossip::refusals).unwrap_or_default();
+        self.registry.clear(REFUSED);
+        for (reason, count) in refusals {
+            self.registry.add(REFUSED, &[("reason", reason)], count);
         }
         let set = |name: &str, value: f64| self.registry.set(name, &[], value);
         self.registry.set("remoor_agent_info", &[("version", view.node.agent_version.as_str())], 1.0);

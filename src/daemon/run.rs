@@ -291,7 +291,7 @@ async fn start_agent(
     });
     own.set_certified(node.keyring.certificate_epoch());
     tokio::spawn(follow_address(inputs.address_follower, own.clone(), stopped.clone()));
-    let metrics = Metrics::new(registry, own.clone());
+    let metrics = Metrics::new(registry, own.clone()).with_gossip(membership.gossip.clone());
     let metrics_listener = listen_metrics(&node.config).await?;
     let config = AgentConfig {
         name: identity.name.clone(),

@@ -13,7 +13,7 @@ use memberlist::delegate::{
     AliveDelegate, ConflictDelegate, Delegate, EventDelegate, MergeDelegate, NodeDelegate, PingDelegate,
 };
 use memberlist::proto::{Meta, NodeState};
-use remoor_model::{Instance, NodeName, Report};
+use remoor_model::{Instance, NodeName, Report, Wall};
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -68,6 +68,9 @@ pub struct GossipState {
     /// Set when the address changed and another `GossipState` took over. Later callbacks concern
     /// the old address and are ignored.
     closed: AtomicBool,
+    /// Incremented when this node has to sign its report again, because the report does not allow
+    /// the incarnation number that others have raised.
+    renewals: Arc<watch::Sender<u64>>,
 }
 
 impl GossipState {
@@ -82,6 +85,7 @@ impl GossipState {
             events,
             changed: Arc::new(watch::Sender::new(0)),
             closed: AtomicBool::new(false),
+            renewals: Arc::new(watch::Sender::new(0)),
         }
     }
 
@@ -105,6 +109,7 @@ impl GossipState {
             events: self.events.clone(),
             changed: self.changed.clone(),
             closed: AtomicBool::new(false),
+            renewals: self.renewals.clone(),
         }
     }
 
@@ -173,6 +178,22 @@ impl GossipState {
         self.changed.subscribe()
     }
 
+    /// The time at which this node signed its report, and the signed report.
+    pub fn own_record(&self) -> (Wall, Bytes) {
+        let signed_at = self.own_report().signed_at;
+        (signed_at, self.meta.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Asks for a new signature of this node's report.
+    pub fn request_renewal(&self) {
+        self.renewals.send_modify(|count| *count += 1);
+    }
+
+    /// A counter of the requests for a new signature.
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        self.renewals.subscribe()
+    }
+
     /// Emits an event of the view. The caller still holds the view's lock, so that events have the
     /// order of the view's changes.
     pub fn emit(&self, view: &MembershipView, event: Option<MemberEvent>) {
@@ -219,7 +240,13 @@ impl GossipState {
         }
     }
 
-    fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), RecordRejection> {
+    fn is_unknown(&self, name: &NodeName) -> bool {
+        matches!((self.judge.verify)(name), super::KeyLookup::Unknown)
+    }
+
+    /// Decides whether memberlist may receive a record of a live node. Raises an alarm if the record
+    /// is forged.
+    pub fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &[u8]) -> Result<(), RecordRejection> {
         if self.is_verified(&self.view(), name, addr, meta) {
             return Ok(());
         }
@@ -228,7 +255,9 @@ impl GossipState {
         let mut view = self.view();
         let (event, answer) = match judgement {
             Judgement::Own { .. } => (None, Ok(())),
-            Judgement::Member { key: None, .. } if !view.has_room_for(name) => (None, Err(RecordRejection::Crowded)),
+            Judgement::Member { key: None, .. } if !view.admit_stranger(name, |name| self.is_unknown(name)) => {
+                (None, Err(RecordRejection::Crowded))
+            }
             Judgement::Member { report, key: Some(key), signed: true } if view.has_newer(name, &key, &report, now) => {
                 (None, Err(RecordRejection::Outdated))
             }
@@ -288,9 +317,9 @@ impl AliveDelegate for NodeEventDelegate {
     type Address = SocketAddr;
     type Error = RecordRejection;
 
-    async fn notify_alive(&self, peer: Node) -> Result<(), RecordRejection> {
-        let (name, addr, meta) = node_parts(&peer);
-        self.0.admit(&name, addr, &meta)
+    async fn notify_alive(&self, _peer: Node) -> Result<(), RecordRejection> {
+        // The guard has admitted the record before memberlist received it.
+        Ok(())
     }
 }
 
@@ -390,8 +419,7 @@ impl MergeDelegate for NodeEventDelegate {
     type Error = RecordRejection;
 
     async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), RecordRejection> {
-        // memberlist also passes each record of a state exchange to `notify_alive`, which judges
-        // the record.
+        // The guard has admitted each record of the exchange.
         Ok(())
     }
 }
@@ -407,7 +435,6 @@ mod tests {
     use super::super::meta::SignatureScope;
     use super::*;
     use ed25519_dalek::SigningKey;
-    use remoor_model::Wall;
 
     #[test]
     fn a_report_that_is_sent_again_is_refused_also_while_its_node_is_away() {

@@ -6,9 +6,10 @@ use super::config::{Config, GossipTiming, KeyLookup};
 use super::delegate::{GossipState, NodeEventDelegate};
 use super::error::{GossipError, MemberlistError};
 use super::event::{EpochClaim, Member, MemberEvent};
+use super::guard::MessageGuard;
 use super::judge::{Judge, Judgement, is_valid_name};
 use super::meta::{self, SignatureScope};
-use super::transport::{GossipKeyring, GossipTransport, TransportOptions};
+use super::transport::{GossipKeyring, GossipTransport, Refusals, TransportOptions};
 use bytes::Bytes;
 use memberlist::proto::MaybeResolvedAddress;
 use memberlist::{Memberlist, Options};
@@ -17,7 +18,7 @@ use remoor_model::{NodeName, Report};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -29,6 +30,8 @@ const NEVER_REAP: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Maximum time of a shutdown. The shutdown waits for memberlist's tasks, and a hanging task must
 /// not hang the daemon.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+/// Minimum time between two signatures that others cause.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum attempts to find a free port. A port can be taken between the search and the bind.
 const PORT_TRIES: usize = 10;
 
@@ -39,6 +42,7 @@ pub struct Gossip {
     name: NodeName,
     inner: Arc<RwLock<Arc<Inner>>>,
     keyring: Arc<GossipKeyring>,
+    refusals: Arc<Refusals>,
 }
 
 /// The member at one address. A change of the address replaces the member.
@@ -64,17 +68,34 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
         return Err(GossipError::Advertise(cfg.advertise));
     }
     let keyring = Arc::new(GossipKeyring::new(&cfg.cluster, cfg.key)?);
+    let refusals = Arc::new(Refusals::default());
     let mut tries = 0;
     let (tx, rx) = mpsc::unbounded_channel();
     loop {
         tries += 1;
         let first = |judge, meta| GossipState::new(judge, meta, &cfg.timing, tx.clone());
-        match start_once(&cfg, &keyring, &report, first).await {
+        match start_once(&cfg, &keyring, &refusals, &report, first).await {
             Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
             Err(error) => return Err(error),
             Ok(inner) => {
-                return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))), keyring }, rx));
+                let renewals = inner.shared.renewals();
+                let gossip =
+                    Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))), keyring, refusals };
+                tokio::spawn(renew_signature(Arc::downgrade(&gossip.inner), renewals));
+                return Ok((gossip, rx));
             }
+        }
+    }
+}
+
+/// Signs the report again whenever that is requested, until the member was dropped.
+async fn renew_signature(member: Weak<RwLock<Arc<Inner>>>, mut requests: watch::Receiver<u64>) {
+    while requests.changed().await.is_ok() {
+        tokio::time::sleep(RENEWAL_PAUSE).await;
+        let Some(member) = member.upgrade() else { return };
+        match announce(&member, Report::clone).await {
+            Ok(()) => tracing::debug!("the report was signed again, because others raised the incarnation"),
+            Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "the report was not signed again"),
         }
     }
 }
@@ -82,6 +103,7 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
 async fn start_once(
     cfg: &Config,
     keyring: &Arc<GossipKeyring>,
+    refusals: &Arc<Refusals>,
     report: &Report,
     share: impl FnOnce(Judge, Bytes) -> GossipState,
 ) -> Result<Inner, GossipError> {
@@ -113,6 +135,8 @@ async fn start_once(
         bind,
         advertise,
         keyring: keyring.clone(),
+        guard: Arc::new(MessageGuard::new(shared.clone(), refusals.clone(), &cfg.timing)),
+        refusals: refusals.clone(),
         first_frame: cfg.timing.stream_timeout,
     };
     let list = Memberlist::with_delegate(NodeEventDelegate(shared.clone()), transport, options(&cfg.timing))
@@ -162,7 +186,12 @@ impl Gossip {
     }
 
     fn current(&self) -> Arc<Inner> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
+        current_member(&self.inner)
+    }
+
+    /// The number of messages and connections that were refused since the start, by reason.
+    pub fn refusals(&self) -> BTreeMap<&'static str, u64> {
+        self.refusals.totals()
     }
 
     /// Moves the running member to another address; its instance stays the same. The member leaves
@@ -182,7 +211,7 @@ impl Gossip {
         let cfg = Config { bind, advertise, ..old.cfg.clone() };
         let timing = cfg.timing.clone();
         let successor = |judge, meta| old.shared.create_successor(judge, meta, &timing);
-        let inner = start_once(&cfg, &self.keyring, &report, successor).await?;
+        let inner = start_once(&cfg, &self.keyring, &self.refusals, &report, successor).await?;
         *self.inner.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inner);
         Ok(())
     }
@@ -194,38 +223,18 @@ impl Gossip {
     /// [`GossipError::Announce`] the new report is in force anyway and is sent with the next state
     /// exchange. After any other error the old report stays in force.
     pub async fn publish(&self, report: Report) -> Result<(), GossipError> {
-        self.announce(|_| report).await
-    }
-
-    async fn announce(&self, next: impl FnOnce(&Report) -> Report) -> Result<(), GossipError> {
-        let mut inner = self.current();
-        let (inner, mut current) = loop {
-            let current = inner.report.lock().await;
-            let now = self.current();
-            if Arc::ptr_eq(&now, &inner) {
-                break (&*inner, current);
-            }
-            drop(current);
-            inner = now; // the member moved while this call waited for the lock
-        };
-        let mut report = next(&current);
-        report.sequence = current.sequence;
-        report.stamp(wall_clock::now());
-        let judge = &inner.shared.judge;
-        let scope = SignatureScope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
-        let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
-        inner.shared.set_own(&report, meta.into());
-        *current = report;
-        match inner.list.update_node(inner.cfg.timing.update_timeout).await {
-            Ok(()) => Ok(()),
-            Err(memberlist::error::Error::NotRunning) => Err(GossipError::Stopped),
-            Err(e) => Err(GossipError::Announce(e.to_string().into())),
-        }
+        announce(&self.inner, |_| report).await
     }
 
     /// The live members by name, this node included.
     pub fn members(&self) -> Vec<Member> {
         self.current().shared.view().members()
+    }
+
+    /// The signed record of a live member, as it is sent.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn record(&self, name: &NodeName) -> Option<Bytes> {
+        self.current().shared.view().get(name).map(|entry| entry.meta.clone())
     }
 
     /// The address of each live member, and whether its signature verifies. Unlike
@@ -327,7 +336,7 @@ impl Gossip {
     pub async fn leave(self) {
         // With memberlist alone, peers cannot distinguish a leaving node from a failed one. So the
         // report announces the leave first.
-        if let Err(error) = self.announce(|current| Report { leaving: true, ..current.clone() }).await {
+        if let Err(error) = announce(&self.inner, |current| Report { leaving: true, ..current.clone() }).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "leaving was not announced; peers may report this node as failed"
@@ -348,6 +357,37 @@ impl Gossip {
     /// A counter that changes whenever a member came or went.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.current().shared.changes()
+    }
+}
+
+fn current_member(member: &RwLock<Arc<Inner>>) -> Arc<Inner> {
+    member.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Signs and announces the report that `next` makes of the current one.
+async fn announce(member: &RwLock<Arc<Inner>>, next: impl FnOnce(&Report) -> Report) -> Result<(), GossipError> {
+    let mut inner = current_member(member);
+    let (inner, mut current) = loop {
+        let current = inner.report.lock().await;
+        let now = current_member(member);
+        if Arc::ptr_eq(&now, &inner) {
+            break (&*inner, current);
+        }
+        drop(current);
+        inner = now; // the member moved while this call waited for the lock
+    };
+    let mut report = next(&current);
+    report.sequence = current.sequence;
+    report.stamp(wall_clock::now());
+    let judge = &inner.shared.judge;
+    let scope = SignatureScope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
+    let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
+    inner.shared.set_own(&report, meta.into());
+    *current = report;
+    match inner.list.update_node(inner.cfg.timing.update_timeout).await {
+        Ok(()) => Ok(()),
+        Err(memberlist::error::Error::NotRunning) => Err(GossipError::Stopped),
+        Err(e) => Err(GossipError::Announce(e.to_string().into())),
     }
 }
 

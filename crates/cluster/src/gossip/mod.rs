@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   Config::verify ──> judge ──> delegate ──> view ──> MemberEvent, members()
-//!   publish(Report) ──> meta (sign) ──> memberlist <──> transport (encrypt, bound) <──> peers
+//!   publish(Report) ──> meta (sign) ──> memberlist ──> transport (encrypt) ──> peers
+//!   peers ──> transport (bound, decrypt) ──> guard (check) ──> memberlist ──> delegate
 //!   known addresses ──> rejoin/plan ──> rejoin ──> join(addr)
 //! ```
 
@@ -16,6 +17,9 @@ mod config;
 mod delegate;
 mod error;
 mod event;
+#[cfg(any(test, feature = "testing"))]
+pub mod forge;
+mod guard;
 mod handle;
 mod judge;
 mod limiter;

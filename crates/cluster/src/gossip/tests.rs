@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+#[path = "guard/live_tests.rs"]
+mod attacks;
+
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The inventory of a test: the key lookup of each name.

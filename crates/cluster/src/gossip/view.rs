@@ -6,13 +6,18 @@ use super::event::{Member, MemberEvent};
 use super::limiter::Limiter;
 use bytes::Bytes;
 use remoor_model::{Instance, NodeName, Report, ReportOrder, report_stale_ms};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Maximum members that the inventory does not know. Further ones are rejected, because anybody
-/// with the gossip key can invent such members.
-pub const DISCOVERED_MAX: usize = 1024;
+/// Maximum names that the inventory does not know. Further ones are rejected, because anybody with
+/// the gossip key can invent names, and memberlist never forgets a name.
+const STRANGERS_MAX: usize = 256;
+/// The same in a small cluster. memberlist sends each message to a few random nodes. So the known
+/// nodes would seldom receive a message if there were more strangers.
+pub const STRANGERS_MIN: usize = 2;
+/// There may be one stranger for so many known members.
+const MEMBERS_PER_STRANGER: usize = 4;
 
 /// An accepted record of a live member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +51,11 @@ struct NewestReport {
 /// The live members and the state of the alarms.
 pub struct MembershipView {
     members: BTreeMap<NodeName, MemberEntry>,
-    /// The number of `members` that the inventory does not know.
-    discovered: usize,
+    /// The number of `members` that the inventory knows.
+    known: usize,
+    /// The admitted names that the inventory did not know at that time. They are kept after their
+    /// members are gone, because memberlist keeps them too.
+    strangers: BTreeSet<NodeName>,
     alarms: Limiter,
     sighting: Option<Sighting>,
     /// Members whose current process also signs at another address. Either the node moved, or a
@@ -71,7 +79,8 @@ impl MembershipView {
     pub fn new(timing: &GossipTiming) -> Self {
         Self {
             members: BTreeMap::new(),
-            discovered: 0,
+            known: 0,
+            strangers: BTreeSet::new(),
             alarms: Limiter::new(timing.alarm_interval),
             sighting: None,
             moves: BTreeMap::new(),
@@ -93,9 +102,9 @@ impl MembershipView {
                 self.newest.insert(name.clone(), NewestReport { key, order, received: Instant::now() });
             }
         }
-        self.discovered += usize::from(entry.key.is_none());
+        self.known += usize::from(entry.key.is_some());
         let old = self.members.insert(name.clone(), entry);
-        self.discovered -= old.as_ref().map_or(0, |old| usize::from(old.key.is_none()));
+        self.known -= usize::from(old.as_ref().is_some_and(|old| old.key.is_some()));
         match old {
             None => {
                 self.population += 1;
@@ -111,7 +120,7 @@ impl MembershipView {
         self.version += 1;
         self.moves.remove(name);
         let old = self.members.remove(name)?;
-        self.discovered -= usize::from(old.key.is_none());
+        self.known -= usize::from(old.key.is_some());
         self.population += 1;
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
     }
@@ -167,9 +176,17 @@ impl MembershipView {
         self.members.len() - usize::from(self.members.contains_key(me))
     }
 
-    /// Whether one more node that the inventory does not know may be admitted.
-    pub fn has_room_for(&self, name: &NodeName) -> bool {
-        self.members.contains_key(name) || self.discovered < DISCOVERED_MAX
+    /// Whether a name that the inventory does not know may be admitted. If there are too many such
+    /// names, first forgets those that the inventory knows by now.
+    pub fn admit_stranger(&mut self, name: &NodeName, is_unknown: impl Fn(&NodeName) -> bool) -> bool {
+        if self.strangers.contains(name) {
+            return true;
+        }
+        let most = (self.known / MEMBERS_PER_STRANGER).clamp(STRANGERS_MIN, STRANGERS_MAX);
+        if self.strangers.len() >= most {
+            self.strangers.retain(is_unknown);
+        }
+        self.strangers.len() < most && self.strangers.insert(name.clone())
     }
 
     /// The event for a record with a bad signature. None while such events are rate-limited.
@@ -371,20 +388,28 @@ mod tests {
     }
 
     #[test]
-    fn nodes_nobody_knows_are_bounded() {
+    fn names_nobody_knows_are_bounded_also_after_their_members_are_gone() {
         let mut view = MembershipView::new(&GossipTiming::default());
-        for n in 0..DISCOVERED_MAX {
-            assert!(view.has_room_for(&"one-more".into()));
-            view.put(NodeName(format!("n{n}")), entry(0));
+        let admitted = |view: &mut MembershipView, prefix: &str| {
+            let names = (0..25_000).map(|n| NodeName(format!("{prefix}{n}")));
+            let names: Vec<_> = names.filter(|name| view.admit_stranger(name, |_| true)).collect();
+            for name in &names {
+                view.put(name.clone(), entry(0));
+                view.remove(name);
+            }
+            names.len()
+        };
+        assert_eq!(admitted(&mut view, "a"), STRANGERS_MIN);
+        assert_eq!(admitted(&mut view, "b"), 0);
+        assert!(view.admit_stranger(&"a0".into(), |_| true));
+        assert!(view.admit_stranger(&"c".into(), |name| name.as_str() != "a0"), "the inventory knows a0 now");
+        for n in 0..4 * 20 {
+            view.put(NodeName(format!("known{n}")), MemberEntry { key: Some([0; 32]), ..entry(0) });
         }
-        assert!(!view.has_room_for(&"one-more".into()));
-        assert!(view.has_room_for(&"n0".into()));
-        view.put("n0".into(), MemberEntry { key: Some([0; 32]), ..entry(0) });
-        assert!(view.has_room_for(&"one-more".into()), "the inventory has one of them now");
-        view.put("one-more".into(), entry(0));
-        view.put("one-more".into(), entry(1));
-        assert!(!view.has_room_for(&"another".into()), "an update takes no other place");
-        view.remove(&"n1".into());
-        assert!(view.has_room_for(&"another".into()));
+        assert_eq!(admitted(&mut view, "d"), 20 - STRANGERS_MIN);
+        for n in 0..8 * STRANGERS_MAX {
+            view.put(NodeName(format!("known{n}")), MemberEntry { key: Some([0; 32]), ..entry(0) });
+        }
+        assert_eq!(admitted(&mut view, "e"), STRANGERS_MAX - 20);
     }
 }

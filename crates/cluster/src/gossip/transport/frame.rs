@@ -32,6 +32,8 @@ pub enum GossipFrameError {
     Length,
     #[error("no gossip key decrypts the frame")]
     Key,
+    #[error("the message in the frame was refused")]
+    Refused,
     #[error("encrypting a frame")]
     Seal,
     #[error("reading a frame")]

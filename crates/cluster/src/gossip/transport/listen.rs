@@ -1,5 +1,7 @@
-//! The two loops that receive datagrams and streams. They reject everything that does not decrypt.
+//! The two loops that receive datagrams and streams. They reject everything that does not decrypt,
+//! and everything that the guard refuses.
 
+use super::super::guard::MessageGuard;
 use super::GossipTransport;
 use super::Instant as RuntimeInstant;
 use super::frame::{GossipFrameError, GossipKeyring};
@@ -24,11 +26,18 @@ const RECEIVED_MAX: usize = 4096;
 /// Pause after an error of the listening socket, such as too many open files.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
+/// The checks that are the same for datagrams and streams.
+#[derive(Clone)]
+pub struct StrangerFilter {
+    pub keyring: Arc<GossipKeyring>,
+    pub guard: Arc<MessageGuard>,
+    pub refusals: Arc<Refusals>,
+}
+
 /// Receives gossip's datagrams.
 pub struct DatagramListener {
     pub socket: Arc<UdpSocket>,
-    pub keyring: Arc<GossipKeyring>,
-    pub refusals: Arc<Refusals>,
+    pub filter: StrangerFilter,
 }
 
 impl DatagramListener {
@@ -45,13 +54,17 @@ impl DatagramListener {
                 }
             };
             let arrived = TokioRuntime::now();
-            match self.keyring.open_datagram(&buffer[..length]) {
-                Ok(text) => {
-                    if to.send(Packet::new(from, arrived, text.freeze())).await.is_err() {
-                        return;
-                    }
+            let text = match self.filter.keyring.open_datagram(&buffer[..length]) {
+                Ok(text) => text,
+                Err(error) => {
+                    self.filter.refusals.count(refusal_reason(&error), from, Instant::now());
+                    continue;
                 }
-                Err(error) => self.refusals.count(refusal_reason(&error), from, Instant::now()),
+            };
+            if let Some(checked) = self.filter.guard.check_datagram(text, from)
+                && to.send(Packet::new(from, arrived, checked)).await.is_err()
+            {
+                return;
             }
         }
     }
@@ -60,8 +73,7 @@ impl DatagramListener {
 /// Accepts gossip's streams.
 pub struct StreamListener {
     pub listener: TcpListener,
-    pub keyring: Arc<GossipKeyring>,
-    pub refusals: Arc<Refusals>,
+    pub filter: StrangerFilter,
     pub budget: FrameBudget,
     pub first_frame: Duration,
 }
@@ -93,7 +105,7 @@ impl StreamListener {
                 }
             };
             let Some((place, ended)) = places.take(from.ip(), Instant::now()) else {
-                this.refusals.count("too many streams", from, Instant::now());
+                this.filter.refusals.count("too many streams", from, Instant::now());
                 continue;
             };
             let (this, to) = (this.clone(), to.clone());
@@ -110,16 +122,16 @@ impl StreamListener {
     async fn receive(&self, first: FirstFrame) -> Option<(SocketAddr, Connection)> {
         let FirstFrame { socket, from, place, ended } = first;
         let mut stream = GossipStream::new(socket, self.budget.clone());
-        let refuse = |reason| self.refusals.count(reason, from, Instant::now());
+        let refuse = |reason| self.filter.refusals.count(reason, from, Instant::now());
         let frame = tokio::select! {
-            frame = tokio::time::timeout(self.first_frame, stream.reader().read_frame(&self.keyring)) => frame,
+            frame = tokio::time::timeout(self.first_frame, stream.reader().read_frame(&self.filter.keyring)) => frame,
             _ = ended => {
                 refuse("a stream was silent while others waited");
                 return None;
             }
         };
         match frame {
-            Ok(Ok(message)) => stream.reader().set_message(message),
+            Ok(Ok(text)) => stream.reader().set_message(self.filter.guard.check_stream(text, from)?),
             Ok(Err(error)) => {
                 refuse(refusal_reason(&error));
                 return None;
@@ -144,6 +156,7 @@ fn refusal_reason(error: &GossipFrameError) -> &'static str {
         GossipFrameError::Crowded => "too many large frames at once",
         GossipFrameError::Length => "the frame does not have the announced length",
         GossipFrameError::Key => "no gossip key decrypts the frame",
+        GossipFrameError::Refused => "a message was refused",
         GossipFrameError::Seal => "a frame could not be encrypted",
         GossipFrameError::Read(_) => "a stream ended before its first frame",
     }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   TCP ──> places (how many?) ──> stream (how long?) ──┐
-//!                                                       ├──> frame (decrypt) ──> memberlist
+//!                                                       ├──> frame (decrypt) ──> guard ──> memberlist
 //!   UDP ────────────────────────────────────────────────┘
 //! ```
 
@@ -15,10 +15,10 @@ mod places;
 mod refusals;
 mod stream;
 
-pub use frame::GossipKeyring;
-
+pub use super::guard::MessageGuard;
 use frame::GossipFrameError;
-use listen::{DatagramListener, StreamListener};
+pub use frame::GossipKeyring;
+use listen::{DatagramListener, StrangerFilter, StreamListener};
 use memberlist::agnostic::RuntimeLite;
 use memberlist::proto::Payload;
 use memberlist::proto::ProtoWriter;
@@ -26,7 +26,7 @@ use memberlist::tokio::{TokioRuntime, TokioSocketAddrResolver};
 use memberlist::transport::{
     PacketSubscriber, StreamSubscriber, Transport, TransportError, packet_stream, promised_stream,
 };
-use refusals::Refusals;
+pub use refusals::Refusals;
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -53,6 +53,9 @@ pub struct TransportOptions {
     pub bind: SocketAddr,
     pub advertise: SocketAddr,
     pub keyring: Arc<GossipKeyring>,
+    /// Checks each message before memberlist receives it.
+    pub guard: Arc<MessageGuard>,
+    pub refusals: Arc<Refusals>,
     /// The maximum time that an incoming stream may take for its first frame.
     pub first_frame: Duration,
 }
@@ -127,17 +130,14 @@ impl Transport for GossipTransport {
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).map_err(std::io::Error::from)?;
         let (datagrams_to, datagrams) = packet_stream::<Self>(DATAGRAMS_WAITING);
         let (streams_to, streams) = promised_stream::<Self>();
-        let refusals = Arc::new(Refusals::default());
-        let keyring = options.keyring.clone();
-        let datagram_listener =
-            DatagramListener { socket: socket.clone(), keyring: keyring.clone(), refusals: refusals.clone() };
-        let stream_listener = StreamListener {
-            listener,
-            keyring,
-            refusals,
-            budget: FrameBudget::default(),
-            first_frame: options.first_frame,
+        let filter = StrangerFilter {
+            keyring: options.keyring.clone(),
+            guard: options.guard.clone(),
+            refusals: options.refusals.clone(),
         };
+        let datagram_listener = DatagramListener { socket: socket.clone(), filter: filter.clone() };
+        let stream_listener =
+            StreamListener { listener, filter, budget: FrameBudget::default(), first_frame: options.first_frame };
         let mut listeners = JoinSet::new();
         listeners.spawn(datagram_listener.run(datagrams_to));
         listeners.spawn(stream_listener.run(streams_to));
@@ -173,11 +173,11 @@ impl Transport for GossipTransport {
         Ok(())
     }
 
-    async fn read(&self, _from: &SocketAddr, reader: &mut StreamReader) -> Result<usize, GossipTransportError> {
+    async fn read(&self, from: &SocketAddr, reader: &mut StreamReader) -> Result<usize, GossipTransportError> {
         // The first frame of an incoming stream was already read by the listener.
         if !reader.has_message() {
-            let message = reader.read_frame(&self.options.keyring).await?;
-            reader.set_message(message);
+            let text = reader.read_frame(&self.options.keyring).await?;
+            reader.set_message(self.options.guard.check_stream(text, *from).ok_or(GossipFrameError::Refused)?);
         }
         Ok(0)
     }

@@ -1,4 +1,4 @@
-//! Counts what the transport refused, and logs one line for each reason and minute. Not every
+//! Counts what the transport and the guard refused, and logs one line for each reason and minute. Not every
 //! refusal is logged, because strangers cause refusals as fast as they send.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ struct ReasonCount {
     logged: Option<Instant>,
     /// The number of refusals since the last log line.
     times: u64,
+    total: u64,
 }
 
 impl Refusals {
@@ -24,10 +25,16 @@ impl Refusals {
     pub fn count(&self, reason: &'static str, from: SocketAddr, now: Instant) {
         let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = reasons.entry(reason).or_default();
-        seen.times += 1;
+        (seen.times, seen.total) = (seen.times + 1, seen.total + 1);
         if seen.logged.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL) {
             tracing::warn!(reason, %from, times = seen.times, "gossip was refused");
             (seen.logged, seen.times) = (Some(now), 0);
         }
+    }
+
+    /// The number of refusals since the start of the program, by reason.
+    pub fn totals(&self) -> BTreeMap<&'static str, u64> {
+        let reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reasons.iter().map(|(reason, seen)| (*reason, seen.total)).collect()
     }
 }
