@@ -135,7 +135,7 @@ async fn start_once(
         bind,
         advertise,
         keyring: keyring.clone(),
-        guard: Arc::new(MessageGuard::new(shared.clone(), refusals.clone(), &cfg.timing)),
+        guard: Arc::new(MessageGuard::new(shared.clone(), &cfg.signer, refusals.clone(), &cfg.timing)),
         refusals: refusals.clone(),
         first_frame: cfg.timing.stream_timeout,
     };

@@ -37,6 +37,8 @@ const SIGNED_AT: usize = 8;
 const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
 const MANAGES: u8 = 8;
+/// The node reads and sends datagrams with envelopes.
+const READS_ENVELOPES: u8 = 16;
 
 /// The reason why a report cannot be encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -63,7 +65,7 @@ pub fn encode(report: &Report, scope: SignatureScope<'_>, signer: &SigningKey) -
     let mut out = Vec::with_capacity(META_MAX);
     out.push(VERSION);
     let flags = (u8::from(report.leaving) * LEAVING) | (u8::from(report.manages) * MANAGES);
-    out.push(flags | (checks_to_bits(report.checks) << CHECKS_SHIFT));
+    out.push(flags | READS_ENVELOPES | (checks_to_bits(report.checks) << CHECKS_SHIFT));
     out.extend(uuid_to_bytes(report.boot.as_str()).ok_or_else(|| MetaError::Boot(report.boot.0.clone()))?);
     let mut instance = [0; 8];
     if !report.instance.0.is_empty() {
@@ -145,6 +147,12 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         sequence: stamp.map_or(0, |(sequence, _)| u64::from_be_bytes(*sequence)),
         signed_at: Wall(stamp.map_or(0, |(_, at)| u64::from_be_bytes(*at))),
     })
+}
+
+/// Whether the node of this signed report reads datagrams with envelopes.
+pub fn reads_envelopes(meta: &[u8]) -> bool {
+    let flags = split(meta).filter(|(payload, _)| payload[0] == VERSION).and_then(|(payload, _)| payload.get(1));
+    flags.is_some_and(|flags| flags & READS_ENVELOPES != 0)
 }
 
 /// The version byte of a signed report. None if the bytes are not a report.
@@ -270,6 +278,7 @@ mod tests {
             assert!(meta.len() <= META_MAX);
             assert_eq!(decode(&meta), Some(report));
             assert!(verify(&meta, f.scope(), &key(1).verifying_key()));
+            assert!(reads_envelopes(&meta) && !reads_envelopes(&meta[..1]));
         }
     }
 
@@ -381,7 +390,7 @@ mod tests {
         #[test]
         fn what_decodes_encodes_to_the_same_payload(mut bytes in proptest::collection::vec(any::<u8>(), PAYLOAD + SIGNATURE)) {
             bytes[0] = VERSION;
-            bytes[1] &= 15;
+            bytes[1] = bytes[1] & 15 | READS_ENVELOPES;
             let f = Fixture::new();
             let report = decode(&bytes).expect("the right length and version");
             let again = encode(&report, f.scope(), &key(1)).expect("encode");

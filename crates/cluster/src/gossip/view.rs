@@ -51,6 +51,8 @@ struct NewestReport {
 /// The live members and the state of the alarms.
 pub struct MembershipView {
     members: BTreeMap<NodeName, MemberEntry>,
+    /// The names of the members by their addresses.
+    names: BTreeMap<SocketAddr, NodeName>,
     /// The number of `members` that the inventory knows.
     known: usize,
     /// The admitted names that the inventory did not know at that time. They are kept after their
@@ -79,6 +81,7 @@ impl MembershipView {
     pub fn new(timing: &GossipTiming) -> Self {
         Self {
             members: BTreeMap::new(),
+            names: BTreeMap::new(),
             known: 0,
             strangers: BTreeSet::new(),
             alarms: Limiter::new(timing.alarm_interval),
@@ -104,7 +107,11 @@ impl MembershipView {
         }
         self.known += usize::from(entry.key.is_some());
         let old = self.members.insert(name.clone(), entry);
-        self.known -= usize::from(old.as_ref().is_some_and(|old| old.key.is_some()));
+        if let Some(old) = &old {
+            self.known -= usize::from(old.key.is_some());
+            self.remove_address(old.addr, &name);
+        }
+        self.names.insert(addr, name.clone());
         match old {
             None => {
                 self.population += 1;
@@ -121,8 +128,20 @@ impl MembershipView {
         self.moves.remove(name);
         let old = self.members.remove(name)?;
         self.known -= usize::from(old.key.is_some());
+        self.remove_address(old.addr, name);
         self.population += 1;
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
+    }
+
+    fn remove_address(&mut self, addr: SocketAddr, name: &NodeName) {
+        if self.names.get(&addr) == Some(name) {
+            self.names.remove(&addr);
+        }
+    }
+
+    /// The live member with this address.
+    pub fn member_at(&self, addr: SocketAddr) -> Option<(&NodeName, &MemberEntry)> {
+        self.members.get_key_value(self.names.get(&addr)?)
     }
 
     /// Whether a newer report was signed with the same key. Then `report` is a late echo or a

@@ -3,11 +3,14 @@
 //! one, or dropped. `docs/design/gossip.md` has the rules and their reasons.
 //!
 //! ```text
-//!   transport ──> wire (is it whole?) ──> guard ──> ledger (which incarnation?) ──> memberlist
-//!                                           └──> delegate (whose record is it?)
+//!   transport ──> envelope (who sent it?) ──> wire (is it whole?) ──> guard ──> memberlist
+//!                                    ledger (which incarnation?) <──────┘ └──> delegate (whose record?)
 //! ```
 
+mod asked;
+mod envelope;
 mod ledger;
+mod senders;
 #[cfg(test)]
 mod tests;
 pub mod wire;
@@ -18,11 +21,14 @@ use super::judge::is_valid_name;
 use super::meta;
 use super::transport::Refusals;
 use bytes::{Bytes, BytesMut};
+use ed25519_dalek::SigningKey;
+use envelope::{EnvelopeError, EnvelopeSealer, OpenedDatagram};
 use ledger::IncarnationLedger;
 pub use ledger::highest_at;
 use memberlist::proto::{Data, PushNodeState, PushPull, PushPullRef, State, Suspect};
 use remoor_host::wall_clock;
 use remoor_model::{NodeName, Report};
+use senders::SenderCheck;
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -36,7 +42,7 @@ type NodeRecord = PushNodeState<SmolStr, SocketAddr>;
 /// of the report. The difference is more than what this node uses until the report is signed.
 const RENEWAL_MARGIN: u32 = 64;
 
-/// The reason why a message is not passed on. None for a message that memberlist would ignore.
+/// The reason why a message is not passed on. None for a message that honest nodes send too.
 type Refused = Option<&'static str>;
 
 /// The result of checking one message.
@@ -69,6 +75,7 @@ pub struct MessageGuard {
     shared: Arc<GossipState>,
     refusals: Arc<Refusals>,
     ledger: Mutex<IncarnationLedger>,
+    senders: SenderCheck,
     /// The time that a suspected node has for a contradiction. Before that, nobody is believed that
     /// the node failed. It is shorter than memberlist's suspicion, because the suspicion of the
     /// sender began earlier than the one here.
@@ -77,10 +84,23 @@ pub struct MessageGuard {
 
 impl MessageGuard {
     /// The guard before a memberlist whose table is empty.
-    pub fn new(shared: Arc<GossipState>, refusals: Arc<Refusals>, timing: &GossipTiming) -> Self {
+    pub fn new(shared: Arc<GossipState>, signer: &SigningKey, refusals: Arc<Refusals>, timing: &GossipTiming) -> Self {
         let factor = u32::try_from(timing.suspicion_mult).unwrap_or(u32::MAX);
         let grace = timing.probe_interval.saturating_mul(factor) / 2;
-        Self { shared, refusals, ledger: Mutex::new(IncarnationLedger::new(Instant::now())), grace }
+        let (cluster, me) = (shared.judge.cluster.clone(), shared.judge.me.clone());
+        let sealer = EnvelopeSealer::new(cluster, me, signer.clone(), wall_clock::now());
+        let senders = SenderCheck::new(shared.clone(), sealer);
+        Self { shared, refusals, ledger: Mutex::new(IncarnationLedger::new(Instant::now())), senders, grace }
+    }
+
+    /// The number of bytes that a datagram may have in addition to its messages.
+    pub fn overhead(&self) -> usize {
+        self.senders.overhead()
+    }
+
+    /// Puts the messages for the member at `to` into an envelope. None if the member cannot open it.
+    pub fn seal(&self, to: SocketAddr, text: &[u8]) -> Option<Vec<u8>> {
+        self.senders.seal(to, text)
     }
 
     fn ledger(&self) -> MutexGuard<'_, IncarnationLedger> {
@@ -90,6 +110,13 @@ impl MessageGuard {
     /// The messages of a datagram that memberlist may receive. None if there are none.
     pub fn check_datagram(&self, text: BytesMut, from: SocketAddr) -> Option<Bytes> {
         let refuse = |reason| self.refusals.count(reason, from, Instant::now());
+        let OpenedDatagram { sender, text } = match self.senders.open(text) {
+            Ok(opened) => opened,
+            Err(error) => {
+                refuse(envelope_reason(error));
+                return None;
+            }
+        };
         let Some(parts) = wire::split(&text) else {
             refuse("a message is not whole");
             return None;
@@ -104,7 +131,8 @@ impl MessageGuard {
                 if matches!(message, Some(MessageView::Alive(_))) != is_alive {
                     continue;
                 }
-                let verdict = message.as_ref().map_or(Verdict::Drop(Some(UNREADABLE)), |m| self.check_packet(m));
+                let verdict =
+                    message.as_ref().map_or(Verdict::Drop(Some(UNREADABLE)), |m| self.check_packet(m, sender.as_ref()));
                 changed |= !matches!(verdict, Verdict::Pass);
                 kept[n] = match verdict {
                     Verdict::Pass => Some(parts[n].to_vec()),
@@ -148,8 +176,11 @@ impl MessageGuard {
         }
     }
 
-    fn check_packet(&self, message: &MessageView<'_>) -> Verdict {
+    fn check_packet(&self, message: &MessageView<'_>, sender: Option<&NodeName>) -> Verdict {
         match message {
+            MessageView::Ack(ack) if !self.senders.may_acknowledge(sender, ack.sequence_number()) => {
+                Verdict::Drop(Some("an acknowledgement of a node that was not asked"))
+            }
             MessageView::Ack(_) | MessageView::Nack(_) => Verdict::Pass,
             MessageView::Ping(ping) => self.check_ping(ping.target().id(), *ping.source().address()),
             MessageView::IndirectPing(ping) => {
@@ -168,7 +199,7 @@ impl MessageGuard {
             MessageView::Alive(alive) => {
                 let (name, addr) = (*alive.node().id(), *alive.node().address());
                 let claim = AliveClaim { name, addr, meta: alive.meta(), number: alive.incarnation() };
-                self.check_alive(claim).map_or_else(|reason| Verdict::Drop(Some(reason)), |()| Verdict::Pass)
+                self.check_alive(claim).map_or_else(Verdict::Drop, |()| Verdict::Pass)
             }
             MessageView::Suspect(suspect) => {
                 let accusation =
@@ -240,13 +271,13 @@ impl MessageGuard {
         // memberlist stores itself as the accuser.
         let accusation = Accusation { name: claim.name, from: self.shared.judge.me.as_str(), number: claim.number };
         match state {
-            State::Alive => self.check_alive(claim).map(|()| Some(State::Alive)).map_err(Some),
+            State::Alive => self.check_alive(claim).map(|()| Some(State::Alive)),
             State::Suspect | State::Dead => self.check_suspect(accusation).map(|()| Some(state)),
             State::Left => {
                 // The record of a node that left contains its last report.
                 let announced = meta::decode(claim.meta).is_some_and(|report| report.leaving);
                 if announced && claim.name != self.shared.judge.me.as_str() {
-                    self.check_alive(claim).map_err(Some)?;
+                    self.check_alive(claim)?;
                 }
                 self.check_dead(accusation, true).map(|left| Some(if left { State::Left } else { State::Suspect }))
             }
@@ -254,9 +285,9 @@ impl MessageGuard {
         }
     }
 
-    fn check_alive(&self, claim: AliveClaim<'_>) -> Result<(), &'static str> {
+    fn check_alive(&self, claim: AliveClaim<'_>) -> Result<(), Refused> {
         if !is_valid_name(claim.name) || !is_plausible(claim.addr) || claim.meta.len() > meta::META_MAX {
-            return Err(BAD_NODE);
+            return Err(Some(BAD_NODE));
         }
         let name = NodeName::from(claim.name);
         if name == self.shared.judge.me {
@@ -265,7 +296,7 @@ impl MessageGuard {
         let report = meta::decode(claim.meta);
         let known = matches!((self.shared.judge.verify)(&name), KeyLookup::Known(_));
         if claim.number > self.highest_number(report.as_ref().filter(|_| known)) {
-            return Err(TOO_HIGH);
+            return Err(Some(TOO_HIGH));
         }
         self.shared.admit(&name, claim.addr, claim.meta).map_err(rejection_reason)?;
         // A report of a newer version cannot be read here.
@@ -283,12 +314,12 @@ impl MessageGuard {
 
     /// Checks a record of this node. memberlist contradicts a record that differs from its own one,
     /// with the next incarnation number.
-    fn check_own_alive(&self, me: &NodeName, claim: AliveClaim<'_>) -> Result<(), &'static str> {
+    fn check_own_alive(&self, me: &NodeName, claim: AliveClaim<'_>) -> Result<(), Refused> {
         let (_, own) = self.shared.own_record();
         let known = self.ledger().known_number(me).unwrap_or(0);
         let contradicts = claim.number > known || claim.number == known && own != claim.meta;
         if contradicts {
-            self.check_own_number(claim.number)?;
+            self.check_own_number(claim.number).map_err(Some)?;
         }
         self.shared.admit(me, claim.addr, claim.meta).map_err(rejection_reason)?;
         let number = if own == claim.meta { claim.number } else { claim.number.saturating_add(1) };
@@ -369,14 +400,25 @@ fn is_plausible(addr: SocketAddr) -> bool {
     addr.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast
 }
 
+/// The reason of a refusal, as text for the log. Each kind of error has one fixed text.
+fn envelope_reason(error: EnvelopeError) -> &'static str {
+    match error {
+        EnvelopeError::Length => "a datagram has no whole envelope",
+        EnvelopeError::Forged => "a datagram is not from the node that it names",
+        EnvelopeError::Replayed => "a datagram was sent again",
+        EnvelopeError::Removed => "a datagram of a removed node",
+    }
+}
+
 /// The reason of a rejection, as text for the log. Each kind of rejection has one fixed text.
-fn rejection_reason(rejection: RecordRejection) -> &'static str {
-    match rejection {
+fn rejection_reason(rejection: RecordRejection) -> Refused {
+    Some(match rejection {
         RecordRejection::Forged => "a record has a signature that is not its node's",
         RecordRejection::Removed => "a record of a removed node",
         RecordRejection::BadName => BAD_NODE,
         RecordRejection::Crowded => "too many nodes that are not in the inventory",
         RecordRejection::OwnElsewhere => "a record has this node's name at another address",
-        RecordRejection::Outdated => "a report is older than the newest one of its node",
-    }
+        // Nodes that have not received the newest report yet send the one before it.
+        RecordRejection::Outdated => return None,
+    })
 }

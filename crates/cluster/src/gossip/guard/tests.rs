@@ -5,7 +5,7 @@ use super::super::judge::Judge;
 use super::super::meta::SignatureScope;
 use super::*;
 use ed25519_dalek::SigningKey;
-use memberlist::proto::{IndirectPing, Message, Node, Ping};
+use memberlist::proto::{Ack, IndirectPing, Message, Node, Ping};
 use remoor_model::Wall;
 use tokio::sync::mpsc;
 
@@ -44,7 +44,7 @@ fn fixture() -> Fixture {
     let report = Report { sequence: 1, signed_at: wall_clock::now(), ..Report::default() };
     shared.set_own(&report, record("me", 1, &report).into());
     let refusals = Arc::new(Refusals::default());
-    Fixture { guard: MessageGuard::new(shared.clone(), refusals.clone(), &timing), shared, refusals }
+    Fixture { guard: MessageGuard::new(shared.clone(), &signer(1), refusals.clone(), &timing), shared, refusals }
 }
 
 fn record(name: &str, seed: u8, report: &Report) -> Vec<u8> {
@@ -164,6 +164,35 @@ fn messages_that_break_memberlist_are_refused() {
     // The other messages of a datagram are passed on.
     let bad = forge::alive(&"w2".into(), addr(2), u32::MAX, b"");
     assert_eq!(f.send(&[ping.clone(), bad]), Some(ping));
+}
+
+/// A compromised node guesses the numbers of the pings that this node sends to w2, and acknowledges
+/// them. So w2 would seem to be alive after it failed.
+#[test]
+fn nobody_acknowledges_for_another_node() {
+    let (f, w2) = (fixture(), NodeName::from("w2"));
+    let meta = record("w2", 2, &report_at(wall_clock::now()));
+    f.shared.take_in(w2.clone(), addr(2), meta.into());
+    let node = |name: &str, seed| Node::new(SmolStr::new(name), addr(seed));
+    let encode = |message: OwnedMessage| wire::encode(&message).expect("encoded");
+    let ping = encode(Ping::new(7, node("me", 1), node("w2", 2)).into());
+    let ack = |number| encode(Ack::new(number).into());
+    let own = signer(1).verifying_key();
+    let sealer = |name: &str, seed| EnvelopeSealer::new("c".into(), name.into(), signer(seed), wall_clock::now());
+    let receive = |text: Vec<u8>| f.guard.check_datagram(BytesMut::from(&text[..]), FROM).is_some();
+
+    assert!(f.guard.seal(addr(2), &ping).is_some_and(|sealed| sealed.len() == ping.len() + f.guard.overhead()));
+    assert_eq!(f.guard.seal(addr(3), &ping), None, "w3 is not a member");
+    assert!(!receive(ack(8)), "nobody was asked");
+    assert!(receive(ack(7)), "w2 may not know this node yet");
+    let (w2, w3) = (sealer("w2", 2), sealer("w3", 3));
+    let seal = |sealer: &EnvelopeSealer| sealer.seal(&"me".into(), own.as_bytes(), &ack(7)).expect("sealed");
+    let first = seal(&w2);
+    assert!(receive(first.clone()));
+    assert!(!receive(first), "sent again");
+    assert!(!receive(ack(7)), "w2 proves what it sends");
+    assert!(!receive(seal(&w3)), "w3 was not asked");
+    assert!(receive(seal(&w2)));
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Transport for GossipTransport {
     }
 
     fn header_overhead(&self) -> usize {
-        self.options.keyring.overhead()
+        self.options.keyring.overhead() + self.options.guard.overhead()
     }
 
     fn blocked_address(&self, _addr: &SocketAddr) -> Result<(), GossipTransportError> {
@@ -191,7 +191,8 @@ impl Transport for GossipTransport {
 
     async fn send_to(&self, addr: &SocketAddr, packet: Payload) -> Result<(usize, Instant), GossipTransportError> {
         let start = TokioRuntime::now();
-        let frame = self.options.keyring.seal(packet.data())?;
+        let sealed = self.options.guard.seal(*addr, packet.data());
+        let frame = self.options.keyring.seal(sealed.as_deref().unwrap_or(packet.data()))?;
         let Some(socket) = self.socket().clone() else {
             return Err(std::io::Error::from(ErrorKind::NotConnected).into());
         };
