@@ -51,3 +51,45 @@ async fn raised_incarnations_and_accusations_neither_remove_nor_freeze_a_node() 
     assert!(!matches!(seen, MemberEvent::Gone { .. }), "{seen:?}");
     stop([a, b]).await;
 }
+
+/// A machine on the path records all datagrams that b sends to a, and sends them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_datagrams_count_only_once() {
+    let keys = Keys::abc();
+    let tap = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
+    let bind = UdpSocket::bind("127.0.0.1:0").await.expect("a socket").local_addr().expect("bound");
+    let advertise = tap.local_addr().expect("bound");
+    let mut a = peer(Config { bind, advertise, ..config("a", 1, &keys) }).await;
+    let b = peer(config("b", 2, &keys)).await;
+    let recorded = Arc::new(Mutex::new(vec![]));
+    let recorder = tokio::spawn({
+        let (tap, recorded) = (tap.clone(), recorded.clone());
+        async move {
+            let mut buffer = [0; 4096];
+            loop {
+                let (length, _) = tap.recv_from(&mut buffer).await.expect("received");
+                recorded.lock().expect("recorded").push(buffer[..length].to_vec());
+                tap.send_to(&buffer[..length], bind).await.expect("forwarded");
+            }
+        }
+    });
+    a.gossip.join(b.gossip.addr()).await.expect("join");
+    a.saw_alive("b").await;
+    b.gossip.publish(Report { isolation: 9, ..report(FIRST) }).await.expect("published");
+    a.wait_until_listed("b", |b| b.report.isolation == 9).await;
+    let again = tokio::time::timeout(PATIENCE, async {
+        while a.gossip.refusals().get("a datagram was sent again").is_none_or(|count| *count < 30) {
+            for datagram in recorded.lock().expect("recorded").clone() {
+                tap.send_to(&datagram, bind).await.expect("sent");
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    assert!(again.await.is_ok(), "{:?}", a.gossip.refusals());
+    recorder.abort();
+    assert_eq!(a.member("b").map(|b| b.report.isolation), Some(9));
+    while let Ok(event) = a.events.try_recv() {
+        assert!(!matches!(event, MemberEvent::Gone { .. }), "{event:?}");
+    }
+    stop([a, b]).await;
+}
