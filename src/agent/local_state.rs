@@ -256,6 +256,12 @@ impl AgentState {
         if named(&self.managers.borrow()) { Some(ClusterRole::Manager) } else { worker() }
     }
 
+    /// The key (hex) of another node as managers reported it. None if no manager reported the node.
+    pub fn key_of(&self, node: NodeId) -> Option<String> {
+        let key = |peers: &[PeerInfo]| peers.iter().find(|p| p.id == node).map(|p| p.public_key.clone());
+        key(&self.managers.borrow()).or_else(|| key(&self.state().peers))
+    }
+
     /// The peers that managers reported.
     pub(super) fn peers_reply(&self) -> PeersReply {
         let state = self.state();

@@ -10,7 +10,9 @@ use remoor_cluster::raft::{Raft, RaftConfig, RaftError};
 use remoor_cluster::rpc::ca::{ClusterCa, Validity};
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::dial_back::{self, DialBackResponder};
-use remoor_cluster::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey, fingerprint};
+use remoor_cluster::rpc::identity::{
+    Credentials, GossipKey, IdentityError, NodeKey, TlsIdentity, certificate_key, certificate_not_after, fingerprint,
+};
 use remoor_cluster::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, PeerInfo};
 use remoor_cluster::rpc::token::{Secret, Token, TokenError, has_ca_digest};
 use remoor_cluster::rpc::wire::Code;
@@ -18,7 +20,7 @@ use remoor_exec::ssh::{ClusterKey, KeyError};
 use remoor_host::disk::{DiskError, Identity};
 use remoor_model::{
     Applied, ClusterId, ClusterRole, Command, Epoch, INIT_OPERATOR, Inventory, InventoryEntry, NodeId, NodeName,
-    NodeSpec, RaftId, Wall, reserved_by_ansible,
+    NodeSpec, RaftId, Wall, ca_id, reserved_by_ansible,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -125,7 +127,7 @@ impl AdminError {
     }
 }
 
-/// Creates the CA, the gossip key, the SSH key, the join secrets and the first three log entries.
+/// Creates the CA, the gossip key, the SSH key, the join secrets and the first four log entries.
 /// The directory counts as unfinished until [`super::mark_tokens_printed`] is called or a daemon
 /// has run on it. On an unfinished directory, the next `init` begins again with a new cluster.
 pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
@@ -171,7 +173,8 @@ pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
         zone: options.zone.clone(),
         boot: boot(),
     };
-    let first = first_entries(&raft, &cluster, epoch, &ca, &worker, &manager, spec).await;
+    let operator = ca.issue_operator(INIT_OPERATOR, Validity::days_from_now(365))?;
+    let first = first_entries(&raft, epoch, &ca, [&worker, &manager], spec, &operator).await;
     raft.shutdown().await;
     let node = first?;
     ca.save(&layout.ca())?;
@@ -191,7 +194,7 @@ pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
         gossip_others: Vec::new(),
     };
     credentials.save(&options.dir)?;
-    ca.issue_operator(INIT_OPERATOR, Validity::days_from_now(365))?.save(&layout.operator())?;
+    operator.save(&layout.operator())?;
     options.config.save(&options.dir)?;
     let own = PeerInfo {
         name: name.clone(),
@@ -215,15 +218,14 @@ pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
 
 async fn first_entries(
     raft: &Raft<Inventory>,
-    cluster: &ClusterId,
     epoch: Epoch,
     ca: &ClusterCa,
-    worker: &Secret,
-    manager: &Secret,
+    [worker, manager]: [&Secret; 2],
     spec: NodeSpec,
+    operator: &TlsIdentity,
 ) -> Result<NodeId, AdminError> {
     let init = Command::Init {
-        cluster: cluster.clone(),
+        cluster: operator.cluster.clone(),
         epoch,
         ca_pem: ca.cert_pem().to_owned(),
         worker_secret: worker.hash(),
@@ -234,6 +236,14 @@ async fn first_entries(
         return Err(AdminError::Entry("the node was not accepted".to_owned()));
     };
     propose(raft, Command::Grant { node, founder: true }).await?;
+    let operator = Command::MakeOperator {
+        name: INIT_OPERATOR.to_owned(),
+        key: hex::encode(certificate_key(&operator.cert_pem)?),
+        ca: ca_id(ca.cert_pem()),
+        until: certificate_not_after(&operator.cert_pem)?,
+        enforce: true,
+    };
+    propose(raft, operator).await?;
     Ok(node)
 }
 

@@ -6,12 +6,12 @@
 use super::keyring::Keyring;
 use super::manager_lifecycle::ManagerLifecycle;
 use crate::agent::AgentState;
-use crate::manager::{ManagerContext, authority, wall};
+use crate::manager::{ManagerContext, authority};
 use remoor_cluster::rpc::agent::{CA_PATH, CaRequest, TrustedCasReply};
 use remoor_cluster::rpc::client::Client;
-use remoor_cluster::rpc::identity::{self, IdentityError, TlsIdentity};
+use remoor_cluster::rpc::identity;
 use remoor_cluster::rpc::wire::Code;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -23,9 +23,6 @@ const SOON: Duration = Duration::from_secs(2);
 /// Pause between requests to the leader while the CA rotation waits only for other nodes. The
 /// leader can ask this node to report sooner.
 const SLOWLY: Duration = Duration::from_secs(30);
-/// Remaining validity below which the operator's certificate on this manager's disk is reissued, in
-/// ms.
-const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
 
 /// Runs until `stopped`. The managers are asked when the agent has heard of another set of CAs.
 /// `operator` is the file with the operator's credentials; it exists on the manager where `init`
@@ -52,11 +49,7 @@ pub async fn follow(
             false => Duration::MAX,
         };
         if let Some(shared) = manage.manager_context() {
-            let file = operator.clone();
-            let renewed = tokio::task::spawn_blocking(move || renew_operator_credentials(&file, &shared)).await;
-            if let Ok(Err(error)) = renewed {
-                tracing::warn!(%error, "the operator's credentials on this manager can't be reissued");
-            }
+            super::operator_file::maintain(&operator, &shared).await;
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -152,27 +145,4 @@ fn remember(keyring: &Keyring, former: String) {
     if let Err(error) = keyring.set_former(former) {
         tracing::warn!(%error, "nodes with certificates of a replaced CA can't be told to renew them");
     }
-}
-
-/// Keeps the operator's credentials that `init` wrote here valid: they follow a CA rotation and are
-/// renewed before expiry. Copies on other machines are not renewed. Blocks.
-fn renew_operator_credentials(file: &Path, shared: &ManagerContext) -> Result<(), IdentityError> {
-    let before = match TlsIdentity::load(file) {
-        Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        read => read?,
-    };
-    let inventory = shared.inventory();
-    if inventory.operators.contains_key(&hex::encode(identity::certificate_key(&before.cert_pem)?)) {
-        return Ok(()); // created by an operator command; such a certificate expires and is not renewed
-    }
-    let (issuer, ca_pem) = (inventory.issuer(), inventory.roots().concat());
-    let left = identity::certificate_not_after(&before.cert_pem)?.ms_since(wall());
-    if identity::names_issuer(&before.cert_pem, issuer)? && left > OPERATOR_LEFT_MS {
-        return if before.ca_pem == ca_pem { Ok(()) } else { TlsIdentity { ca_pem, ..before }.save(file) };
-    }
-    let name = identity::certificate_name(&before.cert_pem)?;
-    let Some(issued) = authority::operator(shared, &inventory, &name)? else { return Ok(()) };
-    issued.save(file)?;
-    tracing::info!(file = %file.display(), "the operator's credentials were reissued; copy them again to other machines");
-    Ok(())
 }

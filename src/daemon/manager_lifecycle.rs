@@ -22,7 +22,7 @@ use super::runtime::Threads;
 use super::swappable_router::SwappableRouter;
 use super::transport::{PermanentEnd, Retirement};
 use crate::agent::{self, AgentState};
-use crate::manager::{ManagerContext, Sponsors, wall};
+use crate::manager::{ManagerContext, Sponsors, api, wall};
 use crate::telemetry::Registry;
 use axum::Router;
 use axum::extract::{FromRequest, Request, State};
@@ -479,9 +479,13 @@ impl ManagerLifecycle {
     /// Accepts the order to run the manager service only from a caller that this node knows as a
     /// manager of this cluster.
     fn judge(&self, caller: &Caller) -> Result<(), ApiFailure> {
-        let Caller::Node { id, .. } = caller else {
+        let Caller::Node { id, key, .. } = caller else {
             return Err(ApiFailure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
         };
+        if self.has_other_key(*id, key) {
+            let text = format!("this certificate is not for the key of node {id} as far as this node knows");
+            return Err(ApiFailure::new(Code::Forbidden, text));
+        }
         if self.manager_context().is_some_and(|shared| shared.inventory().membership(*id).is_out()) {
             return Err(ApiFailure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
         }
@@ -510,13 +514,22 @@ impl ManagerLifecycle {
         self.ground.own.role_of(node).or(entered.then_some(ClusterRole::Worker))
     }
 
-    /// Whether connections are reserved for this caller: a manager, or an operator with credentials
-    /// that are not revoked.
+    /// Whether this machine knows the node with another key than `key`. The certificate with `key`
+    /// was then minted by somebody who has the CA's key.
+    fn has_other_key(&self, node: NodeId, key: &str) -> bool {
+        let inventory = self.manager_context().map(|shared| shared.inventory());
+        let recorded = inventory.and_then(|i| i.node(node).map(|known| known.spec.public_key.clone()));
+        recorded.or_else(|| self.ground.own.key_of(node)).is_some_and(|known| known != key)
+    }
+
+    /// Whether connections are reserved for this caller: a manager, or an operator on the list.
     fn takes_precedence(&self, caller: &Caller) -> bool {
         match caller {
-            Caller::Node { id, .. } => self.role_of(*id) == Some(ClusterRole::Manager),
-            Caller::Operator { key, .. } => {
-                self.manager_context().is_some_and(|shared| shared.inventory().revocation(key).is_none())
+            Caller::Node { id, key, .. } => {
+                self.role_of(*id) == Some(ClusterRole::Manager) && !self.has_other_key(*id, key)
+            }
+            Caller::Operator { name, key, .. } => {
+                self.manager_context().is_some_and(|shared| api::check_listed(&shared.inventory(), name, key).is_ok())
             }
             Caller::Local { .. } | Caller::Anonymous => false,
         }

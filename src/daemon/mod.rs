@@ -19,6 +19,7 @@ mod manager_lifecycle;
 mod manager_service;
 mod new_addresses;
 mod node_keys;
+mod operator_file;
 mod position;
 mod rebuild;
 mod recover;

@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// Unpacks a directory that the last program with `format` wrote, and changes the address of the
 /// node to `at`.
-fn unpack_data_dir(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
+pub fn unpack_data_dir(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
     let file = format!("{}/tests/fixtures/data-format-{format}.tar.gz", env!("CARGO_MANIFEST_DIR"));
     run_successfully(Command::new("tar").arg("-C").arg(dir).args(["--no-same-owner", "-xzf", &file]));
     let home = dir.join("m1");

@@ -3,6 +3,7 @@
 //! for approval, wrong clocks and copied keys. These tests need neither real hosts nor root.
 
 mod ca;
+mod operators;
 mod renewal;
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};

@@ -13,7 +13,7 @@ use std::fmt;
 /// (a new field, or another rule for applying it), the entry gets the next number as its first
 /// field, `format`. An entry without that field has format 1. A manager that meets a higher format
 /// stops. Otherwise it would compute another state than the other managers.
-pub const ENTRY_FORMAT: u32 = 3;
+pub const ENTRY_FORMAT: u32 = 4;
 
 /// One entry of the replicated log. It is stored as a MessagePack map with field names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -122,12 +122,15 @@ pub enum Command {
         name: NodeName,
     },
     /// Records operator credentials with the public key `key`. The CA `ca` issued them, and they
-    /// are valid until `until`.
+    /// are valid until `until`. `enforce` is set by all programs that know it: from this entry on,
+    /// the managers accept only recorded credentials.
     MakeOperator {
         name: String,
         key: String,
         ca: Sha256,
         until: Wall,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        enforce: bool,
     },
     /// Revokes all credentials of this operator.
     RevokeOperator {
@@ -402,8 +405,9 @@ impl Command {
     /// The entry format that this command needs.
     fn format(&self) -> u32 {
         match self {
-            Command::MakeOperator { .. } | Command::RevokeOperator { .. } => 2,
-            Command::Ordered { .. } => 3,
+            Command::MakeOperator { enforce: false, .. } | Command::RevokeOperator { .. } => 2,
+            Command::MakeOperator { enforce: true, .. } => 4,
+            Command::Ordered { command, .. } => command.format().max(3),
             _ => 1,
         }
     }

@@ -47,6 +47,9 @@ pub struct Inventory {
     pub authority: Arc<Authority>,
     /// Operator credentials that an entry recorded, by their key in hex.
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
+    /// Whether only the credentials in `operators` are accepted. It is false in a cluster of an
+    /// earlier version until the first new credentials are recorded.
+    pub only_listed_operators: bool,
     /// Nodes that presented an expired certificate.
     pub expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
@@ -116,6 +119,8 @@ flat_form! {
         denied: BTreeMap<String, Arc<DeniedKey>>,
         #[serde(default)]
         operators: BTreeMap<String, Arc<OperatorKey>>,
+        #[serde(default)]
+        only_listed_operators: bool,
         #[serde(default, rename = "lapsed")]
         expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
         nodes: BTreeMap<NodeId, Arc<Node>>,
@@ -142,6 +147,7 @@ flat_form! {
         gossip,
         authority,
         operators,
+        only_listed_operators,
         expired_certificates,
         nodes,
         names,
@@ -281,7 +287,10 @@ impl Inventory {
             Command::Pend { spec, role } => self.pend(at, spec, *role),
             Command::Admit { name, key, role } => self.admit(at, name, key, *role),
             Command::Deny { name } => self.deny(at, name),
-            Command::MakeOperator { name, key, ca, until } => self.make_operator(at, name, key, *ca, *until),
+            Command::MakeOperator { name, key, ca, until, enforce } => {
+                let operator = OperatorKey::new(at.entry, name, *ca, *until);
+                self.make_operator(at, key, operator, *enforce)
+            }
             Command::RevokeOperator { name } => self.revoke_operator(at, name),
             Command::AcceptPending { spec } => self.accept_pending(at, spec),
             Command::CertificateExpired { node } => self.record_expired_certificate(at, *node),

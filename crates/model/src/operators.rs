@@ -1,6 +1,6 @@
 //! Operator credentials that an entry recorded: their owner, and whether they were revoked.
 
-use super::{Sha256, Wall};
+use super::{InventoryEntry, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of remembered credentials.
@@ -10,15 +10,27 @@ const NAME_MAX: usize = 64;
 /// The time for which credentials are remembered after their expiry, because clocks may be wrong.
 pub const OPERATOR_KEPT_MS: u64 = 7 * 24 * 3_600_000;
 
-/// The name of the operator for whom `init` creates credentials. These credentials are neither
-/// listed nor revoked.
+/// The name of the operator for whom `init` creates credentials.
 pub const INIT_OPERATOR: &str = "operator";
+
+/// The rule of [`is_operator_name`], for messages.
+pub const OPERATOR_NAME_RULE: &str = "use 1 to 64 letters, digits, dots, dashes and _, and no dot or dash at the start";
 
 /// Whether an operator may have this name. `@` is not allowed, because the journal uses it for
 /// users of a manager's socket, for example `root@m1`.
 pub fn is_operator_name(name: &str) -> bool {
+    has_usable_characters(name) && !name.starts_with(['.', '-'])
+}
+
+/// Whether an entry of an earlier version may contain this name. The rule must not change, because
+/// such entries must always give the same state.
+pub(crate) fn is_former_operator_name(name: &str) -> bool {
+    has_usable_characters(name) && name != INIT_OPERATOR
+}
+
+fn has_usable_characters(name: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits) && name != INIT_OPERATOR
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits)
 }
 
 /// One set of credentials. It is valid until its certificate expires, its CA is replaced, or the
@@ -36,4 +48,11 @@ pub struct OperatorKey {
     /// revoked.
     #[serde(default)]
     pub revoked: Option<(Wall, String)>,
+}
+
+impl OperatorKey {
+    /// The credentials that `entry` records.
+    pub fn new(entry: &InventoryEntry, name: &str, ca: Sha256, until: Wall) -> Self {
+        Self { name: name.to_owned(), at: entry.at, by: entry.by.clone(), until, ca, revoked: None }
+    }
 }

@@ -72,9 +72,9 @@ fn the_stored_form_of_a_node() {
 fn the_stored_form_of_an_inventory() {
     assert_stored_form::<Inventory>(
         include_str!("stored_form/inventory.json"),
-        "3c1026502ae5",
+        "11bb75a03cc3",
         "authority breaker denied gossip invites lapsed left manager_token \
-         moved operators pending removed worker_token",
+         moved only_listed_operators operators pending removed worker_token",
     );
 }
 

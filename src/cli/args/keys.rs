@@ -96,9 +96,9 @@ Examples:
         long_about = "Create credentials for an operator, for use with --credentials; or revoke them. Credentials are valid
 for one year.
 
-Anyone who has the file has full control of the cluster. remoor key status lists these credentials.
-It does not list the file that init wrote on the first manager. That file can only be revoked by
-rotating the CA (remoor key rotate ca); all other credentials must be created again after that.
+Anyone who has the file has full control of the cluster. The managers accept only the credentials
+that remoor key status lists. The credentials that init wrote on the first manager have the name
+operator.
 
 Examples:
   remoor key operator zoe --file zoe.json

@@ -14,6 +14,7 @@ use remoor_cluster::rpc::view::{
     AcceptRequest, AcceptedView, KeysView, OperatorMade, OperatorRequest, PendingView, RotateKeyRequest, RotateRequest,
     RotatedView, RotationView, TokensView,
 };
+use remoor_model::{OPERATOR_NAME_RULE, is_operator_name};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -152,7 +153,11 @@ fn print_overdue_advice(out: &Out, next: &RotationView, or: &str) {
 }
 
 pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::Result<Exit> {
-    let request = OperatorRequest { name: args.name.clone() };
+    if !is_operator_name(&args.name) {
+        let text = format!("{:?} is not a valid operator name: {OPERATOR_NAME_RULE}", args.name);
+        return Err(CommandError::usage_error(text).into());
+    }
+    let request = OperatorRequest { name: args.name.clone(), ..OperatorRequest::default() };
     let Some(file) = &args.file else {
         let view: AcceptedView = api.post("/v1/operators/revoke", &request).await?;
         if !out.machine(&view)? && !out.quiet {
@@ -179,12 +184,15 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
             return Err(error.into());
         }
     };
-    made.credentials.save(file).map_err(|error| {
+    let OperatorMade { name, fingerprint, until, credentials, .. } = made;
+    let Some(credentials) = credentials else {
+        return Err(CommandError::new(Exit::Failed, "the manager sent no credentials").into());
+    };
+    credentials.save(file).map_err(|error| {
         let stop =
             CommandError::new(Exit::Failed, "the credentials were created, but could not be written").cause(&error);
-        stop.next(format!("remoor key operator {} --revoke, then the same command with another --file", made.name))
+        stop.next(format!("remoor key operator {name} --revoke, then the same command with another --file"))
     })?;
-    let OperatorMade { name, fingerprint, until, .. } = made;
     let file = file.display();
     let view =
         json!({"version": 1, "name": name, "fingerprint": fingerprint, "until": until, "file": file.to_string()});

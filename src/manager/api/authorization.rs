@@ -71,6 +71,9 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
+    if let Some(caller) = request.extensions().get::<Caller>().cloned() {
+        operators::wait_until_listed(&shared, &caller).await;
+    }
     match identify(&shared, audience, body_max, &mut request) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
@@ -115,8 +118,8 @@ fn unauthenticated_failure(who: &str) -> ApiFailure {
 fn operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap) -> Result<Actor, ApiFailure> {
     match caller {
         Caller::Operator { name, key, .. } => {
-            operators::check_not_revoked(&shared.inventory(), name, key)?;
-            Ok(Actor { text: name.clone(), via: None, key: Some(key.clone()) })
+            let text = operators::check_listed(&shared.inventory(), name, key)?;
+            Ok(Actor { text, via: None, key: Some(key.clone()) })
         }
         Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.identity.name).into()),
         Caller::Local { uid } if caller.runs_this_daemon() => Ok(format!("uid {uid}@{}", shared.identity.name).into()),
@@ -130,7 +133,7 @@ fn operator(shared: &ManagerContext, caller: &Caller, headers: &HeaderMap) -> Re
             let key = header(wire::BEHALF_KEY);
             if let Some(key) = &key {
                 // The forwarding manager may not know yet that the credentials were revoked.
-                operators::check_not_revoked(&shared.inventory(), name.as_deref().unwrap_or("an operator"), key)?;
+                operators::check_listed(&shared.inventory(), name.as_deref().unwrap_or("an operator"), key)?;
             }
             let text = name.unwrap_or_else(|| format!("unknown user on {}", node.name()));
             Ok(Actor { text, via: Some(node.id), key })

@@ -343,7 +343,7 @@ async fn stream(
         };
         tokio::select! {
             () = copy => {}
-            () = operators::until_revoked(&shared, &by) => {}
+            () = operators::until_refused(&shared, &by) => {}
         }
     });
     Ok(wire::ndjson(rx))

@@ -18,6 +18,9 @@ use std::time::Instant;
 /// Remaining validity of the CA below which a warning is shown.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
+/// The warning about a cluster of an earlier version, in which no entry has begun the list yet.
+const UNLISTED: &str = "the managers accept every operator's certificate that the CA signed; once all managers run this \
+                        version, begin the list of operators: remoor key operator NAME --file FILE";
 
 /// Returns the gossip keys that the caller must have; the first one encrypts sent messages. Also
 /// records the step of the key rotation that the caller has confirmed.
@@ -159,7 +162,8 @@ pub async fn status(State(shared): State<Arc<ManagerContext>>) -> axum::Json<Key
     waiting.retain(|one| one.why == pending::CERTIFICATE);
     let (ca, serial) = (Some(ca), inventory.gossip.serial);
     let operators = operators::views(&inventory, wall());
-    axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators })
+    let (as_of, unlisted_operators) = (as_of(&shared), !inventory.only_listed_operators);
+    axum::Json(KeysView { version: 1, as_of, serial, gossip, ca, waiting, operators, unlisted_operators })
 }
 
 /// Names of the nodes that did not confirm the current step of a rotation in time. The result is
@@ -169,8 +173,8 @@ fn overdue(confirmed: &Confirmations, changed: u64, waits_for: &[&Node], now: In
     names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
 }
 
-/// Warnings for `status`: the CA expires, a CA rotation waits for nodes, or a gossip key rotation
-/// is blocked.
+/// Warnings for `status`: the CA expires, a CA rotation waits for nodes, a gossip key rotation is
+/// blocked, or the list of operators has not begun.
 pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ca_expiry_warning(ends, wall()));
@@ -185,7 +189,8 @@ pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
         let (here, _) = gossip_key::unconfirmed_nodes(shared, inventory);
         stuck_rotation_warning(&shared.observed.key_confirmed, inventory.gossip.changed, &here, Instant::now())
     });
-    ending.into_iter().chain(waits).chain(gossip).collect()
+    let unlisted = (!inventory.only_listed_operators).then(|| UNLISTED.to_owned());
+    ending.into_iter().chain(waits).chain(gossip).chain(unlisted).collect()
 }
 
 /// A warning about reachable nodes that do not confirm the current step of a gossip key rotation.

@@ -44,6 +44,7 @@ use std::sync::Arc;
 
 pub use authorization::Audience;
 pub use member::{CaKeysReply, JoinConfig, JoinService, SshKeyReply, managers_of};
+pub use operators::check_listed;
 pub use peer_list::PeerListCache;
 pub use read::metrics_text as metrics;
 pub use routes::{Route, router, routes};
@@ -57,8 +58,7 @@ async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Resul
     if let Some(via) = by.via {
         check_not_removed(shared, &inventory, via)?;
     }
-    // Only an operator whose credentials were created by an order has a registered key. Other
-    // callers have no key that could be revoked.
+    // Callers without a listed key have none that could be revoked.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
     let entry =
         InventoryEntry { at: shared.entry_time(), by: by.text.clone(), command: command.with_issuers(by.via, key) };

@@ -175,7 +175,7 @@ pub async fn job_log(
         if query.follow {
             tokio::select! {
                 () = pump(stream, &tx, |item| about_job(item, &job, id), || open(&shared)) => {}
-                () = operators::until_revoked(&shared, &by) => return,
+                () = operators::until_refused(&shared, &by) => return,
             }
         }
         let end = StreamItem::End { text: shared.inventory().job(JobId(id)).map_or_else(String::new, outcome) };
@@ -203,7 +203,7 @@ pub async fn watch(State(shared): State<Arc<ManagerContext>>, Extension(by): Ext
     tokio::spawn(async move {
         tokio::select! {
             () = pump(stream, &tx, |_| true, || true) => {}
-            () = operators::until_revoked(&shared, &by) => {}
+            () = operators::until_refused(&shared, &by) => {}
         }
     });
     wire::ndjson(rx)

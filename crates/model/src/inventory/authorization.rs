@@ -58,7 +58,16 @@ mod tests {
         for key in ["aa", "bb"] {
             let (name, key) = ("zoe".to_owned(), key.to_owned());
             assert_eq!(
-                apply(&mut i, Command::MakeOperator { name, key, ca: Sha256::digest(b"ca"), until: Wall(u64::MAX) }),
+                apply(
+                    &mut i,
+                    Command::MakeOperator {
+                        name,
+                        key,
+                        ca: Sha256::digest(b"ca"),
+                        until: Wall(u64::MAX),
+                        enforce: true
+                    }
+                ),
                 None
             );
         }
@@ -127,6 +136,15 @@ mod tests {
         assert_eq!(format(Command::Resume.with_issuers(Some(NodeId(2)), None)), Some(3));
         assert_eq!(format(Command::Resume.with_issuers(None, Some("aa".to_owned()))), Some(3));
         assert_eq!(Command::Resume.with_issuers(None, None), Command::Resume);
+        let make = |enforce| Command::MakeOperator {
+            name: "zoe".to_owned(),
+            key: "aa".to_owned(),
+            ca: Sha256::default(),
+            until: Wall(1),
+            enforce,
+        };
+        assert_eq!([format(make(false)), format(make(true))], [Some(2), Some(4)]);
+        assert_eq!(format(make(true).with_issuers(Some(NodeId(2)), None)), Some(4));
     }
 
     #[derive(Debug, Clone)]

@@ -1,21 +1,25 @@
 //! Entries about operator credentials: recording new ones, and revoking those of an operator.
 
 use super::*;
+use crate::operators::is_former_operator_name;
 
 impl Inventory {
     pub(super) fn make_operator(
         &mut self,
         at: &ApplyContext,
-        name: &str,
         key: &str,
-        ca: Sha256,
-        until: Wall,
+        operator: OperatorKey,
+        enforce: bool,
     ) -> Decision {
-        if !is_operator_name(name) {
-            let text = format!(
-                "{name:?} is not a valid operator name: use 1 to 64 letters, digits, dots, dashes and _, and not the name that init uses"
-            );
+        let name = operator.name.clone();
+        let usable = if enforce { is_operator_name(&name) } else { is_former_operator_name(&name) };
+        if !usable {
+            let text = format!("{name:?} is not a valid operator name: {OPERATOR_NAME_RULE}");
             return Err(Refusal::new("bad-name", text));
+        }
+        if enforce && self.operators.contains_key(key) {
+            let text = format!("these credentials of {name} are recorded already");
+            return Err(Refusal::new("nothing-new", text).next("remoor key status lists them"));
         }
         let now = at.entry.at;
         // Revoked credentials are remembered as long as their CA is trusted, because a wrong clock
@@ -28,9 +32,8 @@ impl Inventory {
             return Err(Refusal::new("too-many-operators", text).next("wait until some have ended: remoor key status"));
         }
         self.operators.retain(|_, operator| !over(operator));
-        let by = at.entry.by.clone();
-        let operator = OperatorKey { name: name.to_owned(), at: now, by, until, ca, revoked: None };
         self.operators.insert(key.to_owned(), Arc::new(operator));
+        self.only_listed_operators |= enforce;
         self.note(at, None, JournalEvent::Operator { text: format!("credentials were made for operator {name}") });
         Ok(Applied::Done)
     }
@@ -43,10 +46,12 @@ impl Inventory {
             count += 1;
         }
         if count == 0 {
-            let text = format!("{name} has no valid credentials from remoor key operator");
-            return Err(Refusal::new("nothing-new", text).next(
-                "remoor key status lists them; the credentials of init and their copies end with their CA: remoor key rotate ca",
-            ));
+            let text = format!("{name} has no valid credentials on the list of operators");
+            let next = match self.only_listed_operators {
+                true => "remoor key status lists them",
+                false => "remoor key operator NAME --file FILE, which also begins the list of operators",
+            };
+            return Err(Refusal::new("nothing-new", text).next(next));
         }
         self.note(
             at,
@@ -74,7 +79,12 @@ mod tests {
 
     fn make(name: &str, key: &str, until: u64) -> Command {
         let (name, key, ca) = (name.to_owned(), key.to_owned(), Sha256::digest(b"ca"));
-        Command::MakeOperator { name, key, ca, until: Wall(until) }
+        Command::MakeOperator { name, key, ca, until: Wall(until), enforce: true }
+    }
+
+    fn make_as_before(name: &str, key: &str) -> Command {
+        let (name, key, ca) = (name.to_owned(), key.to_owned(), Sha256::digest(b"ca"));
+        Command::MakeOperator { name, key, ca, until: Wall(100), enforce: false }
     }
 
     #[test]
@@ -113,6 +123,7 @@ mod tests {
             key: key.to_owned(),
             ca,
             until: Wall(100),
+            enforce: true,
         };
         assert_eq!(apply(&mut i, 1, made("aa", ca_id("A"))), None);
         assert_eq!(apply(&mut i, 1, made("bb", ca_id("B"))), None);
@@ -126,9 +137,23 @@ mod tests {
     #[test]
     fn invalid_operator_names_are_refused() {
         let mut i = Inventory::default();
-        for name in ["", "root@m1", "a b", "ü", INIT_OPERATOR, &"x".repeat(65)] {
+        for name in ["", "root@m1", "a b", "ü", "../x", "..", "-x", &"x".repeat(65)] {
             assert_eq!(apply(&mut i, 1, make(name, "aa", 100)).as_deref(), Some("bad-name"), "{name}");
         }
-        assert!(i.operators.is_empty());
+        assert!(i.operators.is_empty() && !i.only_listed_operators);
+    }
+
+    #[test]
+    fn the_list_begins_with_the_first_entry_of_a_program_that_knows_it() {
+        let mut i = Inventory::default();
+        assert_eq!(apply(&mut i, 1, make_as_before("zoe", "aa")), None);
+        assert_eq!(apply(&mut i, 1, make_as_before(INIT_OPERATOR, "bb")).as_deref(), Some("bad-name"));
+        assert!(!i.only_listed_operators);
+        assert_eq!(apply(&mut i, 1, make(INIT_OPERATOR, "bb", 100)), None);
+        assert!(i.only_listed_operators);
+        // Credentials that were revoked can't be recorded again.
+        assert_eq!(apply(&mut i, 2, Command::RevokeOperator { name: INIT_OPERATOR.to_owned() }), None);
+        assert_eq!(apply(&mut i, 3, make(INIT_OPERATOR, "bb", 100)).as_deref(), Some("nothing-new"));
+        assert!(i.revocation("bb").is_some() && i.revocation("aa").is_none());
     }
 }

@@ -208,7 +208,8 @@ async fn write_members(raft: &Raft<Inventory>, ca: &ClusterCa) -> NodeId {
     let until = Wall(u64::MAX);
     for name in ["ann", "bob"] {
         let key = format!("key of {name}");
-        write(Command::MakeOperator { name: name.to_owned(), key, ca: ca_id(ca.cert_pem()), until }).await;
+        let (name, ca) = (name.to_owned(), ca_id(ca.cert_pem()));
+        write(Command::MakeOperator { name, key, ca, until, enforce: true }).await;
     }
     write(Command::RevokeOperator { name: "bob".to_owned() }).await;
     write(Command::Role { node: ids[2], role: ClusterRole::Worker }).await;
@@ -244,10 +245,12 @@ fn callers(inventory: &Inventory) -> Vec<(&'static str, Caller, HeaderMap)> {
         ("user", Caller::Local { uid: 4_242 }, none()),
         ("operator", operator("ann"), none()),
         ("revoked", operator("bob"), none()),
+        ("minted", operator("eve"), none()),
         ("m1", named("m1"), none()),
         ("m2", named("m2"), none()),
         ("m2 for ann", named("m2"), behalf("ann", "key of ann")),
         ("m2 for bob", named("m2"), behalf("bob", "key of bob")),
+        ("m2 for eve", named("m2"), behalf("eve", "key of eve")),
         ("leaving", named("m3"), none()),
         ("w1", named("w1"), none()),
         ("w1 for ann", named("w1"), behalf("ann", "key of ann")),

@@ -102,15 +102,23 @@ pub struct KeysView {
     /// Nodes whose certificate is no longer valid. They get a new one after `remoor accept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<PendingView>,
-    /// Operators' credentials that were created by `/v1/operators`.
+    /// The list of operators' credentials.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<OperatorView>,
+    /// Whether credentials that are not on the list are accepted too. False from an older manager,
+    /// which has no such list.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted_operators: bool,
 }
 
 /// Body of `/v1/operators` and `/v1/operators/revoke`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorRequest {
     pub name: String,
+    /// An existing operator's certificate. If it is set, `/v1/operators` puts this certificate on
+    /// the list and creates no new one.
+    #[serde(default)]
+    pub cert_pem: String,
 }
 
 /// New credentials of an operator. Only this answer contains them.
@@ -121,8 +129,10 @@ pub struct OperatorMade {
     /// The fingerprint of the credentials' key.
     pub fingerprint: String,
     pub until: String,
-    /// The credentials in the format of the file for `--credentials`.
-    pub credentials: TlsIdentity,
+    /// The credentials in the format of the file for `--credentials`. None if the request contained
+    /// a certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<TlsIdentity>,
 }
 
 /// An operator's credentials, without the key.
