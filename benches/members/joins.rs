@@ -65,6 +65,7 @@ fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
     let address = Ipv4Addr::from(0x7f60_0000 + number);
     Ok(JoinRequest {
         secret: Secret::default(),
+        proof: String::new(),
         name: format!("w{number}").as_str().into(),
         advertise: format!("{address}:7947"),
         gossip_addr: format!("{address}:7946"),

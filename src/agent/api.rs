@@ -11,7 +11,7 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use remoor_cluster::rpc::agent::{INSTANCE_PATH, InstanceReply, PeersReply};
 use remoor_cluster::rpc::caller::Caller;
-use remoor_cluster::rpc::join::JOIN_PATH;
+use remoor_cluster::rpc::join::{JOIN_PATH, JOIN_PROVED_PATH};
 use remoor_cluster::rpc::view::AgentView;
 use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::Wall;
@@ -88,7 +88,8 @@ pub fn worker_redirects(own: AgentState) -> Router {
         );
         ApiFailure::new(Code::NotLeader, text).next(format!("--manager {}", manager_option(&own)))
     };
-    Router::new().route(JOIN_PATH, post(redirect_join)).route("/v1/{*path}", any(asked)).with_state(own)
+    let joins = Router::new().route(JOIN_PATH, post(redirect_join)).route(JOIN_PROVED_PATH, post(redirect_join));
+    joins.route("/v1/{*path}", any(asked)).with_state(own)
 }
 
 async fn redirect_join(State(own): State<AgentState>) -> ApiFailure {

@@ -60,7 +60,7 @@ impl Api {
             .as_deref()
             .ok_or_else(|| CommandError::usage_error("--manager needs --credentials FILE"))?;
         let identity = TlsIdentity::load(file).map_err(|e| wrong(&e))?;
-        let tls = ClientTls::member(&identity).map_err(|e| wrong(&e))?;
+        let tls = ClientTls::member(&identity).map_err(|e| wrong(&e))?.for_managers_only("/v1/status");
         Ok(Self { clients: connection.manager.iter().map(|addr| Client::tls(addr, &tls, None)).collect() })
     }
 

@@ -285,7 +285,8 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     }
     let key = NodeKey::load_or_create(&options.dir)?;
     let request = JoinRequest {
-        secret: token.secret().clone(),
+        secret: Secret::default(),
+        proof: String::new(),
         name: NodeName(options.name.clone()),
         advertise: options.config.api().to_string(),
         gossip_addr: options.config.gossip().to_string(),

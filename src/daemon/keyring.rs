@@ -1,7 +1,7 @@
 //! The node's credentials while the daemon runs. All TLS connections of the daemon use them. A
 //! renewed certificate or other CAs take effect without a restart.
 
-use remoor_cluster::rpc::caller::certified_epoch;
+use remoor_cluster::rpc::caller::{certified_epoch, shows_manager};
 use remoor_cluster::rpc::identity::{
     Credentials, GossipKey, IdentityError, certificate_life, certificate_not_after, names_issuer,
 };
@@ -61,15 +61,18 @@ impl Keyring {
     }
 
     /// The time at which the certificate must be renewed. `known` is the newest known epoch of the
-    /// cluster. The result is 0 (now) in four cases:
+    /// cluster, and `manages` whether the manager service of this node runs. The result is 0 (now)
+    /// in five cases:
     /// - Another CA issues certificates now.
     /// - Managers reject the certificate.
     /// - The certificate's validity begins after `now`.
     /// - The certificate's epoch is older than `known`. Such a certificate can't prove that the
     ///   cluster was rebuilt.
-    pub fn due(&self, known: Epoch, now: Wall) -> Wall {
+    /// - The node is a manager, and its certificate does not show that.
+    pub fn due(&self, known: Epoch, manages: bool, now: Wall) -> Wall {
         let inner = self.inner();
-        match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
+        let shown = !manages || shows_manager(&inner.credentials.cert_pem).unwrap_or(true);
+        match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known && shown {
             true => renew::renewal_time(&inner.credentials.cert_pem, now).unwrap_or_default(),
             false => Wall::default(),
         }

@@ -42,12 +42,14 @@ pub async fn run(
     let mut failures = 0;
     let mut said = String::new();
     let (mut turn, mut managers, mut epoch) = (keyring.follow(), own.follow_managers(), own.follow_epoch());
+    let mut service = manage.follow();
     loop {
         turn.mark_unchanged();
         managers.mark_unchanged();
         epoch.mark_unchanged();
+        service.mark_unchanged();
         let now = wall();
-        let due = keyring.due(own.epoch(), now);
+        let due = keyring.due(own.epoch(), own.manages(), now);
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.ms_since(now)))
         } else {
@@ -84,6 +86,8 @@ pub async fn run(
             () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
             Ok(()) = epoch.changed() => failures = 0,
+            // The certificate of a new manager must show that it is one.
+            Ok(()) = service.changed() => failures = 0,
             // If the list of managers changes, the pause ends, because a new manager may be the
             // first one that can renew the certificate.
             Ok(()) = managers.changed() => failures = 0,
@@ -132,7 +136,7 @@ async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecyc
         let _ = ask(keyring, own, csr).await;
     }
     let now = wall();
-    if keyring.due(own.epoch(), now) <= now {
+    if keyring.due(own.epoch(), false, now) <= now {
         return Err(format!("the certificate issued by {by} is already due for renewal: is one of the clocks wrong?"));
     }
     // The next request shows the new certificate to the managers.

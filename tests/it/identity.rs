@@ -3,6 +3,7 @@
 //! for approval, wrong clocks and copied keys. These tests need neither real hosts nor root.
 
 mod ca;
+mod intercepted;
 mod operators;
 mod renewal;
 
@@ -14,7 +15,7 @@ use remoor_cluster::rpc::dial_back;
 use remoor_cluster::rpc::identity::{Credentials, NodeKey, certificate_not_after, fingerprint};
 use remoor_cluster::rpc::join::{self, JoinError, JoinRequest};
 use remoor_cluster::rpc::tls::ClientTls;
-use remoor_cluster::rpc::token::{Secret, Token};
+use remoor_cluster::rpc::token::Token;
 use remoor_model::{NodeId, Wall};
 use serde_json::Value;
 use std::fs;
@@ -349,21 +350,12 @@ fn wrong_clocks_and_copied_disks_are_rejected_without_changes() {
     let _answering = runtime.block_on(answering).expect("it listens");
     let machine_id = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
     let request = JoinRequest {
-        secret: Secret::default(),
         name: "w2".into(),
         advertise: cluster.api(3),
         gossip_addr: format!("{}:7946", (cluster.at)(3)),
-        node_public_key: hex::encode(key.public()),
-        tls_csr_pem: key.csr_pem().expect("a request"),
         ssh_host_keys: Vec::new(),
-        machine_id: "0123456789abcdef0123456789abcdef".to_owned(),
-        version: "0.1.0".to_owned(),
-        want_manager: false,
         boot: "another boot".to_owned(),
-        drain: false,
-        zone: String::new(),
-        now: None,
-        cluster: None,
+        ..join::testing::request(&key)
     };
     let refused = |token: &Token, request: JoinRequest| match wait(join::join(&cluster.api(1), token, request)) {
         Err(JoinError::Api { source: ApiError::Status { code, message, next, .. }, .. }) => {

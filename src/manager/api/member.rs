@@ -14,6 +14,7 @@ use remoor_cluster::rpc::caller::{Caller, PeerAddr};
 use remoor_cluster::rpc::dial_back;
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
 use remoor_cluster::rpc::join::{JoinReply, JoinRequest, PeerInfo};
+use remoor_cluster::rpc::join_proof::ChannelBinding;
 use remoor_cluster::rpc::limit::RateLimit;
 use remoor_cluster::rpc::renew::RenewReply;
 use remoor_cluster::rpc::token::Secret;
@@ -248,6 +249,7 @@ pub async fn join(
     request: Request,
 ) -> Result<axum::Json<JoinReply>, ApiFailure> {
     desk.limit.admit(from)?;
+    let binding = request.extensions().get::<ChannelBinding>().copied();
     let Json(request): Json<JoinRequest> = Json::from_request(request, &()).await?;
     let shared = &desk.parts.shared;
     let status = shared.raft.status().borrow().clone();
@@ -267,12 +269,15 @@ pub async fn join(
             format!("the data directory belongs to cluster {cluster}, and this cluster is {}", inventory.cluster);
         return Err(ApiFailure::new(Code::WrongCluster, text).next("move the directory away, then repeat the command"));
     }
-    let asks = request.secret.is_empty();
-    let ticket = if asks { JoinAuthorization::Accepted } else { ticket(&inventory, &request)? };
+    let secret = tokens::proved_secret(&inventory, &request, binding.as_ref())?;
+    let ticket = match secret {
+        Some(secret) => ticket(&inventory, &request, secret)?,
+        None => JoinAuthorization::Accepted,
+    };
     not_alive(shared, &inventory, &status, &request)?;
     let name = request.name.to_string();
     let _turn = desk.turn(name)?;
-    if asks {
+    if secret.is_none() {
         pending::check_accepted(&desk, &request, from).await?;
     }
     // The address is verified after the authorization. Otherwise an unknown machine could make this
@@ -366,12 +371,11 @@ enum JoinAuthorization {
     Invite(Sha256),
 }
 
-/// Checks the token of a join request. The state machine checks it again when the machine is
-/// accepted.
-fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorization, ApiFailure> {
-    let hash = request.secret.hash();
-    let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
-    let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
+/// Checks the token of a join request by the hash of its secret. The state machine checks it again
+/// when the machine is accepted.
+fn ticket(inventory: &Inventory, request: &JoinRequest, hash: Sha256) -> Result<JoinAuthorization, ApiFailure> {
+    let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &hash, wall())?;
+    let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &hash, wall())?;
     // The invitation is looked up by the hash of the secret, so the time of the lookup reveals
     // nothing about a secret.
     let invite = inventory.admission.invites.get(&hash).filter(|_| !by_token);
@@ -389,10 +393,7 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorizat
                 .next("remoor join --manager, or take the worker token"));
         }
         None if by_token => by_manager_token,
-        None => {
-            return Err(ApiFailure::new(Code::BadToken, "this token's secret is not valid here")
-                .next("for a new one, on a manager: remoor token rotate; or join with the public part and have the machine accepted"));
-        }
+        None => return Err(tokens::wrong_secret()),
     };
     if request.want_manager && !as_manager {
         return Err(ApiFailure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
@@ -456,7 +457,9 @@ async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorizati
     let inventory = shared.inventory();
     let accepted =
         inventory.node(node).ok_or_else(|| ApiFailure::new(Code::Retry, "the node was removed meanwhile"))?;
-    let RenewReply { cert_pem, ca_pem, .. } = desk.issue(accepted, &request.tls_csr_pem)?;
+    // A machine that becomes a manager receives the CA's key anyway.
+    shared.check_clocks()?;
+    let RenewReply { cert_pem, ca_pem, .. } = desk.issue_as(raft.is_some(), accepted, &request.tls_csr_pem)?;
     let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
     let managers = managers_of(&inventory).into_iter().filter(|p| p.id != node).collect();
     Ok(JoinReply {

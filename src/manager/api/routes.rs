@@ -18,7 +18,7 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use remoor_cluster::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
-use remoor_cluster::rpc::join::JOIN_PATH;
+use remoor_cluster::rpc::join::{JOIN_PATH, JOIN_PROVED_PATH};
 use remoor_cluster::rpc::leave::LEAVE_PATH;
 use remoor_cluster::rpc::position::POSITION_PATH;
 use remoor_cluster::rpc::renew::RENEW_PATH;
@@ -135,6 +135,7 @@ pub fn routes() -> Vec<Route> {
         row(POST, GOSSIP_KEYS_PATH, Nodes, Asked, SMALL_BODY_MAX, keys::gossip_keys),
         row(POST, RENEW_PATH, Nodes, Asked, SMALL_BODY_MAX, renew::renew),
         row(POST, JOIN_PATH, Anybody, Asked, SMALL_BODY_MAX, member::join),
+        row(POST, JOIN_PROVED_PATH, Anybody, Asked, SMALL_BODY_MAX, member::join),
     ]
 }
 

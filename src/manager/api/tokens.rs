@@ -6,23 +6,56 @@ use super::{Actor, as_of, propose};
 use axum::Extension;
 use axum::extract::State;
 use remoor_cluster::rpc::identity::IdentityError;
-use remoor_cluster::rpc::token::{Secret, Token};
+use remoor_cluster::rpc::join::JoinRequest;
+use remoor_cluster::rpc::join_proof::ChannelBinding;
+use remoor_cluster::rpc::token::{Secret, Token, is_same_hash};
 use remoor_cluster::rpc::view::{RotateRequest, RotatedView, TokenView, TokensView};
 use remoor_cluster::rpc::wire::{self, ApiFailure, Code, Strict};
-use remoor_model::{ClusterRole, Command, Inventory, Wall};
+use remoor_model::{ClusterRole, Command, Inventory, Sha256, Wall};
 use std::sync::Arc;
 
 /// Maximum time in milliseconds that a replaced token may stay valid.
 const KEEP_MS_MAX: u64 = 7 * 24 * 3_600_000;
 
-/// Whether `secret` belongs to the role's current token, or to the replaced token if that token is
-/// still valid. An expired replaced token causes an error of its own.
-pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wall) -> Result<bool, ApiFailure> {
+/// The hash of the secret that the machine of a join request knows. None: the request has neither a
+/// proof of a secret nor, as earlier versions send it, the secret itself. A proof is compared with
+/// all secrets of the cluster, because the request does not name its token.
+pub fn proved_secret(
+    inventory: &Inventory,
+    request: &JoinRequest,
+    binding: Option<&ChannelBinding>,
+) -> Result<Option<Sha256>, ApiFailure> {
+    if !request.secret.is_empty() {
+        return Ok(Some(request.secret.hash()));
+    }
+    if request.proof.is_empty() {
+        return Ok(None);
+    }
+    let of_role = |role| {
+        let (current, record) = inventory.token(role);
+        std::iter::once(*current).chain(record.old.map(|old| old.secret))
+    };
+    let known = of_role(ClusterRole::Manager).chain(of_role(ClusterRole::Worker));
+    let mut known = known.chain(inventory.admission.invites.keys().copied());
+    let proves = |hash: &Sha256| binding.is_some_and(|b| b.verify(&request.proof, hash, &request.node_public_key));
+    known.find(proves).map(Some).ok_or_else(wrong_secret)
+}
+
+/// The error for a secret that this cluster does not know.
+pub fn wrong_secret() -> ApiFailure {
+    ApiFailure::new(Code::BadToken, "this token's secret is not valid here").next(
+        "for a new one, on a manager: remoor token rotate; or join with the public part and have the machine accepted",
+    )
+}
+
+/// Whether the secret with this hash belongs to the role's current token, or to the replaced token
+/// if that token is still valid. An expired replaced token causes an error of its own.
+pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Sha256, now: Wall) -> Result<bool, ApiFailure> {
     let (current, record) = inventory.token(role);
-    if secret.matches(current) {
+    if is_same_hash(secret, current) {
         return Ok(true);
     }
-    match record.old.filter(|old| secret.matches(&old.secret)) {
+    match record.old.filter(|old| is_same_hash(secret, &old.secret)) {
         Some(old) if now <= old.until => Ok(true),
         Some(old) => {
             let text = format!("this token was replaced; it was valid until {}", wire::rfc3339(old.until));
@@ -79,7 +112,7 @@ fn internal(error: IdentityError) -> ApiFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{Epoch, Sha256};
+    use remoor_model::Epoch;
 
     #[test]
     fn a_replaced_token_is_valid_for_a_time_and_then_refused_with_its_own_error() {
@@ -97,7 +130,7 @@ mod tests {
             let entry = remoor_model::InventoryEntry { at: Wall(index * 10), by: "test".to_owned(), command };
             assert_eq!(inventory.apply(index, &entry).refusal(), None);
         }
-        let counts = |secret: &Secret, at| counts(&inventory, ClusterRole::Worker, secret, Wall(at));
+        let counts = |secret: &Secret, at| counts(&inventory, ClusterRole::Worker, &secret.hash(), Wall(at));
         assert_eq!(counts(&second, 20), Ok(true));
         assert_eq!(counts(&first, 120), Ok(true), "the old one stays valid");
         let refused = counts(&first, 121).unwrap_err();

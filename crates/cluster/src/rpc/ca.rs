@@ -4,8 +4,8 @@
 //! A node's certificate has the DNS name `node-<id>.<cluster>.remoor`, an operator's certificate
 //! `operator.<cluster>.remoor`. The common name is the node's name, for information only, or the
 //! operator's name. The organisation is the cluster. In a node's certificate, the organisational
-//! unit is the epoch. The title `manager` marks a certificate that a manager issued for itself.
-//! Names in a signing request are ignored.
+//! unit is the epoch. The title `manager` marks the certificate of a manager. Names in a signing
+//! request are ignored.
 
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
@@ -188,9 +188,10 @@ impl ClusterCa {
         self.issue_as(false, node, name, epoch, csr_pem, validity)
     }
 
-    /// Like [`Self::issue_node`]. `manager` marks a certificate that a manager issues for itself.
-    /// By the mark, a node of an older epoch recognises a manager of the new epoch. The node may
-    /// request a new certificate from that manager (`daemon/epochs.rs`).
+    /// Like [`Self::issue_node`]. `manager` marks the certificate of a manager. Machines that join
+    /// and operators' clients send their requests only to a server with the mark. By the mark, a
+    /// node of an older epoch also recognises a manager of the new epoch. The node may request a
+    /// new certificate from that manager (`daemon/epochs.rs`).
     pub fn issue_as(
         &self,
         manager: bool,
@@ -292,9 +293,18 @@ pub mod testing {
 
     /// The identity of node `id` of this CA's cluster, with a new key and a certificate of epoch 1.
     pub fn node_identity(ca: &ClusterCa, id: u64, validity: Validity) -> TlsIdentity {
+        identity(ca, false, id, validity)
+    }
+
+    /// Like [`node_identity`], for a manager whose certificate is valid for a day.
+    pub fn manager_identity(ca: &ClusterCa, id: u64) -> TlsIdentity {
+        identity(ca, true, id, Validity::days_from_now(1))
+    }
+
+    fn identity(ca: &ClusterCa, manager: bool, id: u64, validity: Validity) -> TlsIdentity {
         let key = NodeKey::generate().expect("a key");
         let csr = key.csr_pem().expect("a request");
-        let cert_pem = ca.issue_node(NodeId(id), &"n".into(), Epoch(1), &csr, validity).expect("issued");
+        let cert_pem = ca.issue_as(manager, NodeId(id), &"n".into(), Epoch(1), &csr, validity).expect("issued");
         let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
         TlsIdentity { cluster, ca_pem, cert_pem, key_pem: key.to_pem().expect("a key") }
     }

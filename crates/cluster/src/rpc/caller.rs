@@ -100,7 +100,7 @@ impl Caller {
 
 /// The object identifier of the X.520 attribute `title`.
 pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
-/// The title in a certificate that a manager issued for itself.
+/// The title in the certificate of a manager.
 pub(super) const MANAGER: &str = "manager";
 
 /// Whether this verified certificate was issued to a node that was a manager when it was issued.
@@ -108,6 +108,11 @@ pub fn is_manager_certificate(der: &[u8]) -> bool {
     let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
     let Ok(title) = Oid::from(TITLE) else { return false };
     cert.subject().iter_by_oid(&title).any(|value| value.as_str() == Ok(MANAGER))
+}
+
+/// Whether the first certificate in `pem` was issued to a node that was a manager then.
+pub fn shows_manager(pem: &str) -> Result<bool, IdentityError> {
+    Ok(identity::certificates("certificate", pem)?.first().is_some_and(|der| is_manager_certificate(der)))
 }
 
 /// The epoch of the first certificate in `pem`, which must be a certificate of a node of this

@@ -7,6 +7,7 @@
 use super::body::{self, BodyError};
 use super::clocks::PeerClocks;
 use super::connect::{self, ClientTarget, NegotiatedConnection, RaftStream, Sender};
+use super::join_proof::ChannelBinding;
 use super::raft_stream;
 use super::tls::ClientTls;
 use super::wire::{ApiFailure, BEHALF, BEHALF_KEY, CLOCK, Code, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
@@ -195,6 +196,24 @@ impl Client {
         self.json(&self.exchange(Method::POST, path, Some(("application/json", body.into()))).await?)
     }
 
+    /// Sends JSON on a new connection. `body` makes the text from the value that identifies the
+    /// connection, so that the text can contain a proof that is valid on this connection only.
+    pub(super) async fn post_bound<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: impl FnOnce(&ChannelBinding) -> Vec<u8>,
+    ) -> Result<T, ApiError> {
+        let exchange = async {
+            let (mut sender, binding) = connect::connect_bound(&self.shared.target).await?;
+            let request = self.build(Method::POST, path, Some(("application/json", body(&binding).into())))?;
+            let response = sender.send_request(request).await.map_err(|e| self.broken_connection(&e))?;
+            let status = response.status();
+            let body = self.collect(response).await?;
+            if status.is_success() { Ok(body) } else { Err(self.refusal(status, &body)) }
+        };
+        self.json(&self.in_time(exchange).await?)
+    }
+
     /// Requests bytes, such as a blob.
     pub async fn get_bytes(&self, path: &str) -> Result<Bytes, ApiError> {
         self.exchange(Method::GET, path, None).await
@@ -312,14 +331,7 @@ impl Client {
         tokio::time::timeout(self.timeout, work).await.unwrap_or_else(|_| Err(timeout()))
     }
 
-    /// Sends a request, on a pooled connection if there is one. If a pooled connection turns out to
-    /// be closed before the request was sent, the next one is used.
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Typed>,
-    ) -> Result<(Response<Incoming>, PooledConnection), ApiError> {
+    fn build(&self, method: Method, path: &str, body: Option<Typed>) -> Result<Request<Full<Bytes>>, ApiError> {
         let (content_type, body) = body.unwrap_or(("", Bytes::new()));
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "remoor");
         if !content_type.is_empty() {
@@ -332,7 +344,18 @@ impl Client {
             }
         }
         let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is not a path: {e}"));
-        let mut request = request.body(Full::new(body)).map_err(bad)?;
+        request.body(Full::new(body)).map_err(bad)
+    }
+
+    /// Sends a request, on a pooled connection if there is one. If a pooled connection turns out to
+    /// be closed before the request was sent, the next one is used.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Typed>,
+    ) -> Result<(Response<Incoming>, PooledConnection), ApiError> {
+        let mut request = self.build(method, path, body)?;
         loop {
             let (mut connection, kept) = match self.take() {
                 Some(connection) => (connection, true),

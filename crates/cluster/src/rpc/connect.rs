@@ -1,14 +1,18 @@
 //! Opens one connection of a client: dials, and checks the server's identity. The connection is
 //! then ready for HTTP or for Raft messages without HTTP. No part of a request is sent here.
 
+use super::body;
 use super::caller::{self, Caller, node_dns};
 use super::client::ApiError;
+use super::join_proof::ChannelBinding;
 use super::raft_stream;
 use super::tls::ClientTls;
 use super::verify::{ANY_NODE, identity_fault};
+use super::wire::{Code, ErrorBody, SMALL_BODY_MAX};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use remoor_model::{Epoch, NodeId};
 use rustls::ClientConfig;
@@ -25,6 +29,11 @@ use tokio_rustls::client::TlsStream;
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// If the server leaves sent bytes unacknowledged for this time, the connection is closed.
 const SILENT_MS_MAX: u32 = 30_000;
+
+/// The reason of the error for a server whose certificate does not show that it is a manager.
+const NO_MANAGER: &str = "its certificate does not show that it is a manager, so it received nothing: it is a worker, a \
+                          worker intercepts the connection, or it is a manager of an earlier version, which shows this \
+                          only after its upgrade";
 
 /// The destination of a client's requests.
 #[derive(Clone)]
@@ -57,7 +66,14 @@ pub(super) enum NegotiatedConnection {
 
 /// Dials for HTTP. An error means that the server has received no part of a request.
 pub(super) async fn connect(target: &ClientTarget) -> Result<Sender, ApiError> {
-    in_time(target, dial(target)).await
+    in_time(target, dial(target)).await.map(|(sender, _)| sender)
+}
+
+/// Like [`connect`], for a request that contains a proof for this connection.
+pub(super) async fn connect_bound(target: &ClientTarget) -> Result<(Sender, ChannelBinding), ApiError> {
+    let (sender, binding) = in_time(target, dial(target)).await?;
+    let none = || ApiError::Protocol { addr: target.to_string(), reason: "the connection is not TLS".to_owned() };
+    Ok((sender, binding.ok_or_else(none)?))
 }
 
 /// Dials for Raft messages without HTTP. If the server's program is too old for them, the
@@ -65,7 +81,7 @@ pub(super) async fn connect(target: &ClientTarget) -> Result<Sender, ApiError> {
 pub(super) async fn connect_raft_stream(target: &ClientTarget) -> Result<NegotiatedConnection, ApiError> {
     in_time(target, async {
         let ClientTarget::Tls { addr, tls, expected } = target else {
-            return dial(target).await.map(NegotiatedConnection::Http);
+            return dial(target).await.map(|(sender, _)| NegotiatedConnection::Http(sender));
         };
         let mut config = (*tls.current()).clone();
         config.alpn_protocols = vec![raft_stream::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
@@ -129,16 +145,43 @@ async fn in_time<T>(target: &ClientTarget, dialling: impl Future<Output = Result
     }
 }
 
-async fn dial(target: &ClientTarget) -> Result<Sender, ApiError> {
+async fn dial(target: &ClientTarget) -> Result<(Sender, Option<ChannelBinding>), ApiError> {
     match target {
         ClientTarget::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(|e| connect_error(target, &e))?;
-            http(target, stream).await
+            Ok((http(target, stream).await?, None))
         }
         ClientTarget::Tls { addr, tls, expected } => {
             let stream = secure(target, addr, tls.current(), server_name(target, tls, *expected)?).await?;
-            http(target, stream).await
+            let (_, connection) = stream.get_ref();
+            let binding = ChannelBinding::of_connection(connection);
+            let shown = connection.peer_certificates().and_then(|chain| chain.first());
+            let manages = shown.is_some_and(|certificate| caller::is_manager_certificate(certificate));
+            let sender = http(target, stream).await?;
+            match tls.managers_only().filter(|_| !manages) {
+                Some(redirect) => Err(ask_for_managers(target, sender, redirect).await),
+                None => Ok((sender, binding)),
+            }
         }
+    }
+}
+
+/// Asks a node that does not show that it is a manager for the managers, with an empty request.
+/// Returns the error for the caller: the node's answer if it names the managers.
+async fn ask_for_managers(target: &ClientTarget, mut sender: Sender, redirect: &str) -> ApiError {
+    let no_manager = || identity(target, NO_MANAGER.to_owned());
+    let request = Request::post(redirect).header(header::HOST, "remoor");
+    let Ok(request) = request.header(header::CONTENT_TYPE, "application/json").body(Full::new("{}".into())) else {
+        return no_manager();
+    };
+    let Ok(answer) = sender.send_request(request).await else { return no_manager() };
+    let http = answer.status().as_u16();
+    let Ok(body) = body::receive(answer.into_body(), SMALL_BODY_MAX).await else { return no_manager() };
+    match serde_json::from_slice(&body) {
+        Ok(ErrorBody { error: e }) if e.code == Code::NotLeader.as_str() => {
+            ApiError::Status { code: e.code, message: e.message, next: e.next, details: Box::new(e.details), http }
+        }
+        _ => no_manager(),
     }
 }
 

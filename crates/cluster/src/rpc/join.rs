@@ -7,15 +7,20 @@
 use super::ca;
 use super::client::{ApiError, Client};
 use super::identity::{self, Credentials, GossipKey, IdentityError, NodeKey};
+use super::join_proof::ChannelBinding;
 use super::tls::ClientTls;
 use super::token::{self, Secret, Token};
 use super::verify;
+use super::wire::Code;
 use remoor_model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone, reserved_by_ansible};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The path of join requests at managers.
+/// The path of join requests of earlier versions, which contain the secret. Workers answer here
+/// with the addresses of the managers.
 pub const JOIN_PATH: &str = "/join/v1";
+/// The path of join requests with a proof instead of the secret.
+pub const JOIN_PROVED_PATH: &str = "/join/v2";
 /// Maximum time for the answer of the managers, who commit the acceptance before they answer.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 /// Maximum length of a node's name, in bytes.
@@ -28,11 +33,16 @@ const HOST_KEYS_MAX: usize = 16;
 /// anybody has decided about the machine. Three SSH host keys have about 1 KiB.
 const STRANGER_BYTES_MAX: usize = 4096;
 
-/// The data that a joining machine sends about itself. [`join`] sets the secret.
+/// The data that a joining machine sends about itself. [`join`] sets the proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    #[serde(default)]
+    /// The secret of the token. Only earlier versions send it.
+    #[serde(default, skip_serializing_if = "Secret::is_empty")]
     pub secret: Secret,
+    /// The proof that the machine knows the secret ([`super::join_proof`]). Empty if the token has
+    /// no secret.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub proof: String,
     pub name: NodeName,
     /// Host and port of the machine's API, as other nodes reach it. During the join the machine
     /// answers dial-back requests there ([`super::dial_back`]).
@@ -223,19 +233,36 @@ pub enum JoinError {
     /// token was still valid.
     #[error("{addr} answered with another CA than the token names, because the CA was replaced just now")]
     Replaced { addr: String },
+    /// The secret was not sent, because the manager accepts no proof of it.
+    #[error(
+        "the manager at {addr} runs an earlier version, which would need the secret of the token in clear; next: \
+         upgrade the managers first, or join with the program of their version and upgrade it afterwards"
+    )]
+    TooOld { addr: String },
 }
 
-/// Asks the manager at `addr` to accept this machine. The secret is sent only to a server of the
-/// cluster that the token names. The reply is checked against the token and the requested key.
+/// Asks the manager at `addr` to accept this machine. The request is sent only to a manager of the
+/// cluster that the token names, and contains a proof instead of the secret. The reply is checked
+/// against the token and the requested key.
 pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result<JoinReply, JoinError> {
     let tls = ClientTls::joiner(token.ca_digest()).map_err(|source| JoinError::Prepare { source })?;
-    request.secret = token.secret().clone();
+    let tls = tls.for_managers_only(JOIN_PATH);
+    request.secret = Secret::default();
     request.now = request.now.or_else(|| Some(remoor_host::wall_clock::now()));
-    let reply: JoinReply = Client::tls(addr, &tls, None)
-        .with_timeout(JOIN_WITHIN)
-        .post(JOIN_PATH, &request)
-        .await
-        .map_err(|source| JoinError::Api { addr: addr.to_owned(), source })?;
+    let with_proof = |binding: &ChannelBinding| {
+        if !token.secret().is_empty() {
+            request.proof = binding.prove(token.secret(), &request.node_public_key);
+        }
+        // All fields are texts, numbers and lists, so this can't fail.
+        serde_json::to_vec(&request).unwrap_or_default()
+    };
+    let client = Client::tls(addr, &tls, None).with_timeout(JOIN_WITHIN);
+    let reply: JoinReply = client.post_bound(JOIN_PROVED_PATH, with_proof).await.map_err(|source| {
+        match source.code() == Some(Code::NotFound.as_str()) {
+            true => JoinError::TooOld { addr: addr.to_owned() },
+            false => JoinError::Api { addr: addr.to_owned(), source },
+        }
+    })?;
     let unfit = |reason| JoinError::Reply { addr: addr.to_owned(), reason };
     if !token::has_ca_digest(&reply.ca_pem, token.ca_digest()).map_err(|e| unfit(e.to_string()))? {
         return Err(JoinError::Replaced { addr: addr.to_owned() });
@@ -262,6 +289,7 @@ pub mod testing {
     pub fn request(key: &NodeKey) -> JoinRequest {
         JoinRequest {
             secret: Secret::default(),
+            proof: String::new(),
             name: "w1".into(),
             advertise: "127.0.0.1:7373".into(),
             gossip_addr: "127.0.0.1:7374".into(),

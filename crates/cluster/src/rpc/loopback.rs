@@ -6,12 +6,13 @@ mod renewed;
 mod rotated;
 mod verifiers;
 
-use super::ca::testing::node_identity;
+use super::ca::testing::{manager_identity, node_identity};
 use super::ca::{ClusterCa, Validity};
 use super::caller::{Caller, PeerAddr};
 use super::client::{ApiError, Client};
 use super::identity::{GossipKey, NodeKey, TlsIdentity};
-use super::join::{self, JOIN_PATH, JoinError, JoinReply, JoinRequest};
+use super::join::{self, JOIN_PROVED_PATH, JoinError, JoinReply, JoinRequest};
+use super::join_proof::ChannelBinding;
 use super::server::{ServerLimits, serve_tls};
 use super::tls::{ClientTls, ServerTls};
 use super::token::{Secret, Token};
@@ -476,10 +477,12 @@ async fn the_socket_says_which_user_calls() {
 /// that it received, and issues a certificate.
 fn join_router(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) -> Router {
     let stored = secret.hash();
-    let accept = async move |caller: Caller, wire::Json(request): wire::Json<JoinRequest>| {
+    let accept = async move |caller: Caller,
+                             Extension(binding): Extension<ChannelBinding>,
+                             wire::Json(request): wire::Json<JoinRequest>| {
         heard.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(caller, Caller::Anonymous);
-        if !request.secret.matches(&stored) {
+        assert_eq!((caller, request.secret.is_empty()), (Caller::Anonymous, true));
+        if !binding.verify(&request.proof, &stored, &request.node_public_key) {
             return Err(ApiFailure::new(Code::BadToken, "the token is not valid"));
         }
         let bad = |e: super::identity::IdentityError| ApiFailure::new(Code::BadRequest, e.to_string());
@@ -502,7 +505,7 @@ fn join_router(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) 
         }))
     };
     wire::finish(
-        Router::new().route(JOIN_PATH, post(accept)).merge(
+        Router::new().route(JOIN_PROVED_PATH, post(accept)).merge(
             Router::new().route("/who", get(async |c: Caller| axum::Json(json!({ "caller": format!("{c:?}") })))),
         ),
     )
@@ -514,7 +517,7 @@ async fn a_machine_joins_with_a_token() {
     let secret = Secret::generate().unwrap();
     let heard = Arc::new(AtomicUsize::new(0));
     let router = join_router(cluster.clone(), &secret, heard.clone());
-    let server = Server::start(&cluster.node(1), router, ServerLimits::default()).await;
+    let server = Server::start(&manager_identity(&cluster.ca, 1), router, ServerLimits::default()).await;
 
     let token = Token::new(cluster.ca.cert_pem(), secret.clone()).unwrap();
     let key = NodeKey::generate().unwrap();
@@ -575,8 +578,8 @@ async fn a_reply_for_somebody_else_is_refused() {
             ssh_key: None,
         })
     };
-    let router = Router::new().route(JOIN_PATH, post(accept));
-    let server = Server::start(&cluster.node(1), router, ServerLimits::default()).await;
+    let router = Router::new().route(JOIN_PROVED_PATH, post(accept));
+    let server = Server::start(&manager_identity(&cluster.ca, 1), router, ServerLimits::default()).await;
     let token = Token::new(cluster.ca.cert_pem(), Secret::generate().unwrap()).unwrap();
     let request = join::testing::request(&NodeKey::generate().unwrap());
     let error = join::join(&server.addr, &token, request).await.unwrap_err();

@@ -20,6 +20,7 @@ pub mod dial_back; // dials the address of a joining machine before the machine 
 pub mod handshake_limiter; // limit of unfinished handshakes
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
+pub mod join_proof; // proof of a join token's secret, bound to one connection
 pub mod leave; // a node that leaves permanently
 pub mod limit; // token bucket per peer address
 pub mod node; // requests of the leader to a node that becomes a manager

@@ -17,7 +17,8 @@ pub async fn serve_plain(
     let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
         let router = router.clone();
         async move {
-            serve_connection(stream, router, Caller::Anonymous, PeerAddr(Some(addr)), limits.header, stop).await;
+            serve_connection(stream, router, (Caller::Anonymous, PeerAddr(Some(addr)), None), limits.header, stop)
+                .await;
         }
     };
     accept_loop(&listener, serve, limits, shutdown).await;

@@ -56,8 +56,8 @@ pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
 
 /// Returns `credentials` with the new certificate. A trusted CA must have issued it for this node
 /// and its key. In addition, one of these conditions must hold: it ends later than the current
-/// certificate, has a newer epoch, comes from another CA, or replaces a certificate that begins
-/// after `now`.
+/// certificate, has a newer epoch, comes from another CA, shows first that the node is a manager,
+/// or replaces a certificate that begins after `now`.
 pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply, now: Wall) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);
@@ -70,7 +70,8 @@ pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply, now: Wall) -
     let epoch = |pem| caller::certified_epoch(pem, &credentials.cluster);
     let newer = epoch(cert_pem)? > epoch(before)?;
     let early = now < identity::certificate_life(before)?.0;
-    if identity::names_issuer(before, ca_pem)? && !longer && !newer && !early {
+    let manager = caller::shows_manager(cert_pem)? && !caller::shows_manager(before)?;
+    if identity::names_issuer(before, ca_pem)? && !longer && !newer && !early && !manager {
         return Err(bad("it does not end later than the current one"));
     }
     Ok(Credentials { cert_pem: cert_pem.clone(), ca_pem: ca_pem.clone(), ..credentials.clone() })

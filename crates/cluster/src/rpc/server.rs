@@ -7,6 +7,7 @@ use super::caller::{Caller, PeerAddr};
 use super::client_verifier::IssuerStatus;
 use super::connection_places::{ConnectionPlaces, Precedence};
 use super::handshake_limiter::HandshakeLimiter;
+use super::join_proof::ChannelBinding;
 use super::raft_stream::{self, ThreadChooser};
 use super::renew::RENEW_PATH;
 use super::tls::{JudgedChain, ServerTls};
@@ -134,7 +135,8 @@ pub async fn serve_tls(
             let peer = PeerAddr(Some(addr));
             let serving = async move {
                 if stream.get_ref().1.alpn_protocol() != Some(raft_stream::PROTOCOL) {
-                    return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
+                    let caller = (caller, peer, ChannelBinding::of_connection(stream.get_ref().1));
+                    return serve_connection(stream, served.router, caller, limits.header, stop).await;
                 }
                 // Only messages of nodes are read, because a message is read before the router
                 // checks the authorisation, and possibly on Raft's thread.
@@ -278,20 +280,20 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
 }
 
 /// Serves the requests of one connection, one after the other, until the connection ends or `stop`
-/// becomes true.
+/// becomes true. On a TLS connection, each request has the channel binding as an extension.
 pub(super) async fn serve_connection(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
-    caller: Caller,
-    peer: PeerAddr,
+    (caller, peer, binding): (Caller, PeerAddr, Option<ChannelBinding>),
     header: Duration,
     mut stop: watch::Receiver<bool>,
 ) {
     let inner = TowerToHyperService::new(router);
     // Whether the last request has a body. The body may have been rejected before its end.
     let has_body = AtomicBool::new(false);
-    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+    let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
         has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
+        binding.and_then(|binding| request.extensions_mut().insert(binding));
         let (inner, caller) = (inner.clone(), caller.clone());
         async move { Ok::<_, Infallible>(answer(inner, request.map(Body::new), caller, peer).await) }
     });

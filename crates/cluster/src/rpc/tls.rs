@@ -99,6 +99,8 @@ pub struct ClientTls {
     config: Arc<RwLock<Arc<ClientConfig>>>,
     /// Incremented whenever the identity is replaced, for example by a renewed certificate.
     generation: Arc<AtomicU64>,
+    /// If set, only managers receive requests. At another node, this path names the managers.
+    managers_only: Option<&'static str>,
 }
 
 impl ClientTls {
@@ -106,14 +108,19 @@ impl ClientTls {
     /// cluster.
     pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let config = Arc::new(RwLock::new(member_config(identity)?));
-        Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default() })
+        Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default(), managers_only: None })
     }
 
     /// A configuration that connects anonymously to the cluster whose CA has this digest, as in a
     /// token.
     pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
         let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
-        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), generation: Arc::default() })
+        Ok(Self {
+            cluster: None,
+            config: Arc::new(RwLock::new(finish(config))),
+            generation: Arc::default(),
+            managers_only: None,
+        })
     }
 
     /// A configuration that connects anonymously to nodes of this cluster and ignores the dates of
@@ -122,7 +129,15 @@ impl ClientTls {
     pub fn ignoring_dates(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let trust = Trust::RootsIgnoringDates(roots(&identity.ca_pem)?.1);
         let config = Arc::new(RwLock::new(finish(client_builder(trust)?.with_no_client_auth())));
-        Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default() })
+        Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default(), managers_only: None })
+    }
+
+    /// The same configuration for requests that only managers may receive, because they contain
+    /// secrets or the fleet. The server's certificate must show that it is a manager. Any other
+    /// server receives only an empty request for `redirect`, a path at which workers name the
+    /// managers.
+    pub fn for_managers_only(self, redirect: &'static str) -> Self {
+        Self { managers_only: Some(redirect), ..self }
     }
 
     /// Replaces the identity. New connections use `identity`. Open connections end after their
@@ -144,6 +159,10 @@ impl ClientTls {
 
     pub(super) fn cluster(&self) -> Option<&ClusterId> {
         self.cluster.as_ref()
+    }
+
+    pub(super) fn managers_only(&self) -> Option<&'static str> {
+        self.managers_only
     }
 }
 

@@ -45,9 +45,14 @@ impl Secret {
 
     /// Whether this is the secret with the hash `stored`. Takes constant time.
     pub fn matches(&self, stored: &Sha256) -> bool {
-        let difference = self.hash().0.iter().zip(&stored.0).fold(0, |seen, (a, b)| seen | (a ^ b));
-        std::hint::black_box(difference) == 0
+        is_same_hash(&self.hash(), stored)
     }
+}
+
+/// Compares two hashes of secrets. Takes constant time.
+pub fn is_same_hash(a: &Sha256, b: &Sha256) -> bool {
+    let difference = a.0.iter().zip(&b.0).fold(0, |seen, (a, b)| seen | (a ^ b));
+    std::hint::black_box(difference) == 0
 }
 
 impl From<String> for Secret {

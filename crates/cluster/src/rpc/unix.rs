@@ -99,7 +99,7 @@ pub async fn serve_unix(socket: LocalSocket, router: Router, limits: ServerLimit
             match stream.peer_cred() {
                 Ok(peer) => {
                     let caller = Caller::Local { uid: peer.uid() };
-                    serve_connection(stream, router, caller, PeerAddr(None), limits.header, stop).await;
+                    serve_connection(stream, router, (caller, PeerAddr(None), None), limits.header, stop).await;
                 }
                 Err(error) => tracing::warn!(%error, "the kernel did not report which user connected to the socket"),
             }

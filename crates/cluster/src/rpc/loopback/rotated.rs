@@ -120,7 +120,8 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
 async fn a_join_that_another_ca_answers_than_the_handshake_was_by_says_so() {
     let (old, next) = (Cluster::new("c1"), Arc::new(Cluster::new("c1")));
     let secret = Secret::generate().unwrap();
-    let server = Server::start(&old.node(1), join_router(next, &secret, Arc::default()), ServerLimits::default()).await;
+    let router = join_router(next, &secret, Arc::default());
+    let server = Server::start(&manager_identity(&old.ca, 1), router, ServerLimits::default()).await;
     let token = Token::new(old.ca.cert_pem(), secret).unwrap();
     let request = join::testing::request(&NodeKey::generate().unwrap());
     let error = join::join(&server.addr, &token, request).await.unwrap_err();
