@@ -276,10 +276,12 @@ Examples:
     #[command(
         long_about = "Back up the cluster to a file: its state, the files that the state refers to, and the keys. The
 manager of this machine writes the file while it runs, and reads it back before it reports success.
-The file contains the keys of the cluster: keep it safe.
+The file contains the keys of the cluster: keep it safe, or encrypt it with --recipient for a public
+key of age. `age-keygen -o FILE` makes a pair of keys. Keep the private key away from the managers.
 
 Examples:
   remoor backup /var/backups/remoor.backup
+  remoor backup /var/backups/remoor.backup --recipient age1...
   remoor backup --verify /var/backups/remoor.backup
   remoor backup /var/backups/remoor --every 6h --keep 14
   remoor backup --end                                     stop scheduled backups"

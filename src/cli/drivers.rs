@@ -273,14 +273,22 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     Err(CommandError { exit: Exit::Refused, ..stop }.next(next).into())
 }
 
-/// Reads a backup and verifies it completely.
-pub fn verify_backup(file: &Path) -> anyhow::Result<BackupHead> {
-    daemon::verify(file).map_err(backup_error)
+/// Reads a backup and verifies it completely. `identity` has the private key of an encrypted one.
+pub fn verify_backup(file: &Path, identity: Option<&Path>) -> anyhow::Result<BackupHead> {
+    daemon::verify(file, identity).map_err(backup_error)
+}
+
+/// Checks a public key of age.
+pub fn recipient(key: &str) -> Result<String, String> {
+    daemon::parse_recipient(key).map(|key| key.to_string())
 }
 
 fn backup_error(error: BackupError) -> anyhow::Error {
     let (exit, next) = match &error {
         BackupError::File { .. } => (Exit::Usage, "use a file that can be read"),
+        BackupError::Encrypted(_) | BackupError::Identity { .. } => {
+            (Exit::Refused, "--identity FILE with the private key of age that belongs to the public key")
+        }
         BackupError::TooNew { .. } => (Exit::Refused, "install the newer program"),
         _ => (Exit::Refused, "use another backup; remoor backup --verify FILE checks one"),
     };

@@ -108,8 +108,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Render => drivers::serve_rendering().map(|()| Exit::Done),
         Verb::Recover(args) => recover::recover(&Out::new(&args.output), args),
         Verb::Restore(args) => recover::restore(&Out::new(&args.output), args),
-        Verb::Backup(BackupArgs { verify: true, file: Some(file), output, .. }) => {
-            backup::verify(&Out::new(&output), &file)
+        Verb::Backup(BackupArgs { verify: true, file: Some(file), identity, output, .. }) => {
+            backup::verify(&Out::new(&output), &file, identity.as_deref())
         }
         Verb::Node(NodeVerb::Add(args)) => add::run(&Out::without_options(), args),
         Verb::Completions(args) => local::completions(&Out::without_options(), &args),

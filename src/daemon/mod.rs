@@ -34,7 +34,7 @@ mod transport;
 mod trim_memory;
 mod unit;
 
-pub use crate::manager::backup::{BackupError, Head as BackupHead};
+pub use crate::manager::backup::{BackupError, Head as BackupHead, parse_recipient};
 pub use add::{AddError, AddOptions, Added, add};
 pub use add_many::{ToAdd, add_many, to_add};
 pub use admin::{AdminError, InitOptions, InitOutcome, JoinOptions, init, join};

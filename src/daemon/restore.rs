@@ -32,6 +32,8 @@ const SSH_HOST_KEYS: &str = "/etc/ssh";
 pub struct RestoreOptions {
     pub dir: PathBuf,
     pub file: PathBuf,
+    /// File with the private key of an encrypted backup.
+    pub identity: Option<PathBuf>,
     /// Name of the operator, for the journal.
     pub by: String,
     /// Name of the node that this machine becomes; None for the node that made the backup.
@@ -100,9 +102,10 @@ impl From<RaftError> for RestoreError {
     }
 }
 
-/// Reads a backup and verifies all of it. Blocks.
-pub fn verify(file: &Path) -> Result<Head, BackupError> {
-    ClusterBackup::read(file).map(|backup| backup.head)
+/// Reads a backup and verifies all of it. `identity` has the private key of an encrypted backup.
+/// Blocks.
+pub fn verify(file: &Path, identity: Option<&Path>) -> Result<Head, BackupError> {
+    ClusterBackup::read(file, identity).map(|backup| backup.head)
 }
 
 /// Restores a backup into the directory. The backup is verified before anything is written. If a
@@ -110,7 +113,8 @@ pub fn verify(file: &Path) -> Result<Head, BackupError> {
 /// killed, the next attempt removes its files. Blocks, and asks the managers.
 pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
-    let ClusterBackup { head, mut state, blobs, files } = ClusterBackup::read(&options.file)?;
+    let ClusterBackup { head, mut state, blobs, files } =
+        ClusterBackup::read(&options.file, options.identity.as_deref())?;
     let data = incomplete_init::open(&options.dir)?;
     if let Some(identity) = data.identity()? {
         return Err(RestoreError::Taken { dir: options.dir.clone(), name: identity.name.to_string() });

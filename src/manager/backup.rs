@@ -3,10 +3,12 @@
 //!
 //! Format: `remoor backup 1\n`, then 32 bytes of SHA-256 over the rest, then the length of the head
 //! in 4 bytes, then the head (MessagePack). The parts that the head lists follow in this order: the
-//! state, the blobs, the files.
+//! state, the blobs, the files. On request, all of this is encrypted with age.
 
+mod encryption;
 mod keeper;
 
+pub use encryption::{Recipients, parse_recipient};
 pub use keeper::{BACKUP, BackupSchedule, Backups, Keeper};
 
 use remoor_host::disk::{DiskError, sync_dir};
@@ -22,6 +24,8 @@ const SUM: usize = 32;
 const LENGTH: usize = 4;
 /// Maximum size of a backup in bytes. A backup of a thousand nodes has a few megabytes.
 const BYTES_MAX: u64 = 1 << 30;
+/// Maximum size of the file in bytes. The encryption adds 16 bytes for each 64 KiB.
+const ENCRYPTED_MAX: u64 = BYTES_MAX + (1 << 20);
 
 /// Files of a manager's directory that a backup contains if they exist. `FOLDERS` lists the folders
 /// whose files a backup contains.
@@ -41,6 +45,11 @@ pub enum BackupError {
     Damaged { path: PathBuf, why: String },
     #[error("{} has format {found}, this program knows {FORMAT}: install the newer program", path.display())]
     TooNew { path: PathBuf, found: u32 },
+    #[error("{} is encrypted for a public key", .0.display())]
+    Encrypted(PathBuf),
+    /// The private keys in the file do not decrypt the backup.
+    #[error("the private keys in {} do not decrypt the backup: {why}", path.display())]
+    Identity { path: PathBuf, why: String },
     #[error("the backup would be larger than {BYTES_MAX} bytes")]
     TooLarge,
     #[error("blob {0} of the state is not on this manager")]
@@ -143,11 +152,21 @@ impl ClusterBackup {
         Ok(bytes)
     }
 
-    /// Writes the backup to a new file of mode 0600 and reads it back, so the file is complete and
-    /// on disk. Returns its head, SHA-256 and size in bytes. After an error the file does not
-    /// exist. Blocks.
-    pub fn write(mut self, path: &Path) -> Result<(Head, Sha256, u64), BackupError> {
-        let bytes = self.encode()?;
+    /// Writes the backup to a new file of mode 0600, encrypted for `recipients`, and reads the file
+    /// back. So the file is complete and on disk. Returns its head, SHA-256 and size in bytes.
+    /// After an error the file does not exist. Blocks.
+    pub fn write(mut self, path: &Path, recipients: &Recipients) -> Result<(Head, Sha256, u64), BackupError> {
+        let plain = self.encode()?;
+        let differs = |path: &Path| {
+            let why = "the content read back differs from the content written".to_owned();
+            BackupError::Damaged { path: path.to_owned(), why }
+        };
+        // The manager cannot decrypt what it has encrypted. So the content is verified here, and
+        // the file is compared with the encrypted bytes below.
+        if parse(&plain).map_err(|fault| fault.into_error(path))? != self {
+            return Err(differs(path));
+        }
+        let bytes = recipients.encrypt(plain)?;
         let failed = |action| move |source| BackupError::File { action, path: path.to_owned(), source };
         if path.exists() {
             return Err(BackupError::Exists(path.to_owned()));
@@ -166,10 +185,8 @@ impl ClusterBackup {
                 .open(&unfinished)
                 .map_err(failed("creating"))?;
             file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("writing"))?;
-            let again = Self::read(&unfinished)?;
-            if again != self {
-                let why = "the content read back differs from the content written".to_owned();
-                return Err(BackupError::Damaged { path: path.to_owned(), why });
+            if read_bytes(&unfinished)? != bytes {
+                return Err(differs(path));
             }
             // Another process may have created a file with this name in the meantime. A hard link
             // does not replace that file; a rename would.
@@ -183,20 +200,25 @@ impl ClusterBackup {
         Ok((self.head, Sha256::digest(&bytes), bytes.len() as u64))
     }
 
-    /// Reads a backup and checks all of it. The error contains the fault. Blocks.
-    pub fn read(path: &Path) -> Result<Self, BackupError> {
-        let failed = |source| BackupError::File { action: "reading", path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut bytes = Vec::new();
-        file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(BackupError::TooLarge);
-        }
-        parse(&bytes).map_err(|fault| match fault {
-            Fault::Newer(found) => BackupError::TooNew { path: path.to_owned(), found },
-            Fault::Bad(why) => BackupError::Damaged { path: path.to_owned(), why },
-        })
+    /// Reads a backup and checks all of it. `identity` is a file with private keys of age, which an
+    /// encrypted backup needs. The error contains the fault. Blocks.
+    pub fn read(path: &Path, identity: Option<&Path>) -> Result<Self, BackupError> {
+        let bytes = read_bytes(path)?;
+        let bytes = match identity {
+            _ if !encryption::is_encrypted(&bytes) => bytes,
+            Some(identity) => encryption::decrypt(&bytes, identity, BYTES_MAX)?,
+            None => return Err(BackupError::Encrypted(path.to_owned())),
+        };
+        parse(&bytes).map_err(|fault| fault.into_error(path))
     }
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, BackupError> {
+    let failed = |source| BackupError::File { action: "reading", path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(ENCRYPTED_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > ENCRYPTED_MAX { Err(BackupError::TooLarge) } else { Ok(bytes) }
 }
 
 fn magic(format: u32) -> String {
@@ -206,6 +228,15 @@ fn magic(format: u32) -> String {
 enum Fault {
     Newer(u32),
     Bad(String),
+}
+
+impl Fault {
+    fn into_error(self, path: &Path) -> BackupError {
+        match self {
+            Self::Newer(found) => BackupError::TooNew { path: path.to_owned(), found },
+            Self::Bad(why) => BackupError::Damaged { path: path.to_owned(), why },
+        }
+    }
 }
 
 impl From<&str> for Fault {
@@ -247,9 +278,8 @@ fn parse(bytes: &[u8]) -> Result<ClusterBackup, Fault> {
     }
     let mut files = BTreeMap::new();
     for (path, length) in &head.files {
-        let plain = Path::new(path).components().all(|c| matches!(c, std::path::Component::Normal(_)));
-        if !plain {
-            return Err(Fault::Bad(format!("it names a file outside the data directory: {path:?}")));
+        if !is_backup_file(path) {
+            return Err(Fault::Bad(format!("it contains a file that no backup contains: {path:?}")));
         }
         files.insert(path.clone(), next(*length)?.to_vec());
     }
@@ -257,6 +287,15 @@ fn parse(bytes: &[u8]) -> Result<ClusterBackup, Fault> {
         return Err("it has more data than its head names".into());
     }
     Ok(ClusterBackup { head, state, blobs, files })
+}
+
+/// Whether a backup may contain this file of the data directory. A hostile backup thus writes no
+/// other file, such as an executor in `bin/`.
+fn is_backup_file(path: &str) -> bool {
+    let in_folder = |(folder, file): (&str, &str)| {
+        FOLDERS.contains(&folder) && !file.contains('/') && !["", ".", ".."].contains(&file)
+    };
+    FILES.contains(&path) || path.split_once('/').is_some_and(in_folder)
 }
 
 #[cfg(test)]
@@ -277,20 +316,20 @@ mod tests {
     fn a_written_backup_is_read_back_and_every_changed_byte_is_detected() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("b");
-        let (head, sha, length) = backup().write(&path).expect("written");
+        let (head, sha, length) = backup().write(&path, &Recipients::default()).expect("written");
         let bytes = std::fs::read(&path).expect("read");
         assert_eq!((Sha256::digest(&bytes), bytes.len() as u64), (sha, length));
         assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "no other file is left");
-        let read = ClusterBackup::read(&path).expect("read");
+        let read = ClusterBackup::read(&path, None).expect("read");
         assert_eq!((&read.head, &read.state, &read.files), (&head, &backup().state, &backup().files));
         assert!(!format!("{read:?}").contains(&format!("{:?}", b"secret")), "{read:?}");
-        assert!(matches!(backup().write(&path), Err(BackupError::Exists(_))));
+        assert!(matches!(backup().write(&path, &Recipients::default()), Err(BackupError::Exists(_))));
 
         let bad = dir.path().join("bad");
         let read = |bytes: &[u8]| {
             std::fs::write(&bad, bytes).expect("written");
-            ClusterBackup::read(&bad)
+            ClusterBackup::read(&bad, None)
         };
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -312,20 +351,20 @@ mod tests {
         let (path, victim) = (dir.path().join("b"), dir.path().join("victim"));
         std::fs::write(&victim, "theirs").expect("written");
         std::os::unix::fs::symlink(&victim, dir.path().join("b.unfinished")).expect("a link");
-        backup().write(&path).expect("written");
+        backup().write(&path, &Recipients::default()).expect("written");
         assert_eq!(std::fs::read(&victim).expect("read"), b"theirs");
-        assert!(path.symlink_metadata().expect("a file").is_file() && ClusterBackup::read(&path).is_ok());
+        assert!(path.symlink_metadata().expect("a file").is_file() && ClusterBackup::read(&path, None).is_ok());
     }
 
     #[test]
-    fn a_file_outside_of_the_directory_is_refused() {
+    fn a_file_that_no_backup_contains_is_refused() {
         let dir = tempfile::tempdir().expect("a folder");
-        for name in ["../node.key", "/etc/passwd", "ca/../../x"] {
+        for name in ["../node.key", "/etc/passwd", "ca/../../x", "ca/..", "ca/", "bin/executor", "identity.json"] {
             let mut evil = backup();
             evil.files = [(name.to_owned(), b"x".to_vec())].into();
             evil.head.files = vec![(name.to_owned(), 1)];
-            let error = evil.write(&dir.path().join("evil")).expect_err("refused").to_string();
-            assert!(error.contains("outside"), "{error}");
+            let error = evil.write(&dir.path().join("evil"), &Recipients::default()).expect_err("refused").to_string();
+            assert!(error.contains("no backup contains"), "{error}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
     }

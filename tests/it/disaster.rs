@@ -4,6 +4,7 @@
 
 use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use crate::time_limit::BoundedCommand;
+use age::secrecy::ExposeSecret;
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -323,6 +324,34 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     assert_rejected(&restore.bounded_output(), &["already belongs to node"]);
 }
 
+/// Makes a backup that is encrypted for a public key, and checks that only the private key opens
+/// it. A machine is restored from this backup, but is not started.
+fn assert_encrypted_backup_needs_the_private_key(cluster: &Cluster) {
+    let keys = age::x25519::Identity::generate();
+    let (file, identity, to) = (cluster.path("encrypted"), cluster.path("age.key"), cluster.path("decrypted"));
+    fs::write(&identity, keys.to_string().expose_secret()).expect("written");
+    let (path, key) = (file.to_str().expect("UTF-8"), keys.to_public().to_string());
+    let output = assert_success(&cluster.managers[1].ask(&["backup", path, "--recipient", &key]));
+    assert!(output.contains("this file is encrypted"), "{output}");
+    let bytes = fs::read(&file).expect("a backup");
+    assert!(!bytes.windows(11).any(|part| part == b"PRIVATE KEY"));
+    assert_rejected(
+        &remoor().args(["backup", "--verify", path]).bounded_output(),
+        &["is encrypted", "--identity FILE"],
+    );
+    let verified = remoor().args(["backup", "--verify", path, "--identity"]).arg(&identity).bounded_output();
+    assert!(assert_success(&verified).contains("is complete"));
+    let restore = || {
+        let mut restore = remoor();
+        restore.args(["restore", path, "--even-if-majority-alive", "--dir"]).arg(&to);
+        restore
+    };
+    assert_rejected(&restore().bounded_output(), &["is encrypted", "--identity FILE"]);
+    assert_success(&restore().arg("--identity").arg(&identity).bounded_output());
+    let node_key = |dir: &Path| fs::read(dir.join("node.key")).expect("a key");
+    assert_eq!(node_key(&to), node_key(&cluster.manager(1)));
+}
+
 /// All managers are lost, and a backup exists. Docker Swarm calls this scenario WipedState.
 #[test]
 fn a_backup_is_restored_as_the_cluster_at_another_address() {
@@ -337,6 +366,7 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
 
     assert_scheduled_backup_is_made(&cluster);
+    assert_encrypted_backup_needs_the_private_key(&cluster);
 
     // w3 joins after the backup, so no backup contains it.
     let (mut join, address) = (remoor(), (cluster.host)(6).to_string());

@@ -60,6 +60,12 @@ pub struct BackupArgs {
     /// Stop scheduled backups
     #[arg(long, conflicts_with = "file")]
     pub end: bool,
+    /// Encrypt for this public key of age (repeatable); the managers cannot read the backup
+    #[arg(long, value_name = "AGE_KEY", conflicts_with_all = ["verify", "end"], value_parser = drivers::recipient)]
+    pub recipient: Vec<String>,
+    /// File with the private key of age, to verify an encrypted backup
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub identity: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -71,6 +77,9 @@ pub struct RestoreArgs {
     /// File of the backup
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// File with the private key of age, for an encrypted backup
+    #[arg(long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
     /// Node of the backup that this machine becomes (default: the one that made it)
     #[arg(long, value_name = "NODE")]
     pub name: Option<String>,

@@ -22,10 +22,11 @@ pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit
     }
     let path = args.file.as_deref().map(text).transpose()?.unwrap_or_default();
     match (args.every.zip(args.keep), args.end) {
-        (None, false) => take(api, out, path).await,
+        (None, false) => take(api, out, path, args.recipient.clone()).await,
         (Some((every, keep)), _) => {
             let every_ms = every.0.as_millis() as u64;
-            let request = BackupPlanRequest { dir: path.clone(), every_ms, keep };
+            let recipients = args.recipient.clone();
+            let request = BackupPlanRequest { dir: path.clone(), every_ms, keep, recipients };
             let _: Nothing = api.post("/v1/backup/plan", &request).await?;
             let every = duration::age(every_ms);
             let message = format!(
@@ -53,17 +54,20 @@ fn text(path: &Path) -> anyhow::Result<String> {
     Ok(text.ok_or_else(|| CommandError::usage_error(format!("the path {} is not valid UTF-8", path.display())))?)
 }
 
-async fn take(api: &Api, out: &Out, file: String) -> anyhow::Result<Exit> {
-    let taken: BackupTakenView = api.post("/v1/backup", &BackupRequest { file }).await?;
+async fn take(api: &Api, out: &Out, file: String, recipients: Vec<String>) -> anyhow::Result<Exit> {
+    let encrypted = !recipients.is_empty();
+    let taken: BackupTakenView = api.post("/v1/backup", &BackupRequest { file, recipients }).await?;
     if !out.machine(&taken)? {
         out.text(&format!(
             "{}: {} bytes, read back and verified: entry {} of epoch {}, generation {}, {} nodes\nsha256 {}\n",
             taken.file, taken.bytes, taken.index, taken.epoch, taken.generation, taken.nodes, taken.sha256
         ))?;
     }
-    out.talk(
-        "this file contains the keys of the cluster: anyone who has it controls the cluster; let only root read it",
-    );
+    out.talk(if encrypted {
+        "this file is encrypted: without the private key nobody can restore it; keep that key safe, away from here"
+    } else {
+        "this file contains the keys of the cluster: anyone who has it controls the cluster; let only root read it"
+    });
     if taken.stale {
         out.talk("STALE: no leader is known; the backup contains what this manager last knew");
         return Ok(Exit::CouldNotAsk);
@@ -72,8 +76,8 @@ async fn take(api: &Api, out: &Out, file: String) -> anyhow::Result<Exit> {
 }
 
 /// Verifies a backup. Contacts no manager.
-pub fn verify(out: &Out, file: &Path) -> anyhow::Result<Exit> {
-    let head = drivers::verify_backup(file)?;
+pub fn verify(out: &Out, file: &Path, identity: Option<&Path>) -> anyhow::Result<Exit> {
+    let head = drivers::verify_backup(file, identity)?;
     let view = json!({
         "version": 1,
         "file": file,

@@ -220,6 +220,7 @@ pub fn restore(out: &Out, args: RestoreArgs) -> anyhow::Result<Exit> {
     let restored = drivers::restore(&drivers::RestoreOptions {
         dir: args.dir,
         file: args.file,
+        identity: args.identity,
         by: drivers::user(),
         name: args.name,
         places: args.set_addr,

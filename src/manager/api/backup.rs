@@ -2,7 +2,7 @@
 //! backups, because a backup contains keys.
 
 use super::super::ManagerContext;
-use super::super::backup::{BackupError, BackupSchedule, Keeper};
+use super::super::backup::{BackupError, BackupSchedule, Keeper, Recipients};
 use axum::extract::State;
 use remoor_cluster::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
 use remoor_cluster::rpc::wire::{ApiFailure, Code, Strict, rfc3339};
@@ -20,13 +20,18 @@ fn absolute(text: &str) -> Result<PathBuf, ApiFailure> {
     if path.is_absolute() { Ok(path) } else { Err(bad()) }
 }
 
+fn recipients(keys: Vec<String>) -> Result<Recipients, ApiFailure> {
+    Recipients::try_from(keys).map_err(|why| ApiFailure::new(Code::BadRequest, format!("recipients: {why}")))
+}
+
 pub async fn take(
     State(shared): State<Arc<ManagerContext>>,
     State(keeper): State<Arc<Keeper>>,
     Strict(request): Strict<BackupRequest>,
 ) -> Result<axum::Json<BackupTakenView>, ApiFailure> {
     let path = absolute(&request.file)?;
-    let (head, sha, bytes) = keeper.take(path).await.map_err(|error| refusal(&error))?;
+    let recipients = recipients(request.recipients)?;
+    let (head, sha, bytes) = keeper.take(path, recipients).await.map_err(|error| refusal(&error))?;
     Ok(axum::Json(BackupTakenView {
         version: 1,
         file: request.file,
@@ -65,7 +70,12 @@ pub async fn plan(
                 request.keep
             ));
         }
-        every_ms => Some(BackupSchedule { dir: absolute(&request.dir)?, every_ms, keep: request.keep }),
+        every_ms => Some(BackupSchedule {
+            dir: absolute(&request.dir)?,
+            every_ms,
+            keep: request.keep,
+            recipients: recipients(request.recipients)?,
+        }),
     };
     if let Some(plan) = wanted.as_ref().filter(|plan| !plan.dir.is_dir()) {
         return bad(format!("{} is not a directory", plan.dir.display()));

@@ -2,7 +2,7 @@
 //! schedule apply to this manager only.
 
 use super::super::{ManagerContext, Notices, blobs, sweep, wall};
-use super::{BackupError, ClusterBackup, FILES, FOLDERS, Head, Maker};
+use super::{BackupError, ClusterBackup, FILES, FOLDERS, Head, Maker, Recipients};
 use remoor_cluster::rpc::view::BackupView;
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_host::disk::{DiskError, atomic_write, read_or_rename_damaged};
@@ -32,6 +32,9 @@ pub struct BackupSchedule {
     pub dir: PathBuf,
     pub every_ms: u64,
     pub keep: u32,
+    /// The public keys for which the backups are encrypted.
+    #[serde(default)]
+    pub recipients: Recipients,
 }
 
 /// The last backup that was read back and was complete.
@@ -167,7 +170,8 @@ impl Keeper {
             let (kept, now) = (self.shared.backups.state().kept.clone(), wall());
             let Some(plan) = kept.plan.clone().filter(|_| kept.is_due(now) && now >= not_before) else { continue };
             let name = self.shared.identity.name.to_string();
-            let mut taken = std::pin::pin!(self.take(plan.dir.join(scheduled_file_name(now, &name))));
+            let mut taken =
+                std::pin::pin!(self.take(plan.dir.join(scheduled_file_name(now, &name)), plan.recipients.clone()));
             let taken = loop {
                 tokio::select! {
                     taken = &mut taken => break taken,
@@ -204,11 +208,15 @@ impl Keeper {
         self.shared.backups.notify(&self.shared.identity.name, &self.shared.notices, wall());
     }
 
-    /// Makes one backup at `path` and reads it back. Returns its head, its SHA-256 and its size in
-    /// bytes.
-    pub async fn take(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
+    /// Makes one backup at `path`, encrypted for `recipients`, and reads it back. Returns its head,
+    /// its SHA-256 and its size in bytes.
+    pub async fn take(
+        &self,
+        path: PathBuf,
+        recipients: Recipients,
+    ) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
         let _one_at_a_time = self.busy.lock().await;
-        let taken = self.make(path.clone()).await;
+        let taken = self.make(path.clone(), recipients).await;
         let mut state = self.shared.backups.state();
         match &taken {
             Ok((head, ..)) => {
@@ -225,7 +233,11 @@ impl Keeper {
         taken
     }
 
-    async fn make(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
+    async fn make(
+        &self,
+        path: PathBuf,
+        recipients: Recipients,
+    ) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
         // This snapshot of the state does not change, so the backup is consistent at one log index.
         let state = self.shared.inventory();
         let term = self.shared.raft.status().borrow().term;
@@ -241,7 +253,7 @@ impl Keeper {
             for sha in named {
                 found.insert(sha, store.get(&sha)?.ok_or(BackupError::NoBlob(sha))?);
             }
-            ClusterBackup::new(maker, state.as_ref().clone(), found, files(&dir)?).write(&path)
+            ClusterBackup::new(maker, state.as_ref().clone(), found, files(&dir)?).write(&path, &recipients)
         };
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|e| Err(BackupError::Encode(e.to_string())))
@@ -316,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_backup_is_due_after_one_interval_and_late_after_two() {
-        let plan = BackupSchedule { dir: "/b".into(), every_ms: HOUR, keep: 3 };
+        let plan = BackupSchedule { dir: "/b".into(), every_ms: HOUR, keep: 3, recipients: Recipients::default() };
         let mut kept = BackupRecord { plan: Some(plan), last: None, since: Wall(10 * HOUR) };
         assert!(kept.is_due(Wall(10 * HOUR)) && !kept.is_late(Wall(12 * HOUR)) && kept.is_late(Wall(12 * HOUR + 1)));
         kept.last = Some(Last { at: Wall(10 * HOUR + 1), file: "/b/x".into() });
@@ -336,7 +348,7 @@ mod tests {
     #[test]
     fn a_problem_is_reported_once_until_a_backup_succeeds() {
         let (me, notices, backups) = (NodeName::from("m2"), Notices::default(), Backups::default());
-        let plan = BackupSchedule { dir: "/b".into(), every_ms: HOUR, keep: 3 };
+        let plan = BackupSchedule { dir: "/b".into(), every_ms: HOUR, keep: 3, recipients: Recipients::default() };
         let told = |now| {
             backups.notify(&me, &notices, Wall(now));
             notices.recent_but(&[])

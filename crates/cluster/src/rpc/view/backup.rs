@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct BackupRequest {
     /// Absolute path on the manager's disk. The file must not exist.
     pub file: String,
+    /// Public keys of age (`age1...`) for which the backup is encrypted; at most 16. Without a key,
+    /// the backup is not encrypted.
+    pub recipients: Vec<String>,
 }
 
 /// The answer to [`BackupRequest`]: the backup was written, read back and verified.
@@ -39,6 +42,8 @@ pub struct BackupPlanRequest {
     /// The interval of the backups. 0 ends the planned backups.
     pub every_ms: u64,
     pub keep: u32,
+    /// Public keys of age, as in [`BackupRequest`].
+    pub recipients: Vec<String>,
 }
 
 /// The state of a manager's own backups.
