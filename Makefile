@@ -112,10 +112,13 @@ fmt:
 # Separate directories cost little, because the two could share only compiled macros.
 CLIPPY = $(CARGO) clippy --quiet --target-dir $(or $(CARGO_TARGET_DIR),target)/clippy --all-targets -- -D warnings
 
-# Checks the dependencies by the rules of deny.toml. Advisories need a database from the network, so
-# `cargo deny check advisories` must be run by hand. `make deny` installs cargo-deny, which takes
-# minutes. `make test` uses cargo-deny only if it is installed.
-DENY = $(CARGO) deny --log-level error check bans licenses sources
+# Checks the dependencies by the rules of deny.toml. Advisories need a database from the network. If
+# it can't be downloaded, the omission is printed in capitals. `make deny` installs cargo-deny, which
+# takes minutes. `make test` uses cargo-deny only if it is installed.
+DENY = $(CARGO) deny --log-level error check bans licenses sources && \
+	if $(CARGO) deny --log-level off fetch db 2>/dev/null; \
+	then $(CARGO) deny --log-level error check --disable-fetch advisories; \
+	else echo "SKIPPED: ADVISORIES: THEIR DATABASE CAN'T BE DOWNLOADED; next: cargo deny check advisories" >&2; fi
 deny:
 	@command -v cargo-deny >/dev/null || { echo "remoor: installing cargo-deny with cargo"; \
 		$(CARGO) install --quiet --locked --debug cargo-deny; }
