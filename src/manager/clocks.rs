@@ -230,6 +230,7 @@ mod tests {
             at: Wall(1),
             by: String::new(),
             until: Wall(until),
+            rotate_gossip_after: 0,
         };
         let mut inventory = Inventory::default();
         let (agree, differ) = (comparison(&[Some(0)], false), comparison(&[Some(80 * DAY_MS)], false));

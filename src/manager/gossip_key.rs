@@ -125,7 +125,7 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
     open.partition(|node| here(node))
 }
 
-/// Proposes the next step of a key rotation. It runs as long as the manager service runs, and acts
+/// Proposes the next step of a key rotation, and begins a rotation after a node was removed. It runs as long as the manager service runs, and acts
 /// only on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
@@ -135,24 +135,28 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
         if since.0 != changed {
             since = (changed, wall());
         }
+        let leads = shared.raft.status().borrow().is_leader;
+        if leads && inventory.is_gossip_rotation_due() {
+            propose_step(&shared, Command::RotateGossip).await;
+            continue;
+        }
         if inventory.gossip.next.is_none() {
             continue;
         }
         let (here, _) = unconfirmed_nodes(&shared, &inventory);
         shared.observed.key_confirmed.update_waits(&shared, changed, &here);
-        let leads = shared.raft.status().borrow().is_leader;
         let over = wall().ms_since(since.1) >= STEP_MIN_MS;
         if !leads || !over || !here.is_empty() {
             continue;
         }
-        let entry = InventoryEntry {
-            at: shared.entry_time(),
-            by: shared.identity.name.to_string(),
-            command: Command::GossipStep { changed },
-        };
-        if let Err(error) = shared.raft.propose(entry).await {
-            tracing::debug!(%error, "the next step of the gossip key rotation was not applied; retrying");
-        }
+        propose_step(&shared, Command::GossipStep { changed }).await;
+    }
+}
+
+async fn propose_step(shared: &ManagerContext, command: Command) {
+    let entry = InventoryEntry { at: shared.entry_time(), by: shared.identity.name.to_string(), command };
+    if let Err(error) = shared.raft.propose(entry).await {
+        tracing::debug!(%error, "the next step of the gossip key rotation was not applied; retrying");
     }
 }
 

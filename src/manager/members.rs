@@ -135,7 +135,9 @@ async fn perform(shared: &ManagerContext, inventory: &Inventory, seen: &Membersh
             return propose(shared, Command::Retire { node: *node, raft: *id }).await;
         }
         RoleStep::Remove { node } => {
-            propose(shared, Command::Remove { node: *node, force: true }).await?;
+            let order = inventory.node(*node).and_then(|node| node.removing.as_ref());
+            let rotate_gossip = order.is_some_and(|order| order.rotate_gossip);
+            propose(shared, Command::Remove { node: *node, force: true, rotate_gossip }).await?;
             tell_removed(shared, inventory.node(*node));
             return Ok(());
         }

@@ -182,8 +182,13 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
         assert!(code == Some(0) || early.iter().any(|why| text.contains(why)), "{text}");
         (code == Some(0)).then_some(text)
     });
-    assert!(text.contains("its name is free"), "{text}");
+    assert!(text.contains("its name is free; a new gossip key goes to the other nodes"), "{text}");
     assert_eq!(names(&m1), ["m1", "w2", "w3"]);
+    let gossip_key = |name: &str| Credentials::load(&at(name)).expect("read").expect("credentials").gossip_key;
+    let new_key = wait_until("only w1 has the old gossip key", || {
+        let keys = ["m1", "w2", "w3"].map(gossip_key);
+        (keys[0] != gossip_key("w1") && keys.iter().all(|key| *key == keys[0])).then(|| keys[0].clone())
+    });
     let (code, text) = order(&m1, &["nodes", "--removed"]);
     assert!(code == Some(0) && text.contains("w1") && text.contains("REMEMBERED UNTIL"), "{text}");
     let history = order(&m1, &["history", "w1"]).1;
@@ -219,13 +224,14 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     assert_eq!(again.json("status")["node"]["removed"], Value::Null);
 
     // A node that is up learns of its removal at once.
-    let (code, text) = order(&m1, &["remove", "w2", "--force", "--yes"]);
+    let (code, text) = order(&m1, &["remove", "w2", "--force", "--yes", "--keep-gossip-key"]);
     assert_eq!(code, Some(0), "{text}");
     wait_until_removed(&workers[1], "w2");
     wait_until_unseen(&workers[2], "w2");
     let log = fs::read_to_string(at("w2").join("log")).expect("a log");
     assert!(log.contains("w2 was removed from the cluster") && log.contains("has deleted nothing"), "{log}");
     assert_eq!(names(&m1), ["m1", "w1", "w3"]);
+    assert!(gossip_key("w3") == new_key, "the key was kept");
 
     check_all_routes(dir.path(), host(1), "w3", "w2");
 }

@@ -206,6 +206,10 @@ pub enum Command {
     Remove {
         node: NodeId,
         force: bool,
+        /// Whether a new gossip key is due after the removal, see
+        /// [`Inventory::is_gossip_rotation_due`](super::Inventory::is_gossip_rotation_due).
+        #[serde(default)]
+        rotate_gossip: bool,
     },
     /// The node announces that it leaves permanently. The command is refused while the node is a
     /// manager or has an open job.
@@ -405,11 +409,22 @@ impl Command {
     /// The entry format that this command needs.
     fn format(&self) -> u32 {
         match self {
+            Command::Ordered { command, .. } => command.format_without_issuers().max(3),
+            _ => self.format_without_issuers(),
+        }
+    }
+
+    fn format_without_issuers(&self) -> u32 {
+        match self {
             Command::MakeOperator { enforce: false, .. } | Command::RevokeOperator { .. } => 2,
-            Command::MakeOperator { enforce: true, .. } => 4,
-            Command::Ordered { command, .. } => command.format().max(3),
+            Command::MakeOperator { enforce: true, .. } | Command::Remove { rotate_gossip: true, .. } => 4,
+            Command::Batch(commands) if commands.iter().any(Command::rotates_gossip) => 4,
             _ => 1,
         }
+    }
+
+    fn rotates_gossip(&self) -> bool {
+        matches!(self, Command::Remove { rotate_gossip: true, .. })
     }
 
     /// Adds the issuers, whose authorization is checked again when the entry is applied. Without

@@ -305,7 +305,7 @@ impl Inventory {
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
             Command::Role { node, role } => self.set_role(at, *node, *role),
             Command::Retire { node, raft } => self.retire(at, *node, *raft),
-            Command::Remove { node, force } => self.remove(at, *node, *force),
+            Command::Remove { node, force, rotate_gossip } => self.remove(at, *node, *force, *rotate_gossip),
             Command::Leave { node } => self.leave(at, *node),
             Command::ForgetLeft { node, since } => self.forget_left(at, *node, *since),
             Command::Readdress { node, api, gossip, over } => self.readdress(at, *node, api, gossip, *over),

@@ -33,6 +33,10 @@ pub struct RemovedRecord {
     pub by: String,
     /// The time at which the record expires.
     pub until: Wall,
+    /// Log index of the removal. The gossip key must be newer, because the node has the earlier
+    /// keys. 0 if the operator kept the key, or if an earlier version of remoor removed the node.
+    #[serde(default)]
+    pub rotate_gossip_after: u64,
 }
 
 /// A node that announced that it leaves permanently. Until it returns, it is not in the list of
@@ -45,9 +49,12 @@ pub struct LeftNode {
     pub by: String,
 }
 
-/// A manager that will be removed as soon as it has left Raft.
+/// The order to remove a node. A manager is removed as soon as it has left Raft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingRemoval {
     pub by: String,
     pub since: Wall,
+    /// Whether a new gossip key is due after the removal.
+    #[serde(default)]
+    pub rotate_gossip: bool,
 }

@@ -62,7 +62,7 @@ fn assert_stored_form<T: Serialize + DeserializeOwned + PartialEq + Debug>(text:
 fn the_stored_form_of_a_node() {
     assert_stored_form::<Node>(
         include_str!("stored_form/node.json"),
-        "e36a63ad9743",
+        "47dccfd68649",
         "absence baseline drifted_since failed finding hold job key_changed lost \
          maintenance marks moved provisioned_at raft removing trusted unseen want watched",
     );
@@ -72,7 +72,7 @@ fn the_stored_form_of_a_node() {
 fn the_stored_form_of_an_inventory() {
     assert_stored_form::<Inventory>(
         include_str!("stored_form/inventory.json"),
-        "11bb75a03cc3",
+        "a3922e82b1b8",
         "authority breaker denied gossip invites lapsed left manager_token \
          moved only_listed_operators operators pending removed worker_token",
     );

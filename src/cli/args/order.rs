@@ -214,6 +214,9 @@ pub struct RemoveArgs {
     /// Remove nodes that are up, and managers (they leave Raft first)
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
+    /// Keep the gossip key; without this option, a new key goes to all other nodes
+    #[arg(long, help_heading = "Safety")]
+    pub keep_gossip_key: bool,
     /// Do not ask for confirmation
     #[arg(short, long, help_heading = "Safety")]
     pub yes: bool,

@@ -29,7 +29,7 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
     let what = format!("removing {}", names.join(", "));
     let UserConfirmation(()) =
         ask::confirm_yes(out, &what, &removal_effect(&nodes, &left, Today::from_answer(&status.as_of.at)), args.yes)?;
-    let request = OrderRequest { force: args.force, ..OrderRequest::default() };
+    let request = OrderRequest { force: args.force, keep_gossip_key: args.keep_gossip_key, ..OrderRequest::default() };
     let order = OrdersRequest { order: "remove".to_owned(), nodes: names.clone(), request };
     let view: OrdersView = api.post("/v1/orders", &order).await?;
     if !out.machine(&view)? {

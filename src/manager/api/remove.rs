@@ -15,10 +15,11 @@ use std::sync::Arc;
 /// contains its absence.
 pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
     let (node, force) = (desk.node, desk.request.force);
+    let rotate_gossip = !desk.request.keep_gossip_key;
     let name = node.name();
     if let NodeMembership::Left(_) = desk.shared.inventory().membership(node.id) {
         let text = format!("{name}, which had left, is removed; its name is free");
-        return Ok((Some(Command::Remove { node: node.id, force }), ok_view(&text)));
+        return Ok((Some(Command::Remove { node: node.id, force, rotate_gossip }), ok_view(&text)));
     }
     let up = desk.shared.observed.report_of(name).is_some_and(|report| !report.leaving);
     if !force && !node.manages() {
@@ -29,7 +30,9 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, ApiFailure> {
             .details(serde_json::json!({"refusal": "quorum"}))
             .next("first bring the dead managers back or remoor demote them; remoor raft-members shows them"));
     }
-    Ok((Some(Command::Remove { node: node.id, force }), ok_view(&describe_removal(node, up))))
+    let rotation = if rotate_gossip { "; a new gossip key goes to the other nodes" } else { "" };
+    let text = describe_removal(node, up) + rotation;
+    Ok((Some(Command::Remove { node: node.id, force, rotate_gossip }), ok_view(&text)))
 }
 
 /// Refuses to remove a node that is up, or whose presence is unknown. The presence is unknown if

@@ -243,14 +243,14 @@ fn a_follower_leaves_raft_before_its_id_is_retired() {
 fn a_node_is_removed_after_it_left_raft_and_its_id_is_retired() {
     let mut bench = Bench::new();
     let (node, raft) = (bench.node("m3"), bench.id("m3"));
-    assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
+    assert_eq!(bench.write(Command::Remove { node, force: true, rotate_gossip: false }).refusal(), None);
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
     bench.raft.voters.remove(&raft);
     bench.raft.target.remove(&raft);
     assert_eq!(bench.finish(), Some(RoleStep::Retire { node, raft }));
     assert_eq!(bench.write(Command::Retire { node, raft }).refusal(), None);
     assert_eq!(bench.finish(), Some(RoleStep::Remove { node }));
-    assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
+    assert_eq!(bench.write(Command::Remove { node, force: true, rotate_gossip: false }).refusal(), None);
     assert_eq!(bench.finish(), None);
     assert!(bench.inventory.departed.removed.contains_key(&node));
 }

@@ -99,7 +99,10 @@ mod tests {
 
         assert_eq!(apply(&mut i, Command::Role { node: m2.expect("a node"), role: ClusterRole::Worker }), None);
         assert_eq!(apply(&mut i, order.clone().with_issuers(m2, None)), None, "it is of the cluster still");
-        assert_eq!(apply(&mut i, Command::Remove { node: m2.expect("a node"), force: true }), None);
+        assert_eq!(
+            apply(&mut i, Command::Remove { node: m2.expect("a node"), force: true, rotate_gossip: false }),
+            None
+        );
         for command in
             [order.clone(), batch.clone(), Command::Role { node: m3.expect("a node"), role: ClusterRole::Worker }]
         {
@@ -145,6 +148,11 @@ mod tests {
         };
         assert_eq!([format(make(false)), format(make(true))], [Some(2), Some(4)]);
         assert_eq!(format(make(true).with_issuers(Some(NodeId(2)), None)), Some(4));
+        let remove = |rotate_gossip| Command::Remove { node: NodeId(2), force: true, rotate_gossip };
+        assert_eq!([format(remove(false)), format(remove(true))], [None, Some(4)]);
+        let batch = |rotate_gossip| Command::Batch(vec![Command::Resume, remove(rotate_gossip)]);
+        assert_eq!([format(batch(false)), format(batch(true))], [None, Some(4)]);
+        assert_eq!(format(batch(true).with_issuers(Some(NodeId(2)), None)), Some(4));
     }
 
     #[derive(Debug, Clone)]
@@ -180,7 +188,7 @@ mod tests {
                     Step::Order { via, key, what } => {
                         let orders = [
                             Command::Availability { node: ids[what], availability: Availability::Pause },
-                            Command::Remove { node: ids[what], force: true },
+                            Command::Remove { node: ids[what], force: true, rotate_gossip: false },
                             Command::Role { node: ids[what], role: ClusterRole::Worker },
                             Command::RotateGossip,
                         ];
@@ -196,7 +204,7 @@ mod tests {
                             prop_assert_eq!(&bare, &i);
                         }
                     }
-                    Step::Remove(at) => drop(apply(&mut i, Command::Remove { node: ids[at], force: true })),
+                    Step::Remove(at) => drop(apply(&mut i, Command::Remove { node: ids[at], force: true, rotate_gossip: false })),
                     Step::Leave(at) => drop(apply(&mut i, Command::Leave { node: ids[at] })),
                     Step::Join(at) => {
                         let name = ["m1", "m2", "m3", "w1"][at];

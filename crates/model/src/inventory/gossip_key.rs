@@ -21,6 +21,14 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
+    /// Whether a node that was removed still has the current gossip key, and no rotation is in
+    /// progress that delays a new one.
+    pub fn is_gossip_rotation_due(&self) -> bool {
+        let known = |removed: &RemovedRecord| removed.rotate_gossip_after > self.gossip.serial;
+        let free = self.gossip.next.is_none() && self.authority.next.is_none();
+        free && self.departed.removed.values().any(|removed| known(removed))
+    }
+
     /// Begins the next step of the gossip key rotation. It is refused unless `changed` is the index
     /// of the current key state. The nodes have confirmed exactly that state to the leader.
     pub(super) fn gossip_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
@@ -55,6 +63,34 @@ mod tests {
         let index = inventory.applied + 1;
         let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
         applied.refusal().map(|r| r.code.clone())
+    }
+
+    #[test]
+    fn a_removal_makes_a_rotation_due_until_a_newer_key_is_in_use() {
+        let mut i = crate::sample::fleet(2, 3);
+        let mut names = i.nodes.values().filter(|n| !n.manages()).map(|n| n.id).collect::<Vec<_>>().into_iter();
+        let mut remove = |i: &mut Inventory, rotate_gossip| {
+            let node = names.next().expect("a worker");
+            assert_eq!(apply(i, Command::Remove { node, force: true, rotate_gossip }), None);
+        };
+        remove(&mut i, false);
+        assert!(!i.is_gossip_rotation_due(), "the operator kept the key");
+        remove(&mut i, true);
+        assert!(i.is_gossip_rotation_due());
+        assert_eq!(apply(&mut i, Command::RotateGossip), None);
+        assert!(!i.is_gossip_rotation_due(), "it is in progress");
+        remove(&mut i, true);
+        for _ in 0..2 {
+            let changed = i.gossip.changed;
+            assert_eq!(apply(&mut i, Command::GossipStep { changed }), None);
+        }
+        assert!(i.is_gossip_rotation_due(), "the node that was removed during the rotation may have its key");
+        assert_eq!(apply(&mut i, Command::RotateGossip), None);
+        for _ in 0..2 {
+            let changed = i.gossip.changed;
+            assert_eq!(apply(&mut i, Command::GossipStep { changed }), None);
+        }
+        assert!(!i.is_gossip_rotation_due());
     }
 
     /// Nodes that are one step of the gossip key rotation apart can always read each other's

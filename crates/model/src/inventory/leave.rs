@@ -111,10 +111,10 @@ impl Inventory {
     }
 
     /// Removes a node that left. Either an operator ordered it, or the node did not return in time.
-    pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
+    pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId, order: PendingRemoval) -> Decision {
         self.may_remember()?;
         let left = self.departed.left.remove(&id).ok_or_else(|| self.membership(id).no_such_node(id))?;
-        self.remember(at, &left.node, at.entry.by.clone());
+        self.remember(at, &left.node, order);
         Ok(Applied::Done)
     }
 
@@ -127,7 +127,8 @@ impl Inventory {
         if left.at != since || at.entry.at.ms_since(since) < over {
             return refuse("too-early", format!("node {id} may still return"));
         }
-        self.remove_left(at, id)
+        let order = PendingRemoval { by: at.entry.by.clone(), since: at.entry.at, rotate_gossip: false };
+        self.remove_left(at, id, order)
     }
 }
 

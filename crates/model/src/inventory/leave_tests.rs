@@ -204,7 +204,7 @@ fn a_node_that_left_is_removed_after_its_timeout_or_by_order() {
 
     let mut log = Log::new();
     log.apply_ok(2, Command::Leave { node });
-    log.apply_ok(2, Command::Remove { node, force: false });
+    log.apply_ok(2, Command::Remove { node, force: false, rotate_gossip: false });
     assert!(log.0.departed.left.is_empty() && log.0.departed.removed.contains_key(&node));
     let Applied::Node(new) = log.apply_at(3, accept("w1", "new", W)) else { panic!("its name is not free") };
     assert!(new > node);

@@ -48,7 +48,7 @@ fn spec(name: &str, key: &str) -> NodeSpec {
 fn each_transition_of_a_node_id() {
     let (m1, m2, w1, second) = (NodeId(1), NodeId(3), NodeId(6), NodeId(14));
     let role = |role| Command::Role { node: m2, role };
-    let remove = |node| Command::Remove { node, force: true };
+    let remove = |node| Command::Remove { node, force: true, rotate_gossip: false };
     let join = |name: &str| Command::Accept { spec: spec(name, name), role: M };
     let invited = || Command::AcceptInvited { spec: spec("w1", "a"), secret: SECRET };
     let accepted = || Command::AcceptPending { spec: spec("w1", "b") };
@@ -96,7 +96,7 @@ fn a_node_in_any_state_may_have_a_denied_key_and_an_open_join_request() {
         (Command::Pend { spec: spec("w1", "a"), role: W }, "member"),
         (Command::Deny { name: "w1".into() }, "member"),
         (Command::Leave { node }, "left"),
-        (Command::Remove { node, force: true }, "removed"),
+        (Command::Remove { node, force: true, rotate_gossip: false }, "removed"),
     ] {
         assert_eq!(apply(&mut inventory, 1, command.clone()).refusal(), None, "{command:?}");
         assert_eq!(state(&inventory, node), is);
@@ -119,7 +119,7 @@ fn command(kind: usize, name: usize, key: usize, pick: Option<(NodeId, &Inventor
         5 => Command::AcceptPending { spec },
         6 => Command::CertificateExpired { node },
         7 | 8 => Command::Leave { node },
-        9 | 10 => Command::Remove { node, force: true },
+        9 | 10 => Command::Remove { node, force: true, rotate_gossip: false },
         11 => match inventory.membership(node) {
             NodeMembership::Left(left) => Command::ForgetLeft { node, since: left.at },
             NodeMembership::Member(_) | NodeMembership::Removed(_) | NodeMembership::Unknown => return None,

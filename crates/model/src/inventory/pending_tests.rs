@@ -208,7 +208,7 @@ fn a_removed_key_cannot_wait() {
     let Applied::Node(node) = apply(&mut i, 2, accept_pending("w1", "a")) else { panic!("not accepted") };
     apply(&mut i, 3, Command::CertificateExpired { node });
     assert!(i.expired_certificates.contains_key(&node));
-    assert_eq!(apply(&mut i, 4, Command::Remove { node, force: true }), Applied::Done);
+    assert_eq!(apply(&mut i, 4, Command::Remove { node, force: true, rotate_gossip: false }), Applied::Done);
     assert!(i.expired_certificates.is_empty(), "nobody is asked about it any more");
     assert_eq!(refusal_code(&apply(&mut i, 5 + PENDING_MS, pend("w9", "a"))), "node-removed");
 }

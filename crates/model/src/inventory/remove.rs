@@ -6,9 +6,10 @@
 use super::*;
 
 impl Inventory {
-    pub(super) fn remove(&mut self, at: &ApplyContext, id: NodeId, force: bool) -> Decision {
+    pub(super) fn remove(&mut self, at: &ApplyContext, id: NodeId, force: bool, rotate_gossip: bool) -> Decision {
+        let order = PendingRemoval { by: at.entry.by.clone(), since: at.entry.at, rotate_gossip };
         if let NodeMembership::Left(_) = self.membership(id) {
-            return self.remove_left(at, id); // it is not in the cluster and is not a manager
+            return self.remove_left(at, id, order); // it is not in the cluster and is not a manager
         }
         let node = self.member(id)?;
         if !force {
@@ -16,7 +17,7 @@ impl Inventory {
         }
         self.may_remember()?;
         self.no_open_job(node)?;
-        if node.manages() { self.begin_removal(at, id) } else { self.forget(at, id) }
+        if node.manages() { self.begin_removal(at, id, order) } else { self.forget(at, id, order) }
     }
 
     pub(super) fn may_remember(&self) -> Result<(), Refusal> {
@@ -64,7 +65,7 @@ impl Inventory {
     }
 
     /// Demotes the node. The node is removed once it has left Raft.
-    fn begin_removal(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
+    fn begin_removal(&mut self, at: &ApplyContext, id: NodeId, order: PendingRemoval) -> Decision {
         let node = self.change(id)?;
         if node.role == ClusterRole::Worker && node.removing.is_some() {
             let text = format!("{} is being removed already", node.name());
@@ -73,16 +74,14 @@ impl Inventory {
         if node.role == ClusterRole::Manager {
             self.set_role(at, id, ClusterRole::Worker)?;
         }
-        let removing = PendingRemoval { by: at.entry.by.clone(), since: at.entry.at };
-        self.change(id)?.removing = Some(removing);
+        self.change(id)?.removing = Some(order);
         self.note(at, Some(id), JournalEvent::Operator { text: "to be removed once it has left Raft".to_owned() });
         Ok(Applied::Done)
     }
 
-    fn forget(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
+    fn forget(&mut self, at: &ApplyContext, id: NodeId, order: PendingRemoval) -> Decision {
         let node = self.withdraw(at, id, "removed")?;
-        let by = node.removing.as_ref().map_or(&at.entry.by, |r| &r.by).clone();
-        self.remember(at, &node, by);
+        self.remember(at, &node, node.removing.clone().unwrap_or(order));
         Ok(Applied::Done)
     }
 
@@ -112,8 +111,8 @@ impl Inventory {
     }
 
     /// Stores the record of a removed node. The node's key cannot join while the record exists.
-    pub(super) fn remember(&mut self, at: &ApplyContext, node: &Node, by: String) {
-        let moment = at.entry.at;
+    pub(super) fn remember(&mut self, at: &ApplyContext, node: &Node, order: PendingRemoval) {
+        let (moment, by) = (at.entry.at, order.by);
         self.note(at, Some(node.id), JournalEvent::Operator { text: format!("removed for good, as {by} ordered") });
         let removed = RemovedRecord {
             name: node.name().clone(),
@@ -122,6 +121,7 @@ impl Inventory {
             at: moment,
             by,
             until: moment.plus_ms(REMOVED_MS),
+            rotate_gossip_after: if order.rotate_gossip { at.index } else { 0 },
         };
         self.departed.removed.insert(node.id, Arc::new(removed));
     }

@@ -62,7 +62,7 @@ impl Log {
 
     fn remove(&mut self, at: u64, name: &str, force: bool) -> Option<String> {
         let node = self.id(name);
-        self.code(at, Command::Remove { node, force })
+        self.code(at, Command::Remove { node, force, rotate_gossip: false })
     }
 
     fn set_away(&mut self, name: &str, gone: AbsenceKind) {
@@ -110,7 +110,11 @@ fn nodes_that_are_up_or_managers_or_away_too_briefly_are_not_removed() {
     log.set_away("w2", AbsenceKind::Left);
     assert_eq!(log.remove(2, "w2", false), None, "who said goodbye");
     let unseen = log.join("w3", ClusterRole::Worker);
-    assert_eq!(log.code(2, Command::Remove { node: unseen, force: false }), None, "who never came");
+    assert_eq!(
+        log.code(2, Command::Remove { node: unseen, force: false, rotate_gossip: false }),
+        None,
+        "who never came"
+    );
 }
 
 #[test]
@@ -140,7 +144,12 @@ fn a_raft_member_is_removed_only_after_it_left_raft() {
 fn a_batch_removes_all_nodes_or_none() {
     let mut log = Log::new();
     let all = |log: &Log, names: &[&str]| {
-        Command::Batch(names.iter().map(|name| Command::Remove { node: log.id(name), force: true }).collect())
+        Command::Batch(
+            names
+                .iter()
+                .map(|name| Command::Remove { node: log.id(name), force: true, rotate_gossip: false })
+                .collect(),
+        )
     };
     let too_many = all(&log, &["w1", "m1", "m2", "m3"]);
     assert_eq!(log.code(5, too_many).as_deref(), Some("last-manager"));
@@ -165,7 +174,7 @@ fn a_removal_concludes_the_absence_and_drops_the_request() {
         Command::Conclude { node: w1, finding: Box::new(finding) },
         Command::Returned { node: w1, no: AbsenceNo(1), after: HostFingerprint::default() },
         Command::Role { node: w1, role: ClusterRole::Manager },
-        Command::Remove { node: w1, force: true },
+        Command::Remove { node: w1, force: true, rotate_gossip: false },
         Command::Readdress { node: w1, api: "a:1".to_owned(), gossip: "10.0.0.1:1".to_owned(), over: None },
     ];
     for command in late {
@@ -253,8 +262,8 @@ fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
             let role = if roll(2) == 0 { ClusterRole::Manager } else { ClusterRole::Worker };
             let (last_seen, gone) = (Wall(at), if roll(2) == 0 { AbsenceKind::Away } else { AbsenceKind::Left });
             let command = match roll(7) {
-                0 => Command::Remove { node, force: false },
-                1 => Command::Remove { node, force: true },
+                0 => Command::Remove { node, force: false, rotate_gossip: false },
+                1 => Command::Remove { node, force: true, rotate_gossip: false },
                 2 => Command::Role { node, role },
                 3 => Command::Retire { node, raft },
                 4 => Command::Grant { node, founder: false },

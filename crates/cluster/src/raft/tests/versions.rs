@@ -113,7 +113,8 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     });
     refused.await.unwrap();
     let said = way.refusals.lock().unwrap().iter().cloned().collect::<String>();
-    assert!(said.contains("an entry of format 4, this program reads up to 3: install the newer program"), "{said}");
+    let reason = format!("format {}, this program reads up to {ENTRY_FORMAT}: install the newer", ENTRY_FORMAT + 1);
+    assert!(said.contains(&reason), "{said}");
     assert!(earlier.status().borrow().last_log < Some(beyond));
     assert_eq!(earlier.state().borrow().applied, last);
     earlier.shutdown().await;

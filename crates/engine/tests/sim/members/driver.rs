@@ -203,7 +203,7 @@ impl World {
             }
             RoleStep::Remove { .. } if self.has_planted(Planted::ForgetsRemovals) => false,
             RoleStep::Remove { node } => {
-                self.propose(at, Command::Remove { node, force: true }, Then::End(order.clone()))
+                self.propose(at, Command::Remove { node, force: true, rotate_gossip: false }, Then::End(order.clone()))
             }
             RoleStep::Retire { node, raft } => {
                 self.propose(at, Command::Retire { node, raft }, Then::End(order.clone()))

@@ -40,7 +40,7 @@ impl World {
     pub fn order_removal(&mut self, at: usize) {
         let host = &self.hosts[at];
         let (node, force) = (host.node, host.up || self.now - host.down_since <= HEARD_MS || self.rng.chance(500));
-        self.order(Command::Remove { node, force });
+        self.order(Command::Remove { node, force, rotate_gossip: false });
     }
 
     /// Checks the laws of removal after each command. A node must not be a member of Raft when it
