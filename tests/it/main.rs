@@ -4,8 +4,10 @@
 mod budget;
 mod clocks;
 mod disaster;
+mod distance;
 mod epochs;
 mod examples;
+mod far;
 mod faults;
 mod formats;
 mod fuzzed;

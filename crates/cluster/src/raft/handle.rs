@@ -131,7 +131,7 @@ impl<S: StateMachine> Raft<S> {
                 return Err(error);
             }
         };
-        let network = Network { local: us.clone(), transport };
+        let network = Network { local: us.clone(), transport, timing: cfg.timing.clone() };
         let core = match openraft::Raft::build(cfg.id.0, settings, network, log.clone(), machine).await {
             Ok(core) => core,
             Err(error) => {
@@ -428,7 +428,10 @@ fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
     let timing = &cfg.timing;
     let settings = openraft::Config {
         cluster_name: cfg.cluster.to_string(),
-        heartbeat_interval: timing.heartbeat_ms,
+        // This is the deadline of a heartbeat's answer. `status::follow` sends the heartbeats, so
+        // that they can be more frequent.
+        heartbeat_interval: timing.answer_ms,
+        enable_heartbeat: false,
         election_timeout_min: timing.election_min_ms,
         election_timeout_max: timing.election_max_ms,
         install_snapshot_timeout: timing.snapshot_timeout_ms,

@@ -52,12 +52,17 @@ pub trait StateMachine: Clone + Default + Serialize + DeserializeOwned + Send + 
     fn apply(&mut self, index: u64, entry: &Self::Entry) -> Self::Applied;
 }
 
-/// Intervals and timeouts of Raft. All members of a cluster should use the same values.
+/// Intervals and timeouts of Raft. All members of a cluster must use the same values, because a
+/// leader relies on the time for which its followers wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaftTiming {
-    /// Interval of heartbeats. A follower must also answer a heartbeat within this time. So the
-    /// interval must exceed a round trip plus an fsync.
+    /// Interval of heartbeats.
     pub heartbeat_ms: u64,
+    /// Maximum wait for the answer to a heartbeat. It must exceed a round trip plus an fsync.
+    pub answer_ms: u64,
+    /// A short message without an answer after this time is sent once more, on another connection.
+    /// So a lost packet delays the answer by this time, and not by a retransmission of TCP.
+    pub repeat_ms: u64,
     /// Minimum and maximum of the random time after which a follower without heartbeats starts an
     /// election. The maximum is also the leader's lease.
     pub election_min_ms: u64,
@@ -74,32 +79,46 @@ pub struct RaftTiming {
     pub keep: u64,
 }
 
-/// A dead leader is replaced 1.6 to 2 s after its last message. This time is the lease
-/// (`election_max_ms`), then the wait of the first follower, then some 30 ms for votes and the
-/// first entry.
-///
-/// When the leader changes, the open attempts start again from their cleanup. That costs a node
-/// more time than a faster election would save. So a short stall must not change the leader. Three
-/// things prevent it:
-/// - No member starts an election before 1.6 s of silence, which is six heartbeats.
-/// - A candidate wins only after a majority has missed the leader for a lease (pre-vote). So one
-///   follower's bad link changes nothing.
-/// - A leader whose lease expires for a moment continues its work as long as no other member leads
-///   (`manager::Leadership`).
-///
-/// Twice these times would tolerate stalls of 3 s. But if the leader died, the fleet would also be
-/// without decisions for more than 3 s. Heartbeats are not more frequent, because their interval is
-/// also the time that a disk has for a sync before a heartbeat counts as missed.
-impl Default for RaftTiming {
-    fn default() -> Self {
+/// The longest round trip between two members for which the default times are made.
+const ROUND_TRIP_MS: u64 = 300;
+
+impl RaftTiming {
+    /// Derives all times from the longest round trip between two members. A dead leader is replaced
+    /// 5.2 to 6.7 round trips after its last message. This time is the lease (`election_max_ms`),
+    /// then the wait of the first follower. If the members are near each other, the votes and the
+    /// first entry take some 30 ms more.
+    ///
+    /// A message without an answer is repeated after half a round trip, and the answer to the
+    /// repetition arrives before `answer_ms`. So the loss of one packet costs no heartbeat.
+    ///
+    /// When the leader changes, the open attempts start again from their cleanup. That costs a node
+    /// more time than a faster election would save. So a short stall must not change the leader.
+    /// Three things prevent it:
+    /// - No member starts an election before 5.2 round trips of silence, which is six heartbeats.
+    /// - A candidate wins only after a majority has missed the leader for a lease (pre-vote). So
+    ///   one follower's bad link changes nothing.
+    /// - A leader whose lease expires for a moment continues its work as long as no other member
+    ///   leads (`manager::Leadership`).
+    ///
+    /// Twice these times would tolerate stalls of 3 s. But if the leader died, the fleet would also
+    /// be without decisions for more than 3 s.
+    fn for_round_trip(ms: u64) -> Self {
         Self {
-            heartbeat_ms: 250,
-            election_min_ms: 600,
-            election_max_ms: 1000,
-            quorum_probe_ms: 2500,
-            snapshot_timeout_ms: 10_000,
+            heartbeat_ms: ms * 5 / 6,
+            answer_ms: ms * 5 / 3,
+            repeat_ms: ms / 2,
+            election_min_ms: ms * 11 / 6,
+            election_max_ms: ms * 10 / 3,
+            quorum_probe_ms: ms * 25 / 3,
+            snapshot_timeout_ms: ms * 100 / 3,
             snapshot_every: 5000,
             keep: 1000,
         }
+    }
+}
+
+impl Default for RaftTiming {
+    fn default() -> Self {
+        Self::for_round_trip(ROUND_TRIP_MS)
     }
 }

@@ -1,9 +1,10 @@
 //! openraft's calls to other members, encoded for a [`Transport`], each with a timeout.
 
-use super::StateMachine;
 use super::snapshot::{Image, RaftSnapshot};
 use super::types::{Types, Vote};
 use super::wire::{self, LocalMember};
+use super::{RaftTiming, StateMachine};
+use futures_util::future::{Either, select};
 use futures_util::{Stream, StreamExt};
 use openraft::base::{BoxFuture as BaseFuture, BoxStream as BaseStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
@@ -24,9 +25,9 @@ use std::time::Duration;
 /// The timeout of a large request grows by one millisecond for this number of bytes (10 MB/s).
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Minimum time that a member gets to sync entries. With a shorter timeout, openraft would only
-/// send the same entries again to a slow disk. openraft itself ends heartbeats earlier.
-const APPEND_MIN: Duration = Duration::from_secs(1);
+/// Maximum length of a request that is sent once more if its answer is late, in bytes. Heartbeats
+/// and requests for votes are shorter.
+const SHORT_MAX: usize = 1024;
 
 /// Maximum delay until followers learn that entries are committed and apply them, if no further
 /// entries follow.
@@ -70,6 +71,7 @@ pub trait Transport: Send + Sync + 'static {
 pub struct Network {
     pub local: LocalMember,
     pub transport: Arc<dyn Transport>,
+    pub timing: RaftTiming,
 }
 
 impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
@@ -79,6 +81,7 @@ impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
         PeerClient {
             local: self.local.clone(),
             transport: self.transport.clone(),
+            timing: self.timing.clone(),
             target: RaftId(target),
             addr: node.addr.clone(),
             state: PhantomData,
@@ -90,6 +93,7 @@ impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
 pub struct PeerClient<S> {
     local: LocalMember,
     transport: Arc<dyn Transport>,
+    timing: RaftTiming,
     target: RaftId,
     addr: String,
     state: PhantomData<fn() -> S>,
@@ -107,8 +111,7 @@ impl<S: StateMachine> PeerClient<S> {
         let request = wire::request(&self.local.address(self.target), body, tail)
             .map_err(|e| RPCError::Network(NetworkError::new(&e)))?;
         let timeout = limit + Duration::from_millis(request.len() as u64 / BYTES_PER_MS);
-        let sent = self.transport.send(self.target, self.addr.clone(), kind, request);
-        let answer = tokio::time::timeout(timeout, sent)
+        let answer = tokio::time::timeout(timeout, self.send(kind, request))
             .await
             .map_err(|_| Timeout { action, id: self.local.id.0, target: self.target.0, timeout })?
             .map_err(|e| match e {
@@ -124,6 +127,24 @@ impl<S: StateMachine> PeerClient<S> {
         let met = self.local.incarnations.check_claim(self.target, claim).await;
         met.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
         Ok(reply)
+    }
+
+    /// Sends a request and returns the answer. A short request without an answer is sent once more,
+    /// because a packet may be lost. The members accept duplicates.
+    async fn send(&self, kind: &'static str, request: Vec<u8>) -> Result<Vec<u8>, TransportError> {
+        let send = |request| self.transport.send(self.target, self.addr.clone(), kind, request);
+        if request.len() > SHORT_MAX {
+            return send(request).await;
+        }
+        let mut first = send(request.clone());
+        let repeat_after = Duration::from_millis(self.timing.repeat_ms);
+        if let Ok(answer) = tokio::time::timeout(repeat_after, &mut first).await {
+            return answer;
+        }
+        match select(first, send(request)).await {
+            Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => other.await,
+            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+        }
     }
 }
 
@@ -161,7 +182,10 @@ impl<S: StateMachine> RaftNetworkV2<Types<S>> for PeerClient<S> {
         rpc: AppendEntriesRequest<Types<S>>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types<S>>, RPCError<Types<S>>> {
-        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl().max(APPEND_MIN)).await
+        // openraft itself ends heartbeats earlier. A member gets more time to sync entries, because
+        // with a shorter timeout, openraft would only send the same entries again to a slow disk.
+        let sync_max = Duration::from_millis(2 * self.timing.answer_ms);
+        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl().max(sync_max)).await
     }
 
     fn stream_append<'s, I>(&'s mut self, input: I, option: RPCOption) -> BaseFuture<'s, Answers<'s, S>>

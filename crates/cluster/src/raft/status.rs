@@ -149,10 +149,11 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
 }
 
 /// Follows openraft's reports until openraft ends. It also computes the status once per `tick`,
-/// because a lease expires without a report. A new leader has no lease before its first heartbeat
-/// is answered, and openraft would send that heartbeat only at its next tick. So `follow` requests
-/// a heartbeat from `raft` at once. `handed_over` is the term in which this member last handed its
-/// leadership over.
+/// because a lease expires without a report. `handed_over` is the term in which this member last
+/// handed its leadership over.
+///
+/// On the leader it requests a heartbeat from `raft` once per `tick`. A new leader has no lease
+/// before its first heartbeat is answered, so that heartbeat is requested at once.
 pub async fn follow<S: StateMachine>(
     mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
     raft: Weak<Inner<S>>,
@@ -161,17 +162,20 @@ pub async fn follow<S: StateMachine>(
     lease: Duration,
 ) {
     let (mut begun, mut since) = (0, None::<std::time::Instant>);
+    let mut beat = tokio::time::Instant::now();
     loop {
-        let ended = match tokio::time::timeout(tick, metrics.changed()).await {
+        let ended = match tokio::time::timeout_at(beat + tick, metrics.changed()).await {
             Ok(Ok(())) | Err(_) => false,
             Ok(Err(_)) => true,
         };
         // Copy the report and release it, because a held reference would block openraft's core.
         let report = metrics.borrow_watched().clone();
         let mut new = project::<S>(&report, lease);
-        if report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun {
-            begun = new.term;
-            if let Some(raft) = raft.upgrade() {
+        let first = report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun;
+        if first || beat.elapsed() >= tick {
+            beat = tokio::time::Instant::now();
+            if let Some(raft) = raft.upgrade().filter(|_| report.state == ServerState::Leader) {
+                begun = new.term;
                 // An error means that openraft has ended. Its reports show the end anyway.
                 let _ = raft.core.trigger().heartbeat().await;
             }

@@ -6,9 +6,9 @@
 
 use super::body::{self, BodyError};
 use super::clocks::PeerClocks;
-use super::connect::{self, ClientTarget, NegotiatedConnection, RaftStream, Sender};
+use super::connect::{self, ClientTarget, Sender};
 use super::join_proof::ChannelBinding;
-use super::raft_stream;
+use super::raft_stream_pool::{FreeStream, RaftStreamPool};
 use super::tls::ClientTls;
 use super::wire::{ApiFailure, BEHALF, BEHALF_KEY, CLOCK, Code, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
 use bytes::{Bytes, BytesMut};
@@ -28,9 +28,6 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(30);
 /// Maximum time for which an unused connection is kept. It is well below the server's timeout, so
 /// that requests do not use a connection that the server is closing.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Pause after which Raft streams are tried again at a server that did not support them. It may
-/// have been upgraded since.
-const NO_RAFT_STREAMS_RETRY: Duration = Duration::from_secs(60);
 /// Maximum unused connections kept.
 const POOL_MAX: usize = 8;
 /// Maximum length of a line of an event stream, in bytes.
@@ -110,21 +107,12 @@ impl std::fmt::Debug for Client {
 struct ClientShared {
     target: ClientTarget,
     idle: Mutex<Vec<(PooledConnection, Instant)>>,
-    raft_streams: Mutex<Vec<(PooledRaftStream, Instant)>>,
-    /// The time at which a dial last found that the server's program is too old for Raft streams.
-    no_raft_streams_since: Mutex<Option<Instant>>,
+    raft_streams: Arc<RaftStreamPool>,
 }
 
 /// A connection, and the value of [`Client::certificate_generation`] when it was opened.
 struct PooledConnection {
     sender: Sender,
-    certificate_generation: u64,
-}
-
-/// A connection for messages without HTTP, and the value of [`Client::certificate_generation`] when
-/// it was opened.
-struct PooledRaftStream {
-    stream: Box<RaftStream>,
     certificate_generation: u64,
 }
 
@@ -141,13 +129,9 @@ impl Client {
     }
 
     fn new(target: ClientTarget) -> Self {
+        let raft_streams = Arc::new(RaftStreamPool::new(target.clone()));
         Self {
-            shared: Arc::new(ClientShared {
-                target,
-                idle: Mutex::default(),
-                raft_streams: Mutex::default(),
-                no_raft_streams_since: Mutex::default(),
-            }),
+            shared: Arc::new(ClientShared { target, idle: Mutex::default(), raft_streams }),
             timeout: REQUEST_WITHIN,
             answer_max: LARGE_BODY_MAX,
             behalf: None,
@@ -225,59 +209,40 @@ impl Client {
     }
 
     /// Sends a Raft message and returns the answer. If the server supports messages without HTTP,
-    /// HTTP is not used. The message may be sent twice, which Raft tolerates.
+    /// HTTP is not used. The message may be sent twice, which Raft tolerates. If the caller gives
+    /// up, a dial and the receipt of the answer continue in the background.
     pub async fn send_raft_message(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
+        let (pool, body) = (&self.shared.raft_streams, Bytes::from(body));
         self.in_time(async {
-            if let Some(open) = self.take_raft_stream()
-                && let Ok(answer) = self.send_on(open, kind, &body).await
-            {
-                return answer;
-            }
-            let without = || self.shared.no_raft_streams_since.lock().unwrap_or_else(PoisonError::into_inner);
-            // Raft streams are tried again after this time, because no message announces that the
-            // server's program was upgraded.
-            let known = without().is_some_and(|at| at.elapsed() < NO_RAFT_STREAMS_RETRY);
-            if !known {
-                let turn = self.certificate_generation();
-                let spoken = connect::connect_raft_stream(&self.shared.target).await?;
-                *without() = matches!(spoken, NegotiatedConnection::Http(_)).then(Instant::now);
-                match spoken {
-                    NegotiatedConnection::RaftStream(stream) => {
-                        let answer =
-                            self.send_on(PooledRaftStream { stream, certificate_generation: turn }, kind, &body).await;
-                        return answer.unwrap_or_else(|e| Err(self.broken_connection(&e)));
-                    }
-                    NegotiatedConnection::Http(sender) => {
-                        self.keep(PooledConnection { sender, certificate_generation: turn })
+            let mut repeated = false;
+            while let Some(open) = pool.take(self.certificate_generation(), IDLE_MAX).await? {
+                // The server may have closed a stream that was used before.
+                let last = repeated || !open.used;
+                match self.send_on(open, kind, body.clone()).await {
+                    Ok(answer) => return answer,
+                    Err(error) if last => return Err(self.broken_connection(&error)),
+                    Err(_) => {
+                        repeated = true;
+                        pool.drop_free();
                     }
                 }
             }
-            Ok(self.post_bytes(&format!("/raft/{kind}"), body.into()).await?.into())
+            if let Some((sender, certificate_generation)) = pool.take_http() {
+                self.keep(PooledConnection { sender, certificate_generation });
+            }
+            Ok(self.post_bytes(&format!("/raft/{kind}"), body).await?.into())
         })
         .await
     }
 
     /// Sends a message on an open stream. The outer error means that the connection was dropped.
     /// The server possibly did not receive the message.
-    async fn send_on(
-        &self,
-        mut open: PooledRaftStream,
-        kind: &str,
-        body: &[u8],
-    ) -> std::io::Result<Result<Vec<u8>, ApiError>> {
-        let answer = raft_stream::ask(&mut open.stream, kind, body).await?;
-        Ok(match answer {
-            Ok(answer) => {
-                self.keep_raft_stream(open);
-                Ok(answer)
-            }
-            // After an error answer the server's role may be about to change. So the next message
-            // opens a new connection.
-            Err(no) => {
-                let code = serde_json::from_slice::<ErrorBody>(&no).ok().and_then(|e| Code::parse(&e.error.code));
-                Err(self.refusal(code.unwrap_or(Code::Internal).status(), &no))
-            }
-        })
+    async fn send_on(&self, open: FreeStream, kind: &str, body: Bytes) -> std::io::Result<Result<Vec<u8>, ApiError>> {
+        let answer = self.shared.raft_streams.ask(open, kind, body).await?;
+        Ok(answer.map_err(|no| {
+            let code = serde_json::from_slice::<ErrorBody>(&no).ok().and_then(|e| Code::parse(&e.error.code));
+            self.refusal(code.unwrap_or(Code::Internal).status(), &no)
+        }))
     }
 
     /// Opens an event stream. The request timeout limits only the opening. Afterwards `SILENCE_MAX`
@@ -409,21 +374,6 @@ impl Client {
             (self.certificate_generation(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
         if idle.len() < POOL_MAX && connection.certificate_generation == turn && !connection.sender.is_closed() {
             idle.push((connection, Instant::now()));
-        }
-    }
-
-    fn take_raft_stream(&self) -> Option<PooledRaftStream> {
-        let (turn, mut lanes) =
-            (self.certificate_generation(), self.shared.raft_streams.lock().unwrap_or_else(PoisonError::into_inner));
-        lanes.retain(|(lane, since)| since.elapsed() < IDLE_MAX && lane.certificate_generation == turn);
-        lanes.pop().map(|(lane, _)| lane)
-    }
-
-    fn keep_raft_stream(&self, open: PooledRaftStream) {
-        let (turn, mut lanes) =
-            (self.certificate_generation(), self.shared.raft_streams.lock().unwrap_or_else(PoisonError::into_inner));
-        if lanes.len() < POOL_MAX && open.certificate_generation == turn {
-            lanes.push((open, Instant::now()));
         }
     }
 

@@ -27,6 +27,7 @@ pub mod node; // requests of the leader to a node that becomes a manager
 pub mod plain_http; // serving a router over plain HTTP
 pub mod position; // the end of a manager's log
 pub mod raft_stream; // Raft messages without HTTP
+mod raft_stream_pool;
 pub mod renew; // when a certificate is renewed, and the messages for it
 pub mod server; // serving a router over TLS
 pub mod tls; // rustls configurations, replaceable while in use

@@ -13,7 +13,7 @@ use std::time::Instant;
 /// pass by waiting for them.
 fn slow(dir: &Path, id: u64) -> RaftConfig {
     let mut cfg = config(dir, id);
-    cfg.timing.heartbeat_ms = 200_000;
+    (cfg.timing.heartbeat_ms, cfg.timing.answer_ms) = (200_000, 200_000);
     (cfg.timing.election_min_ms, cfg.timing.election_max_ms) = (400_000, 800_000);
     cfg.timing.quorum_probe_ms = 1_600_000;
     cfg

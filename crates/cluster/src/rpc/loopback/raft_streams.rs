@@ -6,6 +6,7 @@ use crate::rpc::raft_stream::PROTOCOL;
 use crate::rpc::server::Served;
 use axum::extract::Path;
 use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 fn raft() -> Router {
     let answer = async |caller: Caller, Path(kind): Path<String>, wire::Raw(body): wire::Raw| match kind.as_str() {
@@ -128,4 +129,61 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     let elsewhere = client.send_raft_message("thread", Vec::new()).await.unwrap();
     assert_ne!(elsewhere, b"own", "the next connection is served by the threads that accept it");
     server.abort();
+}
+
+/// Forwards connections to `to` with a delay in each direction. Returns its address, and the number
+/// of connections so far.
+async fn start_far_relay(to: String, delay: Duration) -> (String, Arc<AtomicUsize>) {
+    async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, delay: Duration) {
+        let (queue, mut under_way) = tokio::sync::mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(1024);
+        let receive = async move {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(read @ 1..) = from.read(&mut buffer).await {
+                if queue.send((tokio::time::Instant::now() + delay, buffer[..read].to_vec())).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let deliver = async move {
+            while let Some((due, piece)) = under_way.recv().await {
+                tokio::time::sleep_until(due).await;
+                if to.write_all(&piece).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(receive, deliver);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, count) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicUsize::new(0)));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let far = TcpStream::connect(&to).await.unwrap();
+            let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+            tokio::spawn(carry(near_read, far_write, delay));
+            tokio::spawn(carry(far_read, near_write, delay));
+        }
+    });
+    (addr, count)
+}
+
+/// No answer arrives before the caller gives up. Each dial and each answer continue nevertheless.
+#[tokio::test]
+async fn a_caller_that_gives_up_ends_neither_a_dial_nor_a_connection() {
+    const CALLS: usize = 10;
+    let cluster = Cluster::new("c1");
+    let server = Server::start(&cluster.node(1), wire::finish(raft()), ServerLimits::default()).await;
+    let (addr, connections) = start_far_relay(server.addr.clone(), Duration::from_millis(100)).await;
+    let client = Client::tls(addr, &cluster.client(7), Some(NodeId(1)));
+    let hasty = client.with_timeout(Duration::from_millis(150));
+    for _ in 0..CALLS {
+        hasty.send_raft_message("append", b"x".to_vec()).await.expect_err("the answer is late");
+    }
+    let answer = client.with_timeout(SOON).send_raft_message("append", b"on".to_vec()).await.unwrap();
+    assert_eq!(answer, b"append of 7: on");
+    let connections = connections.load(Ordering::Relaxed);
+    assert!(connections < CALLS, "{connections} connections");
+    server.stop().await;
 }
