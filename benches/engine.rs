@@ -157,6 +157,9 @@ impl Fleet {
                 Action::Probe { node } => {
                     self.schedule(3 * SECOND, Due::Event(Box::new(EngineEvent::Probed { node, answers: false })));
                 }
+                Action::Greet { node } => {
+                    self.schedule(2 * SECOND, Due::Event(Box::new(EngineEvent::Greeted { node, answers: false })));
+                }
                 Action::Stop { .. } | Action::Reach { .. } | Action::Render { .. } | Action::HandOver { .. } => {}
                 Action::Notify { .. } => {}
             }

@@ -1,12 +1,12 @@
 //! The agent's request to the managers, for the list of peers and the manifest of this node.
 
 use super::local_state::{AgentState, Departure};
-use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
+use remoor_cluster::rpc::agent::{ManifestReply, PeersQuery, PeersReply};
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::wire::Code;
-use remoor_model::{Epoch, GenerationSeq, NodeId, NodeName};
+use remoor_model::{Epoch, GenerationSeq, NodeId, NodeName, Report};
 use std::time::Duration;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +54,8 @@ pub struct ManagersQuestion {
     /// The epoch of this node. A manager of an older epoch is skipped.
     epoch: Epoch,
     heard: HeardState,
+    /// The report of this node. The managers compare it with the one in gossip.
+    report: Report,
 }
 
 /// The result of a request to the managers.
@@ -84,7 +86,12 @@ impl ManagersQuestion {
         if let Some(first) = own.0.wrapping_add(turn).checked_rem(named as u64) {
             managers[..named].rotate_left(first as usize);
         }
-        Self { managers, named, epoch, heard }
+        Self { managers, named, epoch, heard, report: Report::default() }
+    }
+
+    /// The same request with the report of this node.
+    pub fn with_report(self, report: Report) -> Self {
+        Self { report, ..self }
     }
 
     /// Asks one manager after the other until one answers that is still a manager. A manager with
@@ -94,7 +101,8 @@ impl ManagersQuestion {
         let (mut why, mut told, mut behind) = (None, None, None);
         for (at, manager) in self.managers.iter().enumerate() {
             let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).with_timeout(ASK_TIMEOUT);
-            match client.get::<PeersReply>(&format!("/agent/v1/peers?have={}", self.heard.lists)).await {
+            let query = PeersQuery::encode(&self.heard.lists, &self.report);
+            match client.get::<PeersReply>(&format!("/agent/v1/peers?{query}")).await {
                 Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < self.epoch => {
                     let (name, theirs, epoch) = (&manager.name, peers.epoch, self.epoch);
                     why.get_or_insert(Err(format!("{name} has epoch {theirs}, this node has epoch {epoch}")));
@@ -167,7 +175,9 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let api_addr = listener.local_addr().unwrap().to_string();
         let peers = async move |State(asked): State<Asked>, RawQuery(query): RawQuery| {
-            asked.lock().unwrap().push(format!("m{id} {}", query.unwrap_or_default()));
+            let query = query.unwrap_or_default();
+            let lists = query.split_once('&').map_or(&*query, |(lists, _)| lists);
+            asked.lock().unwrap().push(format!("m{id} {lists}"));
             Json(PeersReply { epoch: Epoch(1), applied, lists: "l1".to_owned(), ..PeersReply::default() })
         };
         let manifest = async || {

@@ -29,6 +29,10 @@ const REFRESH: Duration = Duration::from_secs(20);
 /// Interval of the requests to managers if they have reported everything. It is long, because each
 /// request costs a TLS handshake and wakes an idle agent.
 const QUIET: Duration = Duration::from_secs(120);
+/// Delay of the request to managers after a change of the report. By then gossip has normally
+/// delivered the report, and the managers have nothing to do. If the node's gossip is suppressed,
+/// the managers learn of the change from the request.
+const REPORTED: Duration = Duration::from_secs(5);
 /// Minimum time between two requests to managers, even if unknown nodes appear often.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Random delay before a request to the managers, for each peer of this node. Without it, an event
@@ -156,7 +160,9 @@ impl AgentTask {
                 Some(look) = looks.recv() => {
                     let every = self.known.as_ref().map_or(60_000, |k| k.check_interval_ms).max(500);
                     due.end(tokio::time::Instant::now(), Duration::from_millis(every), chance());
-                    self.examination_finished(look).await;
+                    if self.examination_finished(look).await {
+                        ask_at = ask_at.min((asked_at + REFRESH).max(tokio::time::Instant::now() + REPORTED));
+                    }
                     if runs != self.runs() {
                         ask_at = tokio::time::Instant::now();
                     }
@@ -258,6 +264,7 @@ impl AgentTask {
         self.asked += 1;
         let (own, named) = (&self.config.own, self.peers.managers.len());
         ManagersQuestion::new(own.id().id, self.asked, self.managers(), named, own.epoch(), self.heard.clone())
+            .with_report(self.gossip.own_report())
     }
 
     fn spread(&self) -> Duration {
@@ -327,7 +334,8 @@ impl AgentTask {
         });
     }
 
-    async fn examination_finished(&mut self, look: AgentExamination) {
+    /// Publishes the result of an examination. Returns whether the report changed.
+    async fn examination_finished(&mut self, look: AgentExamination) -> bool {
         let unreadable = look.digest.services.values().any(|s| !s.unreadable.is_empty());
         let before = self.report.clone();
         self.report.digest = look.digest.root;
@@ -335,12 +343,14 @@ impl AgentTask {
             if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
         self.report.failure_hash = failure_hash(&look.digest, &look.results);
         self.report.generation = self.generation();
-        if self.report != before {
+        let changed = self.report != before;
+        if changed {
             self.publish().await;
         }
         let AgentExamination { digest, results, generation, began, took_ms, .. } = look;
         self.config.own.set_examination(ExaminationSummary::new(began, took_ms, generation.0, &digest, results));
         self.config.worked.send_modify(|works| *works += 1);
+        changed
     }
 
     /// Uses the answer of a manager. Returns true if the manifest changed.

@@ -10,12 +10,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Maximum number of probes at the same time. A probe is one connection that waits for a banner, at
 /// most 3 s.
 const PROBES_MAX: usize = 64;
+/// Maximum number of handshakes with daemons at the same time. Many nodes may be lost at once, and
+/// the engine waits for the results for 5 s only.
+const GREETINGS_MAX: usize = 256;
 
 /// The slots for examinations and probes. Free slots go to the longest waiting request.
 #[derive(Debug, Clone)]
 pub struct ExaminationLimits {
     examinations: Arc<Semaphore>,
     probes: Arc<Semaphore>,
+    greetings: Arc<Semaphore>,
     probed_nodes: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
@@ -31,6 +35,7 @@ impl Default for ExaminationLimits {
         Self {
             examinations: Arc::new(Semaphore::new(EXAMINATIONS_MAX)),
             probes: Arc::new(Semaphore::new(PROBES_MAX)),
+            greetings: Arc::new(Semaphore::new(GREETINGS_MAX)),
             probed_nodes: Arc::default(),
         }
     }
@@ -40,6 +45,11 @@ impl ExaminationLimits {
     /// Waits for an examination slot. The slot is free again when the value is dropped.
     pub async fn examination(&self) -> Option<OwnedSemaphorePermit> {
         self.examinations.clone().acquire_owned().await.ok()
+    }
+
+    /// Waits for the slot of a handshake. The slot is free again when the value is dropped.
+    pub async fn wait_for_greeting_slot(&self) -> Option<OwnedSemaphorePermit> {
+        self.greetings.clone().acquire_owned().await.ok()
     }
 
     /// Registers a probe of the node. Returns None if an earlier probe of the node still runs or

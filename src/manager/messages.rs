@@ -18,6 +18,9 @@ pub fn describe_event(event: &EngineEvent) -> String {
             format!("rendered again: the desired state changes on {}", count_noun(hosts.len(), "host"))
         }
         EngineEvent::Rendered { result: Err(why), .. } => format!("rendering it again failed: {why}"),
+        EngineEvent::Reported { report, .. } => format!("its agent sent its report: {}", summary(report)),
+        EngineEvent::Greeted { answers: true, .. } => "its daemon answers a handshake".to_owned(),
+        EngineEvent::Greeted { answers: false, .. } => "its daemon does not answer a handshake".to_owned(),
         EngineEvent::Gone { .. } => "lost from gossip".to_owned(),
         EngineEvent::Probed { answers: true, .. } => "its SSH port answers".to_owned(),
         EngineEvent::Probed { answers: false, .. } => "its SSH port does not answer".to_owned(),
@@ -65,6 +68,7 @@ pub fn describe_action(action: &Action) -> String {
     match action {
         Action::Propose { command, .. } => format!("propose: {}", entry(command)),
         Action::Probe { .. } => "probe its SSH port, without a login".to_owned(),
+        Action::Greet { .. } => "try a handshake with its daemon".to_owned(),
         Action::Reach { .. } => "ask the managers whether they reach its SSH port".to_owned(),
         Action::Examine { from: Some(manager), .. } => format!("have manager {manager} examine it over SSH"),
         Action::Examine { purpose: Purpose::Absence(no), .. } => format!("examine it over SSH, for absence {no}"),

@@ -5,6 +5,7 @@
 //! So a new leader needs only the applied state and the current members of gossip.
 
 mod addresses;
+mod agent_reports;
 mod ansible;
 mod attempt;
 mod attempt_error;
@@ -132,6 +133,7 @@ impl ManagerTask {
                 _ = tick.tick() => {
                     self.leadership().await;
                     self.follow_fleet().await;
+                    self.feed_agent_reports();
                     self.feed(EngineEvent::Tick);
                     self.roles();
                     self.sweep.tick(&self.shared);
@@ -267,6 +269,19 @@ impl ManagerTask {
         let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
         if let Some(node) = node {
             self.feed(EngineEvent::Alive { node, report });
+        }
+    }
+
+    /// Passes on the reports of agents that gossip does not show. At most one report of a node is
+    /// passed on at each tick, whatever the node sends.
+    fn feed_agent_reports(&mut self) {
+        for (node, report) in self.shared.observed.agent_reports.take() {
+            let Some(name) = self.shared.inventory().node(node).map(|n| n.name().clone()) else { continue };
+            if let Some(known) = self.members.get_mut(&name) {
+                *known = report.clone();
+            }
+            self.shared.observed.set_report(&name, report.clone());
+            self.feed(EngineEvent::Reported { node, report });
         }
     }
 

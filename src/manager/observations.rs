@@ -1,6 +1,7 @@
 //! Observations of one manager about the other nodes since its start. They are not stored or
 //! replicated, so no decision may depend on them alone.
 
+use super::agent_reports::AgentReports;
 use super::certificates::Certificates;
 use super::gossip_key::Confirmations;
 use super::reach::ReachabilityReports;
@@ -14,6 +15,8 @@ use std::time::Instant;
 pub struct Observations {
     /// The nodes that this manager reaches over SSH, and the reports of other managers.
     pub reaches: ReachabilityReports,
+    /// Reports that agents sent, and that gossip does not show.
+    pub agent_reports: AgentReports,
     pub certificates: Certificates,
     /// The step of the gossip key rotation that each node has confirmed.
     pub key_confirmed: Confirmations,
@@ -38,6 +41,7 @@ impl Observations {
     pub(super) fn new(counts: Registry) -> Self {
         Self {
             reaches: ReachabilityReports::default(),
+            agent_reports: AgentReports::default(),
             certificates: Certificates::default(),
             key_confirmed: Confirmations::default(),
             ca_confirmed: Confirmations::default(),

@@ -99,6 +99,11 @@ impl Peers {
         self.whereabouts().ids.contains_key(&id)
     }
 
+    /// The TLS identity with which the clients connect.
+    pub fn tls(&self) -> &ClientTls {
+        &self.tls
+    }
+
     /// The clocks of the nodes that answered these clients.
     pub fn clocks(&self) -> &PeerClocks {
         &self.clocks

@@ -4,6 +4,7 @@
 use super::attempt::Attempts;
 use super::examination_limits::ExaminationLimits;
 use super::{addresses, examine, members, reach, remote_examination};
+use remoor_cluster::rpc::connect::verify_node;
 use remoor_engine::{About, Action, EngineEvent};
 use remoor_exec::ssh;
 use remoor_model::{Applied, Command, InventoryEntry, NodeId, NodeName, Now, Report};
@@ -13,6 +14,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of a handshake with a node's daemon. It allows for a round trip of 300 ms and one lost
+/// packet. The absence of a dead machine is opened later by at most this time.
+const GREET_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Performer {
     shared: Arc<super::ManagerContext>,
@@ -33,6 +37,7 @@ impl Performer {
         match action {
             Action::Propose { about, command } => self.propose(about, command),
             Action::Probe { node } => self.probe(node),
+            Action::Greet { node } => self.greet(node),
             Action::Reach { node, managers } => self.reach(node, managers),
             Action::Examine { node, ticket, from, .. } => {
                 let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
@@ -116,6 +121,22 @@ impl Performer {
                 }
             });
         }
+    }
+
+    fn greet(&self, node: NodeId) {
+        let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
+        tokio::spawn(async move {
+            let _place = looks.wait_for_greeting_slot().await;
+            let Some((addr, key)) =
+                shared.inventory().node(node).map(|n| (n.spec.api.clone(), n.spec.public_key.clone()))
+            else {
+                return;
+            };
+            let greeted = verify_node(&addr, shared.peers.tls(), Some((node, &key)));
+            let answers = matches!(tokio::time::timeout(GREET_TIMEOUT, greeted).await, Ok(Ok(_)));
+            // The channel is closed only at the end of the manager.
+            let _ = events.send(EngineEvent::Greeted { node, answers });
+        });
     }
 
     fn probe(&self, node: NodeId) {

@@ -217,10 +217,14 @@ impl PingMonitor {
     }
 }
 
-async fn tell_leader(shared: &Arc<ManagerContext>, node: NodeId, line: Reachability) {
+/// The API address of the leader. None if this manager leads, or knows no leader.
+pub(super) fn leader_address(shared: &ManagerContext) -> Option<String> {
     let status = shared.raft.status().borrow().clone();
-    let leader = status.leader.filter(|id| *id != status.id).and_then(|id| status.voters.get(&id).cloned());
-    let Some(addr) = leader else { return };
+    status.leader.filter(|id| *id != status.id).and_then(|id| status.voters.get(&id).cloned())
+}
+
+async fn tell_leader(shared: &Arc<ManagerContext>, node: NodeId, line: Reachability) {
+    let Some(addr) = leader_address(shared) else { return };
     let path = format!("/manager/v1/reach/{node}");
     let told: Result<(), _> = shared.peers.client(&addr).with_timeout(ASK_TIMEOUT).post(&path, &line).await;
     if let Err(error) = told {

@@ -119,6 +119,8 @@ pub fn step(at: Wall, inventory: &Inventory, event: EngineEvent, actions: &[Acti
         EngineEvent::Alive { node, .. }
         | EngineEvent::Renewed { node }
         | EngineEvent::Sighted { node, .. }
+        | EngineEvent::Reported { node, .. }
+        | EngineEvent::Greeted { node, .. }
         | EngineEvent::Gone { node }
         | EngineEvent::Probed { node, .. }
         | EngineEvent::Reach { node, .. }
@@ -156,6 +158,7 @@ fn node_of(inventory: &Inventory, action: &Action) -> Option<NodeId> {
     match action {
         Action::Propose { about: About::Node(node), .. } => Some(*node),
         Action::Probe { node }
+        | Action::Greet { node }
         | Action::Reach { node, .. }
         | Action::Examine { node, .. }
         | Action::Run { node, .. } => Some(*node),

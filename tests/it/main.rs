@@ -19,6 +19,7 @@ mod killed;
 mod lab;
 mod local;
 mod loopback;
+mod lost_gossip;
 mod managed;
 mod members;
 mod play;

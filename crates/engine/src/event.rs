@@ -45,9 +45,20 @@ pub enum EngineEvent {
         node: NodeId,
         gossip: String,
     },
+    /// The agent sent this report to a manager, because gossip may not deliver it.
+    Reported {
+        node: NodeId,
+        report: Report,
+    },
     /// Gossip lost the node.
     Gone {
         node: NodeId,
+    },
+    /// Result of the leader's TLS handshake with the node's daemon: whether the daemon proved that
+    /// it is this node's.
+    Greeted {
+        node: NodeId,
+        answers: bool,
     },
     /// Result of the leader's connection to the node's SSH port, without a login.
     Probed {
@@ -144,6 +155,10 @@ pub enum Action {
         command: Command,
     },
     Probe {
+        node: NodeId,
+    },
+    /// Try a TLS handshake with the daemon of a node that gossip lost.
+    Greet {
         node: NodeId,
     },
     /// Ask these managers, which may include the leader, whether they reach the node.

@@ -18,7 +18,7 @@ impl ManagerEngine {
     /// Handles a node that is not absent. The agent's reports decide when the node is examined.
     /// They never decide the result of an examination.
     pub(super) fn live(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
-        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.is_present());
         if !alive || node.lifecycle != Lifecycle::Commissioned || node.host_key.changed.is_some() {
             return;
         }
@@ -82,7 +82,7 @@ impl ManagerEngine {
     /// if the agent is an older one that does not renew reports. A stale report may be a replayed
     /// one, so the node must still be examined.
     pub(super) fn report_stale_since(&self, now: Now, inventory: &Inventory, node: &Node) -> Option<Now> {
-        let seen = self.seen.get(&node.id).filter(|seen| seen.alive)?;
+        let seen = self.seen.get(&node.id).filter(|seen| seen.is_present())?;
         seen.report.as_ref().filter(|report| report.sequence != 0)?;
         let limit = report_stale_ms(inventory.nodes.len());
         (now.ms_since(seen.report_renewed) >= limit).then(|| seen.report_renewed.plus_ms(limit))

@@ -53,11 +53,42 @@ pub(super) struct NodeObservation {
     /// The time at which the node was last seen, set when an examination finds its host without an
     /// agent. Such an examination does not count as seeing the node.
     pub last_seen_before: Option<Wall>,
+    /// The handshake with the daemon of a node that is not in gossip.
+    pub greeting: Option<Greeting>,
     /// The node's gossip address, signed by the node.
     pub gossip: Option<String>,
     /// The address that the node announces and that is recorded for another node. A notice has
     /// already reported this address.
     pub held: Option<String>,
+}
+
+impl NodeObservation {
+    /// Whether the node is there: it is in gossip, or its daemon answered the last handshake.
+    pub fn is_present(&self) -> bool {
+        self.alive || self.greeting.is_some_and(|greeting| greeting.answered)
+    }
+
+    /// Stores a report. A report of another start of the agent begins the examinations anew.
+    /// Returns whether it is such a report.
+    fn receive(&mut self, report: Report, now: Now) -> bool {
+        let before = self.report.as_ref().map(reported_fingerprint);
+        let restarted = before.is_some_and(|before| before != reported_fingerprint(&report));
+        if restarted {
+            (self.exam_due, self.exam_failures, self.settling) = (now, 0, None);
+        }
+        (self.report, self.report_renewed) = (Some(report), now);
+        restarted
+    }
+}
+
+/// The leader's handshakes with the daemon of a node that gossip lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Greeting {
+    /// The time at which the last handshake was requested, or at which it was answered.
+    pub at: Now,
+    pub pending: bool,
+    /// Whether the last handshake that has ended was answered.
+    pub answered: bool,
 }
 
 /// The last examination of a node, and the agent's report at the time of the examination.
@@ -164,16 +195,18 @@ impl ManagerEngine {
         match event {
             EngineEvent::Alive { node, report } => {
                 let seen = self.seen.entry(node).or_default();
-                let restarted = seen
-                    .report
-                    .as_ref()
-                    .is_some_and(|before| reported_fingerprint(before) != reported_fingerprint(&report));
-                if !seen.alive || restarted {
+                seen.greeting = None;
+                if seen.receive(report, now) || !seen.alive {
                     (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
                     (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
                 }
-                (seen.report, seen.report_renewed) = (Some(report), now);
                 attend.push(node);
+            }
+            EngineEvent::Reported { node, report } => {
+                if let Some(seen) = self.seen.get_mut(&node).filter(|seen| seen.is_present()) {
+                    seen.receive(report, now);
+                    attend.push(node);
+                }
             }
             EngineEvent::Renewed { node } => self.seen.entry(node).or_default().report_renewed = now,
             EngineEvent::Sighted { node, gossip } => self.seen.entry(node).or_default().gossip = Some(gossip),
@@ -182,14 +215,18 @@ impl ManagerEngine {
             }
             EngineEvent::Gone { node } => {
                 let seen = self.seen.entry(node).or_default();
-                seen.gossip = None;
+                (seen.gossip, seen.greeting) = (None, None);
                 (seen.alive, seen.since, seen.since_wall, seen.probed) = (false, now, wall, None);
                 self.routes.forget(node);
                 attend.push(node);
             }
+            EngineEvent::Greeted { node, answers } => {
+                self.handle_greeting(at, node, answers, &mut out);
+                attend.push(node);
+            }
             EngineEvent::Probed { node, answers } => self.handle_probe(at, node, answers, &mut out),
             EngineEvent::Reach { node, by, line } => {
-                if self.seen.get(&node).is_some_and(|s| s.alive) {
+                if self.seen.get(&node).is_some_and(|s| s.is_present()) {
                     self.routes.record(node, by, line, now);
                     attend.push(node);
                 }

@@ -2,13 +2,19 @@
 //! gossip. It makes no verdict.
 
 use super::event::{Action, Purpose};
-use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext, in_attempt, reported_fingerprint};
+use super::manager::{FIRST_SIGHT_MS, Greeting, ManagerEngine, StepContext, in_attempt, reported_fingerprint};
 use remoor_model::{AbsenceKind, AbsenceNo, Command, HostFingerprint, Node, NodeId, Report};
 
 /// Minimum time for which gossip must have lost a node before an absence is opened. A shorter loss
 /// may be an error. A node that was isolated returns with its own suspicions of all other nodes.
 /// The other nodes refute these suspicions within one or two rounds of gossip.
 const COALESCE_MS: u64 = 1_000;
+
+/// Maximum wait for the result of a handshake with a node's daemon. A daemon that needs longer
+/// counts as silent, so that a late result cannot hide a dead node.
+const GREET_MAX_MS: u64 = 5_000;
+/// Interval of the handshakes with a daemon that gossip lost and that answered the last one.
+const GREET_EVERY_MS: u64 = 10_000;
 
 /// Whether the agent reports the recorded boot id, instance and isolation count.
 fn matches_known(report: &Report, known: &HostFingerprint) -> bool {
@@ -20,14 +26,19 @@ impl ManagerEngine {
         // This code runs for each node at every log entry, so it copies nothing unless there is a
         // proposal.
         let seen = self.seen.entry(node.id).or_default();
-        let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
+        let (since, since_wall, reported) = (seen.since, seen.since_wall, seen.report.is_some());
+        let (alive, present) = (seen.alive, seen.is_present());
         let sighted = seen.last_seen_before.unwrap_or(node.examination.seen);
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
         let settled = !reported || leaving || at.now.ms_since(since) >= COALESCE_MS;
         match &node.absence {
-            None if alive => {
+            None if present => {
                 // An agent whose report is unreadable is alive, and its report does not indicate an
                 // absence.
+                if !alive && self.is_silent(at, node, out) {
+                    return;
+                }
+                let seen = self.seen.entry(node.id).or_default();
                 let Some(report) = seen.report.as_ref().filter(|r| !r.is_blank() && !leaving) else { return };
                 match &node.examination.last_identity {
                     Some(before) if matches_known(report, before) => seen.outdated_report = None,
@@ -53,7 +64,8 @@ impl ManagerEngine {
             }
             None => {
                 let gone_now = reported || at.now.ms_since(self.leading_since) > FIRST_SIGHT_MS;
-                if node.examination.last_identity.is_some() && gone_now && settled {
+                let gone_now = gone_now && node.examination.last_identity.is_some();
+                if gone_now && (leaving || self.is_silent(at, node, out)) && settled {
                     let command = Command::AbsenceOpened {
                         node: node.id,
                         no: AbsenceNo(node.absences.count.0 + 1),
@@ -79,12 +91,55 @@ impl ManagerEngine {
                 }
             }
             Some(absence) => {
-                if !alive && settled && at.now.ms_since(self.leading_since) > FIRST_SIGHT_MS {
-                    self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
-                } else if alive && node.host_key.changed.is_none() && !in_attempt(at, node) {
+                let begins = at.now.ms_since(self.leading_since) <= FIRST_SIGHT_MS;
+                if !alive && !begins && (leaving || self.is_silent(at, node, out)) {
+                    if settled {
+                        self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
+                    }
+                } else if present && node.host_key.changed.is_none() && !in_attempt(at, node) {
                     self.examine(at, node, Purpose::Absence(absence.no), out);
                 }
             }
+        }
+    }
+
+    /// Whether the daemon of a node that is not in gossip does not answer a handshake either.
+    /// Anybody with the gossip key can make gossip lose a node, but only the node can complete the
+    /// handshake.
+    /// Requests the handshake if it is due; until it has ended, the last result counts.
+    fn is_silent(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
+        let seen = self.seen.entry(node.id).or_default();
+        let age = |greeting: Greeting| at.now.ms_since(greeting.at);
+        match seen.greeting {
+            Some(Greeting { pending: false, answered: false, .. }) => true,
+            Some(greeting) if greeting.pending && age(greeting) < GREET_MAX_MS => false,
+            Some(greeting) if greeting.pending => {
+                seen.greeting = Some(Greeting { pending: false, answered: false, ..greeting });
+                true
+            }
+            Some(greeting) if age(greeting) < GREET_EVERY_MS => false,
+            before => {
+                let answered = before.is_some_and(|greeting| greeting.answered);
+                seen.greeting = Some(Greeting { at: at.now, pending: true, answered });
+                out.push(Action::Greet { node: node.id });
+                false
+            }
+        }
+    }
+
+    /// Stores the result of a handshake. A late result is ignored.
+    pub(super) fn handle_greeting(&mut self, at: StepContext, id: NodeId, answers: bool, out: &mut Vec<Action>) {
+        let Some(seen) = self.seen.get_mut(&id) else { return };
+        let Some(before) = seen.greeting.filter(|greeting| greeting.pending) else { return };
+        seen.greeting = Some(Greeting { at: at.now, pending: false, answered: answers });
+        if !answers {
+            return;
+        }
+        (seen.since, seen.since_wall) = (at.now, at.wall);
+        // A single loss may be an error of gossip, so only the second answer is reported.
+        if let Some(node) = at.inventory.node(id).filter(|_| before.answered) {
+            let text = format!("gossip lost {}, but its daemon answers: is gossip blocked or forged?", node.name());
+            out.push(Action::Notify { key: format!("gossip-lost {id}"), node: Some(id), text });
         }
     }
 

@@ -86,7 +86,7 @@ impl ManagerEngine {
             self.propose(at, node.id, Command::HoldJob { job: job.id, why }, out);
             return;
         }
-        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.spec.force && node.agent_down();
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.is_present()) || job.spec.force && node.agent_down();
         let pause = is_paused_after(at, failure, *closed);
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
         let free = due && alive && !pause && at.ground.may_retry(node, job, at.wall).is_ok();

@@ -27,13 +27,16 @@ impl ManagerEngine {
     /// are not in the list.
     fn other_managers(&self, at: StepContext, node: NodeId) -> Vec<NodeId> {
         let managers = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.name() != &self.me && n.id != node);
-        managers.filter(|n| !n.is_away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
+        managers
+            .filter(|n| !n.is_away() && self.seen.get(&n.id).is_some_and(|s| s.is_present()))
+            .map(|n| n.id)
+            .collect()
     }
 
     /// Asks every manager that is up, including the leader, whether it reaches the node. Does
     /// nothing if no query is due.
     pub(super) fn query_reachability(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
-        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.is_present());
         if alive && !node.is_away() && self.routes.should_query(node.id, at.now, probe_interval_ms(at)) {
             let me = at.inventory.by_name(self.me.as_str()).map(|n| n.id);
             let managers = me.into_iter().chain(self.other_managers(at, node.id)).collect();
@@ -78,7 +81,7 @@ impl ManagerEngine {
         let me = at.inventory.by_name(self.me.as_str())?.id;
         let shut = self.awaits_mass_return(at) || self.is_rendering(at.now);
         let also = at.inventory.nodes.values().filter(|n| n.id != node.id && waits(at, n, shut)).map(|n| n.id);
-        let also = also.filter(|id| self.seen.get(id).is_some_and(|s| s.alive));
+        let also = also.filter(|id| self.seen.get(id).is_some_and(|s| s.is_present()));
         let waiting: Vec<NodeId> = std::iter::once(node.id).chain(also).take(WAITING_MAX).collect();
         let every = probe_interval_ms(at);
         let from_here = |n: &&NodeId| **n != me && self.routes.reaches(**n, me, at.now, every) != Some(false);

@@ -43,7 +43,7 @@ impl ManagerEngine {
             };
         }
         match self.seen.get(&node.id) {
-            Some(seen) if seen.alive => Presence::Alive,
+            Some(seen) if seen.is_present() => Presence::Alive,
             _ if node.examination.last_identity.is_none() => Presence::NeverSeen,
             _ => Presence::Suspect,
         }
@@ -110,6 +110,9 @@ impl ManagerEngine {
         if !missed.is_empty() {
             let since = |(by, since): &(NodeName, Wall)| format!("{by} since {}", weekday_text(*since));
             add("unreachable-from", missed.iter().map(since).collect::<Vec<_>>().join(", "));
+        }
+        if seen.is_some_and(|seen| !seen.alive && seen.is_present()) {
+            add("gossip-lost", "gossip does not list it, but its daemon answers a handshake".to_owned());
         }
         if let Some(seen) = seen.filter(|_| self.report_stale_since(now, inventory, node).is_some()) {
             let minutes = now.ms_since(seen.report_renewed) / 60_000;

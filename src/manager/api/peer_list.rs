@@ -1,12 +1,14 @@
 //! The lists of peers and managers that an agent requests. The lists are made once for each applied
 //! state. If the agent already has the same lists, they are not sent.
 
-use super::super::ManagerContext;
+use super::super::{ManagerContext, agent_reports};
 use super::member;
-use axum::extract::{Query, State};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
 use remoor_cluster::rpc::agent::{PeersQuery, PeersReply};
 use remoor_cluster::rpc::join::PeerInfo;
-use remoor_model::{Epoch, Inventory, NodeName, Sha256};
+use remoor_cluster::rpc::wire::{ApiFailure, Json};
+use remoor_model::{Epoch, Inventory, Node, NodeId, NodeName, Report, Sha256};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The lists of peers, managers and removed names that belong to one applied state. `hash` is the
@@ -69,9 +71,28 @@ impl PeerListCache {
 /// Returns the lists of peers for the caller's node, unless the node has the same lists.
 pub async fn peers(
     State(shared): State<Arc<ManagerContext>>,
+    Extension(by): Extension<Arc<Node>>,
     Query(query): Query<PeersQuery>,
 ) -> axum::Json<PeersReply> {
+    if let Some(report) = query.report() {
+        agent_reports::receive(&shared, &by, report);
+    }
     axum::Json(shared.peer_lists.answer(&shared.inventory(), &query))
+}
+
+/// Receives the report of a node's agent from another manager.
+pub async fn report(
+    State(shared): State<Arc<ManagerContext>>,
+    Path(id): Path<u64>,
+    Json(report): Json<Report>,
+) -> Result<axum::Json<()>, ApiFailure> {
+    // A manager that no longer leads drops the report, so that reports do not circulate.
+    if shared.raft.status().borrow().leads()
+        && let Some(node) = shared.inventory().node(NodeId(id))
+    {
+        agent_reports::receive(&shared, node, report);
+    }
+    Ok(axum::Json(()))
 }
 
 #[cfg(test)]
@@ -83,7 +104,9 @@ mod tests {
     fn lists_are_sent_once_and_again_after_a_change() {
         let cache = PeerListCache::default();
         let mut inventory = sample::fleet(1, 1);
-        let ask = |inventory: &Inventory, have: &str| cache.answer(inventory, &PeersQuery { have: have.to_owned() });
+        let ask = |inventory: &Inventory, have: &str| {
+            cache.answer(inventory, &PeersQuery { have: have.to_owned(), ..PeersQuery::default() })
+        };
         let first = ask(&inventory, "");
         assert_eq!((first.unchanged, first.peers.len()), (false, inventory.nodes.len()));
         // The next entry of the log changes no peer.

@@ -122,6 +122,7 @@ pub fn routes() -> Vec<Route> {
         row(POST, "/blob/{sha}", Managers, Asked, LARGE_BODY_MAX, member::put_blob),
         row(GET, "/manager/v1/reach/{node}", Managers, Asked, NO_BODY, reachability::ask),
         row(POST, "/manager/v1/reach/{node}", Managers, Asked, BODY_MAX, reachability::report),
+        row(POST, "/manager/v1/report/{node}", Managers, Asked, SMALL_BODY_MAX, peer_list::report),
         row(GET, "/manager/v1/examine/{node}", Managers, Asked, NO_BODY, reachability::examine),
         row(GET, "/manager/v1/log/{attempt}", Managers, Asked, NO_BODY, jobs::own_log),
         row(GET, "/manager/v1/ca", StayingManagers, Asked, NO_BODY, member::ca),

@@ -130,7 +130,7 @@ impl GossipState {
         });
     }
 
-    fn own_report(&self) -> MutexGuard<'_, Report> {
+    pub fn own_report(&self) -> MutexGuard<'_, Report> {
         self.own_report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

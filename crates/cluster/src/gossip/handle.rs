@@ -226,6 +226,11 @@ impl Gossip {
         announce(&self.inner, |_| report).await
     }
 
+    /// This node's last published report, with its sequence number.
+    pub fn own_report(&self) -> Report {
+        self.current().shared.own_report().clone()
+    }
+
     /// The live members by name, this node included.
     pub fn members(&self) -> Vec<Member> {
         self.current().shared.view().members()

@@ -2,7 +2,7 @@
 
 use super::join::PeerInfo;
 use super::token::Secret;
-use remoor_model::{Epoch, GenerationSeq, Instance, NodeManifest, NodeName};
+use remoor_model::{Epoch, GenerationSeq, Instance, NodeManifest, NodeName, Report};
 use serde::{Deserialize, Serialize};
 
 /// Answer of `/agent/v1/manifest`.
@@ -18,6 +18,10 @@ pub struct ManifestReply {
     pub rejoin_ms: u64,
 }
 
+/// Maximum length of a report as JSON, in bytes. The fields of a report that fits into gossip need
+/// less.
+const REPORT_MAX: usize = 1024;
+
 /// Query of `/agent/v1/peers`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PeersQuery {
@@ -25,6 +29,26 @@ pub struct PeersQuery {
     /// Empty if the caller has no lists.
     #[serde(default)]
     pub have: String,
+    /// The agent's last report, as JSON in hex. It shows the managers what gossip should show, so
+    /// that nobody can hide a change by suppressing the node's gossip. Empty from older agents.
+    #[serde(default)]
+    pub report: String,
+}
+
+impl PeersQuery {
+    /// The query string for these lists and this report.
+    pub fn encode(have: &str, report: &Report) -> String {
+        let report = serde_json::to_vec(report).map(hex::encode).unwrap_or_default();
+        format!("have={have}&report={report}")
+    }
+
+    /// The agent's report. None if there is none, or if it is too long or cannot be read.
+    pub fn report(&self) -> Option<Report> {
+        if self.report.len() > 2 * REPORT_MAX {
+            return None;
+        }
+        serde_json::from_slice(&hex::decode(&self.report).ok()?).ok()
+    }
 }
 
 /// Answer of `/agent/v1/peers`.

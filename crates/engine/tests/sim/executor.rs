@@ -1,7 +1,7 @@
 //! The work of managers on nodes: probes, examinations, and the phases of attempts with lock and
 //! fence.
 
-use super::host::{Cut, Run, Sshd, is_rendered, services};
+use super::host::{Cut, Greetings, Run, Sshd, is_rendered, services};
 use super::laws::Fact;
 use super::planted::Planted;
 use super::world::{Due, EPOCH, World};
@@ -57,6 +57,19 @@ impl World {
         let Some((_, line)) = self.reachability_of(term, node) else { return };
         let answers = matches!(line, Line::Open | Line::OtherKey(_));
         self.send_event(term, EngineEvent::Probed { node, answers });
+    }
+
+    /// Tries a handshake with the node's daemon at its recorded address.
+    pub fn greet(&mut self, term: u64, node: NodeId) {
+        let Some(from) = self.leader_of(term).map(|l| l.host) else { return };
+        let (to, spec) = (self.host_of(node), self.state.node(node).map(|n| n.spec.gossip.clone()));
+        let (host, source) = (&self.hosts[to], &self.hosts[from]);
+        let no_road = host.cut == Cut::From(from) || host.cut == Cut::Gossip && host.greetings == Greetings::Unanswered;
+        let cut = from != to && (no_road || host.cut == Cut::Full || source.cut == Cut::Full);
+        let answers = host.up && source.up && host.agent.up && !cut && spec == Some(host.gossip());
+        if host.greetings != Greetings::Lost {
+            self.send_event(term, EngineEvent::Greeted { node, answers });
+        }
     }
 
     /// Reports whether each of the managers reaches the node. A manager that the leader cannot

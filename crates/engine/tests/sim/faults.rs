@@ -1,6 +1,6 @@
 //! Faults of the simulation. The seed chooses one at a time, and each fault ends.
 
-use super::host::{Cut, Host, SimService, Sshd, services};
+use super::host::{Cut, Greetings, Host, SimService, Sshd, services};
 use super::planted::Planted;
 use super::world::{Due, World};
 
@@ -18,7 +18,9 @@ impl World {
                 }
             }
             2 => {
-                let ms = self.rng.in_range(3_000, 20_000);
+                let ms = self.rng.in_range(3_000, 40_000);
+                let kinds = [Greetings::Unanswered, Greetings::Answered, Greetings::Lost];
+                self.hosts[at].greetings = kinds[self.rng.up_to(3)];
                 self.cut(at, Cut::Gossip, ms);
             }
             3 => {

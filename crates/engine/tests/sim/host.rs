@@ -18,6 +18,15 @@ pub enum Cut {
     From(usize),
 }
 
+/// The fate of the leader's handshakes with a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Greetings {
+    Unanswered,
+    Answered,
+    /// The leader receives no result.
+    Lost,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sshd {
     Up,
@@ -112,6 +121,8 @@ pub struct Host {
     pub executor: SimExecutor,
     pub gossip_view: GossipView,
     pub cut: Cut,
+    /// The handshakes with the daemon during [`Cut::Gossip`].
+    pub greetings: Greetings,
     /// Managers that do not reach the SSH port of this host, although the host is in gossip.
     pub unreachable_from: BTreeSet<usize>,
     pub sshd: Sshd,
@@ -164,6 +175,7 @@ impl Host {
             executor: SimExecutor::default(),
             gossip_view: GossipView::default(),
             cut: Cut::None,
+            greetings: Greetings::Unanswered,
             unreachable_from: BTreeSet::new(),
             sshd: Sshd::Up,
             key: 1,

@@ -13,6 +13,7 @@
 mod admission;
 mod executor;
 mod faults;
+mod greetings;
 mod host;
 mod laws;
 mod live;

@@ -527,18 +527,18 @@ fn a_scoped_repair_does_not_fail_because_of_other_services() {
 fn an_examination_from_before_a_second_absence_is_ignored() {
     let mut story = Story::begin();
     let w1 = story.host_index("w1");
-    story.world.cut(w1, Cut::Full, 8_000);
+    story.world.cut(w1, Cut::Full, 12_000);
     story.wait_until_at_rest(1);
-    story.secs(6);
+    story.secs(9);
     story.wait_until_at_rest(40);
     let node = story.node("w1").id;
     // The sshd of w1 hangs on the second return, so that no verdict is made between the absences.
-    story.world.cut(w1, Cut::Full, 8_000);
+    story.world.cut(w1, Cut::Full, 12_000);
     story.world.hosts[w1].sshd = super::host::Sshd::Hangs;
-    story.secs(6);
+    story.secs(9);
     story.wait_until("returned", 30, |w| w.state.by_name("w1").is_some_and(|n| n.absence.is_some() && !n.is_away()));
     let basis = story.world.state.applied;
-    story.world.cut(w1, Cut::Full, 8_000);
+    story.world.cut(w1, Cut::Full, 12_000);
     story.wait_until("away again", 30, |w| w.state.by_name("w1").is_some_and(Node::is_away));
     story.wait_until("returned again", 30, |w| {
         w.state.by_name("w1").is_some_and(|n| n.absence.is_some() && !n.is_away())

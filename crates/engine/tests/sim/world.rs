@@ -45,6 +45,10 @@ pub enum Due {
         term: u64,
         node: NodeId,
     },
+    Greet {
+        term: u64,
+        node: NodeId,
+    },
     Reach {
         term: u64,
         node: NodeId,
@@ -356,6 +360,7 @@ impl World {
             Due::Propose { term, about, entry } => self.append_or_lose(term, about, *entry),
             Due::Tell { term, event } => self.send_event(term, *event),
             Due::Probe { term, node } => self.probe(term, node),
+            Due::Greet { term, node } => self.greet(term, node),
             Due::Reach { term, node, managers } => self.reach(term, node, &managers),
             Due::Examine { term, node, ticket, from } => self.examine(term, node, ticket, from),
             Due::Order { term, job, attempt, phase, node } => self.order(term, job, attempt, phase, node),
@@ -455,6 +460,10 @@ impl World {
             Action::Probe { node } => {
                 let ms = self.rng.in_range(5, 300);
                 self.schedule(ms, Due::Probe { term, node });
+            }
+            Action::Greet { node } => {
+                let ms = self.rng.in_range(5, 2_000);
+                self.schedule(ms, Due::Greet { term, node });
             }
             Action::Reach { node, managers } => {
                 let ms = self.rng.in_range(5, 50);
