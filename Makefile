@@ -61,8 +61,8 @@ long-sim:
 long-versions: previous
 	$(call logged,$(IT) versions:: --nocapture)
 
-# Three managers with a round trip of 300 ms. The test measures whether the leader stays the same,
-# so the machine must do nothing else. Therefore `make test` omits it.
+# Three managers with a round trip of 300 ms. The test checks that the leader stays the same. Other
+# work on the machine could make the test fail, so `make test` omits it.
 long-distance:
 	$(CARGO) build --quiet --bins --examples
 	$(call logged,$(IT) distance:: --nocapture)
@@ -120,8 +120,8 @@ fmt:
 CLIPPY = $(CARGO) clippy --quiet --target-dir $(or $(CARGO_TARGET_DIR),target)/clippy --all-targets -- -D warnings
 
 # Checks the dependencies by the rules of deny.toml. Advisories need a database from the network. If
-# it can't be downloaded, the omission is printed in capitals. `make deny` installs cargo-deny, which
-# takes minutes. `make test` uses cargo-deny only if it is installed.
+# the database can't be downloaded, a line in capitals says so. `make deny` installs cargo-deny,
+# which takes minutes. `make test` uses cargo-deny only if it is installed.
 DENY = $(CARGO) deny --log-level error check bans licenses sources && \
 	if $(CARGO) deny --log-level off fetch db 2>/dev/null; \
 	then $(CARGO) deny --log-level error check --disable-fetch advisories; \

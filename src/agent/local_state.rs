@@ -85,7 +85,7 @@ pub struct Departure {
 #[derive(Default)]
 struct AgentStateInner {
     record: AgentRecord,
-    /// The reason why the record could not be saved last.
+    /// The reason why the last attempt to save the record failed.
     unsaved: Option<String>,
     met: BTreeMap<NodeName, SeenPeer>,
     peers: Vec<PeerInfo>,
@@ -256,7 +256,8 @@ impl AgentState {
         if named(&self.managers.borrow()) { Some(ClusterRole::Manager) } else { worker() }
     }
 
-    /// The key (hex) of another node as managers reported it. None if no manager reported the node.
+    /// The public key (hex) of another node, as managers reported it. None if no manager reported
+    /// the node.
     pub fn key_of(&self, node: NodeId) -> Option<String> {
         let key = |peers: &[PeerInfo]| peers.iter().find(|p| p.id == node).map(|p| p.public_key.clone());
         key(&self.managers.borrow()).or_else(|| key(&self.state().peers))

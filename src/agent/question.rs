@@ -54,7 +54,7 @@ pub struct ManagersQuestion {
     /// The epoch of this node. A manager of an older epoch is skipped.
     epoch: Epoch,
     heard: HeardState,
-    /// The report of this node. The managers compare it with the one in gossip.
+    /// The report of this node. The managers compare this report with the one in gossip.
     report: Report,
 }
 

@@ -22,7 +22,7 @@ const WORDS_MAX: usize = 300;
 pub struct RecordKeeper {
     path: PathBuf,
     record: AgentRecord,
-    /// The reason why the record on disk is not the present one, for example a full disk.
+    /// The reason why the present record is not on disk, for example a full disk.
     unsaved: Option<String>,
 }
 
@@ -31,8 +31,9 @@ impl RecordKeeper {
     /// record shows this. It is then unknown how the previous instance ended and how many
     /// isolations there were.
     ///
-    /// If the record can't be saved, the agent works all the same: a node with a full disk needs to
-    /// be watched. The managers then do not learn after the next start how this instance ended.
+    /// If the record can't be saved, the agent starts nevertheless, because a node with a full disk
+    /// must still be watched. After the next start, the managers then do not learn how this
+    /// instance ended.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
         let how = how_it_ended(&path);
         let record = match read_or_rename_damaged::<AgentRecord>(&path)? {
@@ -64,13 +65,12 @@ impl RecordKeeper {
         &self.record
     }
 
-    /// The reason why the record could not be saved last. None if it is on disk.
+    /// The reason why the last attempt to save the record failed. None if the record is on disk.
     pub fn save_error(&self) -> Option<&str> {
         self.unsaved.as_deref()
     }
 
-    /// Saves the record again if it could not be saved. Returns true if it is on disk now and was
-    /// not before.
+    /// Saves the record if the last attempt failed. Returns true if this attempt succeeds.
     pub fn retry_save(&mut self) -> bool {
         self.unsaved.is_some() && self.save().is_ok()
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn an_agent_begins_on_a_full_disk_and_saves_its_record_later() {
         let dir = tempfile::tempdir().expect("a folder");
-        // A missing folder stands for any reason why a file can't be written.
+        // A missing folder simulates any reason why a file can't be written.
         let home = dir.path().join("home");
         let path = home.join("agent.json");
         let mut keeper = RecordKeeper::begin(path.clone(), "b".into(), "i1".into(), Wall(1)).expect("it begins");

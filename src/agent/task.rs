@@ -29,9 +29,9 @@ const REFRESH: Duration = Duration::from_secs(20);
 /// Interval of the requests to managers if they have reported everything. It is long, because each
 /// request costs a TLS handshake and wakes an idle agent.
 const QUIET: Duration = Duration::from_secs(120);
-/// Delay of the request to managers after a change of the report. By then gossip has normally
-/// delivered the report, and the managers have nothing to do. If the node's gossip is suppressed,
-/// the managers learn of the change from the request.
+/// Delay of the request to managers after a change of the report. Gossip has normally delivered the
+/// report by then, so the managers ignore the report in the request. If the node's gossip is
+/// suppressed, the managers learn of the change from the request.
 const REPORTED: Duration = Duration::from_secs(5);
 /// Minimum time between two requests to managers, even if unknown nodes appear often.
 const AGAIN: Duration = Duration::from_secs(1);

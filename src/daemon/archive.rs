@@ -40,9 +40,9 @@ pub fn archive_raft_dir(layout: &Layout, id: Option<RaftId>) -> Result<Option<Pa
     Ok(Some(to))
 }
 
-/// The archived logs in the data directory that are older than `age`. If this manager has lost its
-/// log, an archive may be the only copy of it, so the list is refused. A daemon may run on the
-/// directory.
+/// The archived logs in the data directory that are older than `age`, for their deletion. If this
+/// manager has lost its log, an archive may be the only copy of the log. So the result is then an
+/// error. A daemon may run on the directory.
 pub fn old_archives(dir: &Path, age: Duration) -> Result<Vec<ArchivedLog>, RecoverError> {
     let identity = DataDir::read_identity_unlocked(dir)?;
     if identity.is_some_and(|identity| identity.raft.is_some()) && !Layout(dir.to_owned()).raft_log().exists() {

@@ -514,8 +514,8 @@ impl ManagerLifecycle {
         self.ground.own.role_of(node).or(entered.then_some(ClusterRole::Worker))
     }
 
-    /// Whether this machine knows the node with another key than `key`. The certificate with `key`
-    /// was then minted by somebody who has the CA's key.
+    /// Whether this machine knows another key than `key` for the node. Then the certificate with
+    /// `key` was minted by somebody who has the CA's key.
     fn has_other_key(&self, node: NodeId, key: &str) -> bool {
         let inventory = self.manager_context().map(|shared| shared.inventory());
         let recorded = inventory.and_then(|i| i.node(node).map(|known| known.spec.public_key.clone()));

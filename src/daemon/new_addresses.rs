@@ -1,6 +1,6 @@
-//! `recover --set-addr` without a new cluster: records new addresses of nodes in the data directory
-//! of a stopped daemon. Epoch, log and keys stay. With one new address of another node, the daemon
-//! finds gossip again, and gossip carries all other addresses.
+//! `recover --set-addr` without a new cluster. Records new addresses of nodes in the data directory
+//! of a stopped daemon. The epoch, the log and the keys stay the same. One new address of another
+//! node is enough, because the daemon then receives all other addresses by gossip.
 
 use super::admin::AdminError;
 use super::incomplete_init;

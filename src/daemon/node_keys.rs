@@ -1,4 +1,4 @@
-//! The keys with which gossip verifies the records of other nodes, while this node is a manager.
+//! The keys by which gossip on a manager verifies the records of other nodes.
 
 use super::manager_lifecycle::ManagerLifecycle;
 use crate::agent::KeyBook;

@@ -1,6 +1,6 @@
-//! The operator's credentials that `init` wrote on this manager. They are on the list of operators,
-//! follow a CA rotation, and are renewed before they expire. Copies on other machines are not
-//! renewed.
+//! The operator's credentials that `init` wrote on this manager. This manager keeps them on the
+//! list of operators, and renews them before they expire and during a CA rotation. Copies on other
+//! machines are not renewed.
 
 use crate::manager::{ManagerContext, authority, wall};
 use remoor_cluster::rpc::client::ApiError;
@@ -25,13 +25,13 @@ enum OperatorFileError {
     NoLeader,
 }
 
-/// What has to be done with the credentials in the file.
+/// The next step for the credentials in the file.
 #[derive(Debug, PartialEq, Eq)]
 enum Duty {
     Nothing,
-    /// The file is a cluster's of an earlier version, and its certificate is put on the list.
+    /// Put the certificate on the list. An earlier version, which had no list, made the cluster.
     Enrol,
-    /// Only the CAs in the file are replaced.
+    /// Replace only the CAs in the file.
     Trust,
     Reissue,
 }
@@ -47,7 +47,7 @@ pub async fn maintain(file: &Path, shared: &ManagerContext) {
 }
 
 async fn maintain_once(file: &Path, shared: &ManagerContext) -> Result<(), OperatorFileError> {
-    // The file has few bytes, and so the disk delays this task only for a moment.
+    // The file is small, so a blocking read delays this task only for a moment.
     let before = match TlsIdentity::load(file) {
         Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         read => read?,
@@ -63,7 +63,7 @@ async fn maintain_once(file: &Path, shared: &ManagerContext) -> Result<(), Opera
             tracing::info!(name = made.name, file = %file.display(), "the operator's credentials are on the list now");
             return Ok(());
         }
-        // While the list has not begun, an older manager may lead, which refuses the name.
+        // Before the list begins, the leader may be an older manager, which refuses this name.
         Duty::Reissue if !inventory.only_listed_operators => authority::operator(shared, &inventory, &name)?,
         Duty::Reissue => ask_leader(shared, OperatorRequest { name, cert_pem: String::new() }).await?.credentials,
     };
@@ -75,7 +75,7 @@ async fn maintain_once(file: &Path, shared: &ManagerContext) -> Result<(), Opera
 
 fn duty(before: &TlsIdentity, inventory: &Inventory, now: Wall) -> Result<Duty, IdentityError> {
     let listed = inventory.operators.get(&hex::encode(identity::certificate_key(&before.cert_pem)?));
-    // Credentials of an order expire and are not renewed, and revoked ones stay revoked.
+    // Credentials that an operator ordered expire and are not renewed. Revoked ones stay revoked.
     if listed.is_some_and(|operator| operator.name != INIT_OPERATOR || operator.revoked.is_some()) {
         return Ok(Duty::Nothing);
     }
@@ -83,7 +83,7 @@ fn duty(before: &TlsIdentity, inventory: &Inventory, now: Wall) -> Result<Duty, 
     let present = identity::names_issuer(&before.cert_pem, inventory.issuer())?;
     Ok(match listed.is_none() && inventory.only_listed_operators {
         true if present && left > 0 => Duty::Enrol,
-        // Its certificate does not count any more, and so it does not prove that it ever did.
+        // An expired certificate, or one of another CA, does not prove that it was ever valid.
         true => Duty::Nothing,
         false if !present || left <= LEFT_MS_MIN => Duty::Reissue,
         false if before.ca_pem != inventory.roots().concat() => Duty::Trust,
@@ -91,7 +91,8 @@ fn duty(before: &TlsIdentity, inventory: &Inventory, now: Wall) -> Result<Duty, 
     })
 }
 
-/// Orders at the leader as this manager, because a manager that does not lead can't write entries.
+/// Sends the order to the leader in the name of this manager, because only the leader can write
+/// entries.
 async fn ask_leader(shared: &ManagerContext, request: OperatorRequest) -> Result<OperatorMade, OperatorFileError> {
     let status = shared.raft.status().borrow().clone();
     let leader = status.leader.and_then(|id| status.voters.get(&id).cloned()).ok_or(OperatorFileError::NoLeader)?;
@@ -114,7 +115,7 @@ mod tests {
         let duty_at = |inventory: &Inventory, now| duty(&file, inventory, now).unwrap();
         let until = identity::certificate_not_after(&file.cert_pem).unwrap();
         let soon = Wall(until.0 - LEFT_MS_MIN);
-        // A cluster of an earlier version: the file is renewed, and is not listed by itself.
+        // In a cluster of an earlier version, the file is renewed, but it does not begin the list.
         assert_eq!([wall(), soon].map(|now| duty_at(&inventory, now)), [Duty::Nothing, Duty::Reissue]);
         inventory.only_listed_operators = true;
         assert_eq!([wall(), until].map(|now| duty_at(&inventory, now)), [Duty::Enrol, Duty::Nothing]);

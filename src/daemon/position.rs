@@ -1,5 +1,5 @@
 //! The log position of a node whose manager service does not run. `recover` must know whether such
-//! a node has a log: a node without a log cannot be part of a majority.
+//! a node has a log, because a node without a log can't be part of a majority.
 
 use super::layout::Layout;
 use axum::Router;

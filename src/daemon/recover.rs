@@ -89,8 +89,8 @@ pub(super) fn moved_addresses(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAnswer {
     Position(PositionReply),
-    /// The node answers that it has no log, so it has no vote that counts: it is a worker, or a
-    /// manager that lost its log.
+    /// The node answers that it has no log, so it can't vote. The node is a worker, or a manager
+    /// that lost its log.
     NoLog(String),
     /// The manager answers the question with an error.
     OtherAnswer(String),
@@ -213,7 +213,7 @@ pub enum RecoverError {
     /// The directory does not belong to a manager, so no recovery is possible with it.
     #[error("{} does not belong to a manager: {why}", dir.display())]
     NoManager { dir: PathBuf, why: &'static str },
-    /// This manager has lost its log, and archives are to be deleted.
+    /// Archives were to be deleted, but this manager has lost its log.
     #[error("this manager has lost its log, and an archive may be the only copy of it; nothing was deleted")]
     OnlyCopy,
     /// The directory does not belong to a node.

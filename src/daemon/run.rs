@@ -557,7 +557,8 @@ async fn fan_out(
     }
 }
 
-/// Logs the number of archived logs, because they fill the disk and contain keys of the cluster.
+/// Logs the number of archived logs, because archives fill the disk and contain keys of the
+/// cluster.
 fn warn_of_archives(layout: &Layout) {
     let archives = archived_logs(&layout.0);
     if let Some(oldest) = archives.first() {

@@ -1,6 +1,6 @@
 //! Reports that agents send to managers with their regular requests. Gossip normally delivers the
-//! same reports earlier. If somebody suppresses a node's gossip, or sends an old record of the node
-//! again, such a request still shows a change of the node.
+//! same reports earlier. If an attacker suppresses a node's gossip, or sends an old record of the
+//! node again, the request still shows a change on the node.
 //!
 //! ```text
 //!  GET /agent/v1/peers?report=.. ─> receive() ─┬─ on the leader ─────> Event::Reported ─> engine
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// The last report of each node that the engine did not receive yet. Only known nodes can send
-/// reports, so their number limits the size.
+/// The last report of each node that the engine has not received yet. Only known nodes can send
+/// reports, so the number of nodes limits the size.
 #[derive(Default)]
 pub struct AgentReports(Mutex<BTreeMap<NodeId, Report>>);
 
@@ -37,8 +37,8 @@ fn is_news(shared: &ManagerContext, name: &NodeName, report: &Report) -> bool {
     report.sequence != 0 && known.is_none_or(|known| known != report.order() && !report.order().is_older_than(known))
 }
 
-/// Receives the report of a node's agent. The TLS connection proves that it is from this node. A
-/// report that gossip does not show is passed to the leader.
+/// Receives the report of a node's agent. The TLS connection proves that the report is from this
+/// node. If gossip does not show the report, it is passed to the leader.
 pub fn receive(shared: &Arc<ManagerContext>, node: &Node, report: Report) {
     if !is_news(shared, node.name(), &report) {
         return;

@@ -24,7 +24,8 @@ const SUM: usize = 32;
 const LENGTH: usize = 4;
 /// Maximum size of a backup in bytes. A backup of a thousand nodes has a few megabytes.
 const BYTES_MAX: u64 = 1 << 30;
-/// Maximum size of the file in bytes. The encryption adds 16 bytes for each 64 KiB.
+/// Maximum size of an encrypted file in bytes. The encryption adds a head and 16 bytes for each
+/// 64 KiB.
 const ENCRYPTED_MAX: u64 = BYTES_MAX + (1 << 20);
 
 /// Files of a manager's directory that a backup contains if they exist. `FOLDERS` lists the folders
@@ -161,8 +162,8 @@ impl ClusterBackup {
             let why = "the content read back differs from the content written".to_owned();
             BackupError::Damaged { path: path.to_owned(), why }
         };
-        // The manager cannot decrypt what it has encrypted. So the content is verified here, and
-        // the file is compared with the encrypted bytes below.
+        // The manager can't decrypt the file. So the content is verified here, and the file is
+        // compared with the encrypted bytes below.
         if parse(&plain).map_err(|fault| fault.into_error(path))? != self {
             return Err(differs(path));
         }
@@ -289,8 +290,8 @@ fn parse(bytes: &[u8]) -> Result<ClusterBackup, Fault> {
     Ok(ClusterBackup { head, state, blobs, files })
 }
 
-/// Whether a backup may contain this file of the data directory. A hostile backup thus writes no
-/// other file, such as an executor in `bin/`.
+/// Whether a backup may contain this file of the data directory. So the restore of a hostile backup
+/// can't write another file, such as an executor in `bin/`.
 fn is_backup_file(path: &str) -> bool {
     let in_folder = |(folder, file): (&str, &str)| {
         FOLDERS.contains(&folder) && !file.contains('/') && !["", ".", ".."].contains(&file)

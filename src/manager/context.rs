@@ -20,8 +20,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Age in milliseconds from which the status warns about an archived log: 7 days. Until then the
-/// archive may be needed after a recovery.
+/// Age in milliseconds from which the status warns about an archived log: 7 days. A younger archive
+/// may still be needed after a recovery.
 const ARCHIVE_OLD_MS: u64 = 7 * 86_400_000;
 
 #[derive(Debug, Clone)]
@@ -119,8 +119,8 @@ impl ManagerContext {
         acked.or_else(|| Some(u64::try_from(heard_at()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Warnings about this machine, which only this manager knows: about its backups and about
-    /// archived logs that are old.
+    /// Warnings that only this manager can give, about its backups and about old archived logs on
+    /// this machine.
     pub(super) fn own_warnings(&self) -> Vec<String> {
         let (name, now) = (&self.identity.name, super::wall());
         let archives = self.runs.parent().map(archived_logs).unwrap_or_default();

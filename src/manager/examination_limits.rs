@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Maximum number of probes at the same time. A probe is one connection that waits for a banner, at
 /// most 3 s.
 const PROBES_MAX: usize = 64;
-/// Maximum number of handshakes with daemons at the same time. Many nodes may be lost at once, and
-/// the engine waits for the results for 5 s only.
+/// Maximum number of handshakes with daemons at the same time. Gossip may lose many nodes at once,
+/// and the engine waits only 5 s for each result.
 const GREETINGS_MAX: usize = 256;
 
 /// The slots for examinations and probes. Free slots go to the longest waiting request.

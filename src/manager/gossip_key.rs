@@ -125,8 +125,8 @@ pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) 
     open.partition(|node| here(node))
 }
 
-/// Proposes the next step of a key rotation, and begins a rotation after a node was removed. It runs as long as the manager service runs, and acts
-/// only on the leader.
+/// Proposes the next step of a key rotation, and begins a rotation after a node was removed. Runs
+/// as long as the manager service runs, and acts only on the leader.
 pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {

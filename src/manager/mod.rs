@@ -272,8 +272,8 @@ impl ManagerTask {
         }
     }
 
-    /// Passes on the reports of agents that gossip does not show. At most one report of a node is
-    /// passed on at each tick, whatever the node sends.
+    /// Gives the engine the reports of agents that gossip does not show. The engine receives at
+    /// most one such report of each node at each tick, however many a node sends.
     fn feed_agent_reports(&mut self) {
         for (node, report) in self.shared.observed.agent_reports.take() {
             let Some(name) = self.shared.inventory().node(node).map(|n| n.name().clone()) else { continue };

@@ -15,7 +15,7 @@ use std::time::Instant;
 pub struct Observations {
     /// The nodes that this manager reaches over SSH, and the reports of other managers.
     pub reaches: ReachabilityReports,
-    /// Reports that agents sent, and that gossip does not show.
+    /// Reports that agents sent and that gossip does not show.
     pub agent_reports: AgentReports,
     pub certificates: Certificates,
     /// The step of the gossip key rotation that each node has confirmed.

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Timeout of a handshake with a node's daemon. It allows for a round trip of 300 ms and one lost
-/// packet. The absence of a dead machine is opened later by at most this time.
+/// Timeout of a handshake with a node's daemon. It is long enough for a round trip of 300 ms and
+/// one lost packet. A longer timeout would open the absence of a dead machine later.
 const GREET_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Performer {

@@ -324,8 +324,8 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     assert_rejected(&restore.bounded_output(), &["already belongs to node"]);
 }
 
-/// Makes a backup that is encrypted for a public key, and checks that only the private key opens
-/// it. A machine is restored from this backup, but is not started.
+/// Makes a backup that is encrypted for a public key, and checks that only the private key decrypts
+/// it. Restores a machine from this backup, but does not start the machine.
 fn assert_encrypted_backup_needs_the_private_key(cluster: &Cluster) {
     let keys = age::x25519::Identity::generate();
     let (file, identity, to) = (cluster.path("encrypted"), cluster.path("age.key"), cluster.path("decrypted"));

@@ -1,6 +1,6 @@
-//! Three managers that are far apart: a round trip of 300 ms, and 2 % of the frames are lost in
-//! each direction. All managers see the same leader, at rest and under load, during the restart of
-//! a follower and during a join. The test needs root and a C compiler.
+//! Three managers with a round trip of 300 ms and a loss of 2 % of the frames in each direction.
+//! All managers name the same leader, at rest and under load, during the restart of a follower and
+//! during a join. The test needs root and a C compiler.
 
 use crate::far::{Far, Links, NODES, cannot_run, node};
 use crate::local::wait_until;
@@ -29,7 +29,8 @@ impl Far {
         (same && states.iter().all(leads)).then(|| (1..=NODES).find(|at| node(*at) == leader))?
     }
 
-    /// Looks at these managers until `end`. Returns the looks, and how many saw each leader.
+    /// Asks these managers for the leader again and again until `end` returns true. Returns the
+    /// number of rounds, and the number of rounds in which each leader was named.
     fn watch(&self, among: &[usize], mut end: impl FnMut(Duration) -> bool) -> (usize, BTreeMap<usize, usize>) {
         let (begun, mut looks, mut seen) = (Instant::now(), 0, BTreeMap::new());
         while !end(begun.elapsed()) {
@@ -45,7 +46,7 @@ impl Far {
     }
 }
 
-/// Asserts that every look saw the same leader, and returns the leader.
+/// Asserts that all managers named the same leader in every round, and returns the leader.
 fn assert_stable((looks, seen): (usize, BTreeMap<usize, usize>)) -> usize {
     assert!(looks > 0 && seen.len() == 1 && seen.values().all(|n| *n == looks), "{looks} looks, leaders {seen:?}");
     *seen.keys().next().expect("one leader")

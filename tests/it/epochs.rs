@@ -200,9 +200,10 @@ fn a_restore_while_managers_are_alive_leaves_one_cluster() {
     assert_success(&restored.ask(&["promote", "m2", "--timeout", "4m"]));
 }
 
-/// One backup is restored twice, under two names. The clusters meet, and the newer epoch is valid.
-/// The manager of the other epoch has a key that the cluster does not know, and a node joined in
-/// the other epoch. Both learn that they are not nodes any more, and can join again.
+/// One backup is restored twice, under two names. Then the clusters contact each other, and the
+/// newer epoch is valid. The manager of the older epoch has a key that the newer cluster does not
+/// know. Another node joined in the older epoch. Both learn that they are no longer nodes, and can
+/// join again.
 #[test]
 fn a_backup_restored_twice_under_two_names_leaves_no_orphans() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
@@ -233,7 +234,7 @@ fn a_backup_restored_twice_under_two_names_leaves_no_orphans() {
         identity(&path(to))["epoch"].as_u64().expect("an epoch")
     };
     let older = restore("m2", "older");
-    // Two epochs of one second are in no certain order.
+    // The order of two epochs that begin in the same second is not defined.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let newer = restore("m1", "newer");
     assert!(older < newer);

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 pub const NODES: usize = 4;
 
-/// The properties of the switch.
+/// The properties of the links, which the switch simulates.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Links {
     pub delay_ms: usize,
-    /// The number of 10,000 frames that are lost.
+    /// The number of lost frames in 10,000.
     pub loss: usize,
     /// The node whose gossip is lost; 0 for none.
     pub mute: usize,
@@ -84,8 +84,8 @@ impl Far {
         }
     }
 
-    /// A command on the node `at`. It runs before the other work of this machine, because a machine
-    /// that stalls is not the subject of these tests.
+    /// A command on the node `at`. It has a higher priority than the other work of this machine,
+    /// because stalls of the machine are not the subject of these tests.
     fn command(&self, at: usize) -> Command {
         let mut command = Command::new("nice");
         command

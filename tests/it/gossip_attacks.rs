@@ -1,7 +1,7 @@
-//! Attacks on the gossip port of a real daemon: of a stranger without the gossip key, and of a
-//! compromised worker that has it. They cost the daemon neither memory nor descriptors nor log
-//! lines, and they mark no node as away. Daemons are processes on the loopback of
-//! this machine. These tests need neither real hosts nor root.
+//! Attacks on the gossip port of a real daemon, by a stranger without the gossip key and by a
+//! compromised worker with the key. The attacks cost the daemon neither memory nor descriptors nor
+//! log lines, and they mark no node as away. Daemons are processes on the loopback of this machine.
+//! These tests need neither real hosts nor root.
 
 use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use remoor_cluster::gossip::{self, GossipTiming, KeyLookup, forge};
@@ -131,7 +131,7 @@ fn presence(manager: &Daemon) -> String {
 }
 
 /// A compromised worker knows the gossip key and all records. It raises the incarnation of w1 to
-/// the highest number, says that w1 failed, and invents 25,000 nodes.
+/// the highest number, sends messages that w1 failed, and invents 25,000 nodes.
 #[test]
 fn a_compromised_worker_marks_no_node_away_and_fills_no_table() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());

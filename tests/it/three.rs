@@ -170,8 +170,8 @@ fn send_orders(socket: PathBuf, over: Arc<AtomicBool>) -> std::thread::JoinHandl
 }
 
 /// A leader freezes, and later another one dies, while orders are given to a follower. Each order
-/// ends soon after the next leader was elected. Without a majority the order is refused, and the
-/// advice is no recovery, because the majority was lost only a moment ago.
+/// ends soon after the election of the next leader. Without a majority the order is refused. The
+/// advice does not name `recover`, because the majority was lost only a moment ago.
 #[test]
 fn an_order_through_a_follower_ends_soon_after_a_change_of_leader() {
     let mut three = Three::start();
@@ -288,7 +288,8 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     fs::write(fleet.join("hosts"), format!("[web]\nm1 word={}\n", "x".repeat(200_000))).expect("written");
     fs::write(fleet.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
     let apply = || daemon.ask(&["apply", fleet.to_str().expect("UTF-8")]);
-    // An unfinished copy of the program is removed when the disk is full, which would make space.
+    // If the disk is full, an unfinished copy of the program is removed, which makes space again.
+    // So the copy must be complete before.
     wait_until("the daemon has copied its program", || {
         let copies = fs::read_dir(home.join("bin")).ok()?.flatten();
         copies.into_iter().any(|copy| copy.file_name().to_string_lossy().starts_with("remoor-")).then_some(())
@@ -306,7 +307,8 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     assert_eq!(daemon.json("status")["generation"], 1);
 }
 
-/// A worker starts while its disk is full, and reports it. Once there is space, it saves its record.
+/// A worker starts while its disk is full, and reports the full disk. It saves its record as soon
+/// as there is space.
 #[test]
 fn an_agent_starts_on_a_full_disk_and_says_so() {
     if !rustix::process::geteuid().is_root() {

@@ -1,6 +1,7 @@
 /* A switch between distant machines. It carries each frame to its destination after DELAY
- * milliseconds, and loses LOSS of 10,000 frames. Kernels of virtual machines often lack netem.
- * Of the interface number MUTE, counted from 1, the frames of gossip are lost; 0 means none.
+ * milliseconds, and loses LOSS of 10,000 frames at random. It also loses all gossip frames from and
+ * to the interface with the number MUTE, counted from 1; 0 means none. The switch exists because
+ * kernels of virtual machines often lack netem.
  * Usage: far_switch DELAY LOSS MUTE INTERFACE... The file `far_switch.ready` appears in the current
  * directory when all interfaces are open. Offloaded frames keep their header (virtio_net). */
 #define _GNU_SOURCE

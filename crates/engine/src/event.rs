@@ -45,7 +45,7 @@ pub enum EngineEvent {
         node: NodeId,
         gossip: String,
     },
-    /// The agent sent this report to a manager, because gossip may not deliver it.
+    /// The agent sent this report to a manager, and gossip does not show the report.
     Reported {
         node: NodeId,
         report: Report,
@@ -54,8 +54,8 @@ pub enum EngineEvent {
     Gone {
         node: NodeId,
     },
-    /// Result of the leader's TLS handshake with the node's daemon: whether the daemon proved that
-    /// it is this node's.
+    /// Result of the leader's TLS handshake with the node's daemon. `answers` is true if the daemon
+    /// proved the key of this node.
     Greeted {
         node: NodeId,
         answers: bool,

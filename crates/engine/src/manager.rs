@@ -53,7 +53,7 @@ pub(super) struct NodeObservation {
     /// The time at which the node was last seen, set when an examination finds its host without an
     /// agent. Such an examination does not count as seeing the node.
     pub last_seen_before: Option<Wall>,
-    /// The handshake with the daemon of a node that is not in gossip.
+    /// The last handshake with the daemon, if the node is not in gossip.
     pub greeting: Option<Greeting>,
     /// The node's gossip address, signed by the node.
     pub gossip: Option<String>,
@@ -63,13 +63,13 @@ pub(super) struct NodeObservation {
 }
 
 impl NodeObservation {
-    /// Whether the node is there: it is in gossip, or its daemon answered the last handshake.
+    /// Whether the node is in gossip, or its daemon answered the last handshake.
     pub fn is_present(&self) -> bool {
         self.alive || self.greeting.is_some_and(|greeting| greeting.answered)
     }
 
-    /// Stores a report. A report of another start of the agent begins the examinations anew.
-    /// Returns whether it is such a report.
+    /// Stores a report. Returns whether the agent was restarted since the previous report. Then a
+    /// new examination is due.
     fn receive(&mut self, report: Report, now: Now) -> bool {
         let before = self.report.as_ref().map(reported_fingerprint);
         let restarted = before.is_some_and(|before| before != reported_fingerprint(&report));
@@ -84,7 +84,7 @@ impl NodeObservation {
 /// The leader's handshakes with the daemon of a node that gossip lost.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Greeting {
-    /// The time at which the last handshake was requested, or at which it was answered.
+    /// The time of the last request for a handshake, or of its result.
     pub at: Now,
     pub pending: bool,
     /// Whether the last handshake that has ended was answered.

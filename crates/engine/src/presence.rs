@@ -10,10 +10,11 @@ use remoor_model::{AbsenceKind, AbsenceNo, Command, HostFingerprint, Node, NodeI
 /// The other nodes refute these suspicions within one or two rounds of gossip.
 const COALESCE_MS: u64 = 1_000;
 
-/// Maximum wait for the result of a handshake with a node's daemon. A daemon that needs longer
-/// counts as silent, so that a late result cannot hide a dead node.
+/// Maximum wait for the result of a handshake with a node's daemon. Without a result after this
+/// time, the daemon counts as silent, so that a missing result cannot hide a dead node.
 const GREET_MAX_MS: u64 = 5_000;
-/// Interval of the handshakes with a daemon that gossip lost and that answered the last one.
+/// Interval of the handshakes with a daemon that answered the last one, while gossip has lost its
+/// node.
 const GREET_EVERY_MS: u64 = 10_000;
 
 /// Whether the agent reports the recorded boot id, instance and isolation count.
@@ -103,10 +104,11 @@ impl ManagerEngine {
         }
     }
 
-    /// Whether the daemon of a node that is not in gossip does not answer a handshake either.
-    /// Anybody with the gossip key can make gossip lose a node, but only the node can complete the
-    /// handshake.
-    /// Requests the handshake if it is due; until it has ended, the last result counts.
+    /// Whether the daemon of a node that is not in gossip does not answer a handshake either. An
+    /// attacker can make gossip lose a node, but only the node itself can complete the handshake.
+    ///
+    /// Requests a handshake if one is due. Until its result arrives, the daemon does not count as
+    /// silent.
     fn is_silent(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
         let seen = self.seen.entry(node.id).or_default();
         let age = |greeting: Greeting| at.now.ms_since(greeting.at);
@@ -127,7 +129,7 @@ impl ManagerEngine {
         }
     }
 
-    /// Stores the result of a handshake. A late result is ignored.
+    /// Stores the result of a handshake. It is ignored if the daemon counts as silent meanwhile.
     pub(super) fn handle_greeting(&mut self, at: StepContext, id: NodeId, answers: bool, out: &mut Vec<Action>) {
         let Some(seen) = self.seen.get_mut(&id) else { return };
         let Some(before) = seen.greeting.filter(|greeting| greeting.pending) else { return };
@@ -136,7 +138,8 @@ impl ManagerEngine {
             return;
         }
         (seen.since, seen.since_wall) = (at.now, at.wall);
-        // A single loss may be an error of gossip, so only the second answer is reported.
+        // The loss may be a short error of gossip. So the notice is sent only after the second
+        // answer in sequence.
         if let Some(node) = at.inventory.node(id).filter(|_| before.answered) {
             let text = format!("gossip lost {}, but its daemon answers: is gossip blocked or forged?", node.name());
             out.push(Action::Notify { key: format!("gossip-lost {id}"), node: Some(id), text });

@@ -122,8 +122,8 @@ pub enum Command {
         name: NodeName,
     },
     /// Records operator credentials with the public key `key`. The CA `ca` issued them, and they
-    /// are valid until `until`. `enforce` is set by all programs that know it: from this entry on,
-    /// the managers accept only recorded credentials.
+    /// are valid until `until`. All programs that know `enforce` set it. From the first entry with
+    /// `enforce` on, the managers accept only recorded credentials.
     MakeOperator {
         name: String,
         key: String,

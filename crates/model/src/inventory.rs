@@ -47,8 +47,8 @@ pub struct Inventory {
     pub authority: Arc<Authority>,
     /// Operator credentials that an entry recorded, by their key in hex.
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
-    /// Whether only the credentials in `operators` are accepted. It is false in a cluster of an
-    /// earlier version until the first new credentials are recorded.
+    /// Whether only the credentials in `operators` are accepted. False in a cluster of an earlier
+    /// version until the first new credentials are recorded.
     pub only_listed_operators: bool,
     /// Nodes that presented an expired certificate.
     pub expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,

@@ -23,7 +23,7 @@ pub fn is_operator_name(name: &str) -> bool {
 }
 
 /// Whether an entry of an earlier version may contain this name. The rule must not change, because
-/// such entries must always give the same state.
+/// each manager must compute the same state from such an entry.
 pub(crate) fn is_former_operator_name(name: &str) -> bool {
     has_usable_characters(name) && name != INIT_OPERATOR
 }

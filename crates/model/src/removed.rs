@@ -33,8 +33,9 @@ pub struct RemovedRecord {
     pub by: String,
     /// The time at which the record expires.
     pub until: Wall,
-    /// Log index of the removal. The gossip key must be newer, because the node has the earlier
-    /// keys. 0 if the operator kept the key, or if an earlier version of remoor removed the node.
+    /// Log index of the removal. A gossip key with a lower serial number must be replaced, because
+    /// the removed node has it. 0 if the operator kept the key, or if an earlier version of remoor
+    /// removed the node.
     #[serde(default)]
     pub rotate_gossip_after: u64,
 }

@@ -178,7 +178,8 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     };
     let inventory = shared.inventory();
     check_not_removed(shared, &inventory, *id)?;
-    // The state of an epoch has all nodes of earlier epochs from its beginning.
+    // The state of an epoch contains from its beginning all nodes that it took over from earlier
+    // epochs. So a node of an ended epoch that is unknown here stays unknown.
     let ended = *epoch < inventory.epoch;
     // The certificate proves that the node was admitted, and the node's id is the log index of the
     // admission. So there are three possible reasons why the node is unknown. This manager has not
@@ -196,7 +197,7 @@ fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, ApiFail
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
     if ended && node.spec.public_key != *key {
         // A backup was restored twice. The other cluster, whose epoch has ended, gave the id to
-        // another machine, or the name to a machine with a new key.
+        // another machine, or restored the node with a new key.
         let name = node.name();
         let text = format!(
             "the node belongs to epoch {epoch}, which has ended; in epoch {} its id belongs to {name}, with another key",

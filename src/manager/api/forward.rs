@@ -27,12 +27,12 @@ const STREAM_DEPTH: usize = 256;
 /// Time in ms since the leader's last message after which no request is forwarded to it. A leader
 /// sends a heartbeat every 250 ms, and after its loss another manager leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
-/// Maximum wait for a leader. After it, an order is answered with `no-quorum`. An election ends
-/// within 2 s.
+/// Maximum wait for a leader. After this time, an order is refused with `no-quorum`. An election
+/// normally ends within 2 s.
 const LEADER_WAIT: Duration = Duration::from_secs(3);
-/// The time for which a leader that was lost may still answer an order.
+/// The time within which a leader that was lost may still answer an order.
 const LAST_ANSWER: Duration = Duration::from_secs(2);
-/// Interval at which the age of the leader's last message is compared again.
+/// Interval of the checks whether the leader is silent.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Time without a leader from which the advice names `recover`.
 const RECOVER_AFTER: Duration = Duration::from_secs(180);
@@ -104,7 +104,7 @@ async fn answer_read(
     tracing::debug!(%failure, "a query was not answered by the leader");
     // The leader has just died, or its API is closed. If no new leader answers, the answer comes
     // from this manager's state, marked as stale. The wait is as long as three heartbeats. Without
-    // it, a leader that was killed a moment ago would still count as alive.
+    // the wait, a leader that was killed a moment ago would still count as alive.
     tokio::time::sleep(HEARD_AGAIN_WITHIN).await;
     let now = shared.raft.status().borrow().clone();
     let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < HEARD_AGAIN_WITHIN.as_millis());
@@ -121,7 +121,7 @@ async fn answer_read(
 }
 
 /// Gives an order to the leader. While no manager leads, for example during a hand-over, the order
-/// waits. It is given to the next leader only if the former one has certainly done nothing.
+/// waits. The next leader receives the order only if the former leader has certainly done nothing.
 async fn answer_order(
     shared: &Arc<ManagerContext>,
     answered_by: AnsweredBy,
@@ -145,8 +145,7 @@ async fn answer_order(
                 Err(ForwardError { failure, .. }) => ApiFailure { code: Code::NotLeader, ..failure }.into_response(),
             },
         };
-        // This code means that the asked manager does not lead any more, and that nothing was
-        // changed.
+        // This code means that the asked manager no longer leads, and that nothing was changed.
         if answer.status() != Code::NotLeader.status() {
             return answer;
         }
@@ -176,16 +175,17 @@ struct OtherLeader {
     addr: String,
 }
 
-/// The other manager that leads according to `status`, if it was heard lately. After the loss of a
-/// leader, Raft still names it as the leader until another one is elected. Without a majority, no
-/// other one is ever elected.
+/// The other manager that leads according to `status`. None if its last message is too old: after
+/// the loss of a leader, Raft still names it as the leader until another one is elected. Without a
+/// majority, no other one is ever elected.
 fn other_leader(shared: &ManagerContext, status: &RaftStatus) -> Option<OtherLeader> {
     let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
     let id = status.leader.filter(|id| heard && *id != status.id)?;
     Some(OtherLeader { id, addr: status.voters.get(&id)?.clone() })
 }
 
-/// Waits until a manager leads. Returns None after `deadline`, and Some(None) if this manager leads.
+/// Waits until a manager leads. Returns None after `deadline`, and Some(None) if this manager
+/// leads.
 async fn wait_for_leader(shared: &ManagerContext, deadline: Instant) -> Option<Option<OtherLeader>> {
     let mut status = shared.raft.status();
     loop {
@@ -200,12 +200,13 @@ async fn wait_for_leader(shared: &ManagerContext, deadline: Instant) -> Option<O
         if let Some(leader) = other_leader(shared, &now) {
             return Some(Some(leader));
         }
-        // The last message of a leader is no change of the status, so the wait is repeated.
+        // A message of a leader does not change the status, so its age is checked again and again.
         let _ = tokio::time::timeout(left.min(LOOK_AGAIN), status.changed()).await;
     }
 }
 
-/// Waits until another manager leads than `id`, as seen from here, or until `id` is silent.
+/// Waits until this manager no longer considers `id` as the leader, because another one leads or
+/// `id` is silent.
 async fn until_lost(shared: &ManagerContext, id: RaftId) {
     let mut status = shared.raft.status();
     loop {
@@ -242,8 +243,8 @@ fn copy_request(request: &Request) -> Request {
 /// The reason why the leader did not answer a request.
 struct ForwardError {
     failure: ApiFailure,
-    /// Whether the leader has certainly not carried out the request, and another leader may. A read
-    /// is always without effect.
+    /// Whether the leader has certainly changed nothing, so that another manager may answer the
+    /// request. A read never changes anything.
     nothing_done: bool,
 }
 
@@ -258,8 +259,8 @@ impl From<ApiFailure> for ForwardError {
 /// connections too.
 static STREAMS: Semaphore = Semaphore::const_new(32);
 
-/// Forwards a request. If the leadership ends meanwhile, this function does not wait for the former
-/// leader any longer, because that manager may be frozen.
+/// Forwards a request. If the leadership ends meanwhile, this function soon stops waiting for the
+/// former leader, because that manager may be frozen.
 async fn pass_on(
     shared: &Arc<ManagerContext>,
     leader: &OtherLeader,
@@ -350,8 +351,8 @@ async fn stream(
 }
 
 /// Replaces the backups in the leader's status by those of this manager, because each manager makes
-/// its own backups. Adds the warnings about this machine. All other fields stay, including unknown
-/// fields of a newer leader.
+/// its own backups. Adds the warnings about this machine. All other fields stay the same, including
+/// unknown fields of a newer leader.
 fn with_own(answer: Bytes, backup: Option<BackupView>, own: Vec<String>) -> Bytes {
     if backup.is_none() && own.is_empty() {
         return answer;

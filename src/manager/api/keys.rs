@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Remaining validity of the CA below which a warning is shown.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
-/// The warning about a cluster of an earlier version, in which no entry has begun the list yet.
+/// The warning in a cluster of an earlier version whose list of operators has not begun.
 const UNLISTED: &str = "the managers accept every operator's certificate that the CA signed; once all managers run this \
                         version, begin the list of operators: remoor key operator NAME --file FILE";
 

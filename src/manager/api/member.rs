@@ -457,7 +457,8 @@ async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorizati
     let inventory = shared.inventory();
     let accepted =
         inventory.node(node).ok_or_else(|| ApiFailure::new(Code::Retry, "the node was removed meanwhile"))?;
-    // A machine that becomes a manager receives the CA's key anyway.
+    // A machine that joins as a manager receives the CA's key anyway, so its certificate may show
+    // the role before its manager service runs.
     shared.check_clocks()?;
     let RenewReply { cert_pem, ca_pem, .. } = desk.issue_as(raft.is_some(), accepted, &request.tls_csr_pem)?;
     let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();

@@ -58,7 +58,7 @@ async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Resul
     if let Some(via) = by.via {
         check_not_removed(shared, &inventory, via)?;
     }
-    // Callers without a listed key have none that could be revoked.
+    // Only a listed key can be revoked, so other keys are not checked again.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
     let entry =
         InventoryEntry { at: shared.entry_time(), by: by.text.clone(), command: command.with_issuers(by.via, key) };

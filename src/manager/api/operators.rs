@@ -1,6 +1,6 @@
 //! The list of operators. A manager accepts an operator's certificate only if the replicated state
-//! lists its key, because a certificate alone may be minted by whoever has the CA's key. Credentials
-//! are recorded before they are handed out, and are shown once. `/v1/keys` lists them.
+//! lists its key, because everybody with the CA's key can mint a certificate. New credentials are
+//! put on the list before the operator receives them, and are shown once. `/v1/keys` has the list.
 
 use super::super::{ManagerContext, authority, wall};
 use super::{Actor, propose, refusal_failure};
@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum time for which a manager that does not lead waits until it has applied the entry that
-/// lists new credentials.
+/// Maximum time for which a manager that does not lead waits for the entry with new credentials.
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
 
 pub async fn make(
@@ -117,8 +116,8 @@ pub fn check_listed(inventory: &Inventory, name: &str, key: &str) -> Result<Stri
     }
 }
 
-/// Waits a moment if a manager that does not lead does not list the operator's credentials. They
-/// may have been made just now.
+/// Waits a moment if the operator's credentials are not on the list and this manager does not lead.
+/// The credentials may be new, and this manager may not have applied their entry yet.
 pub async fn wait_until_listed(shared: &ManagerContext, caller: &Caller) {
     let Caller::Operator { name, key, .. } = caller else { return };
     if shared.raft.status().borrow().leads() {
@@ -127,7 +126,7 @@ pub async fn wait_until_listed(shared: &ManagerContext, caller: &Caller) {
     let mut state = shared.raft.state();
     let listed =
         state.wait_for(|inventory| inventory.operators.contains_key(key) || check_listed(inventory, name, key).is_ok());
-    // If the wait ends early, the caller is refused like on the leader.
+    // After the timeout, the caller is refused as on the leader.
     let _ = tokio::time::timeout(LISTED_WITHIN, listed).await;
 }
 

@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// Maximum time in milliseconds that a replaced token may stay valid.
 const KEEP_MS_MAX: u64 = 7 * 24 * 3_600_000;
 
-/// The hash of the secret that the machine of a join request knows. None: the request has neither a
-/// proof of a secret nor, as earlier versions send it, the secret itself. A proof is compared with
-/// all secrets of the cluster, because the request does not name its token.
+/// The hash of the secret that a joining machine knows. None if the request has neither a proof nor
+/// the secret itself, which only earlier versions send. A proof is compared with all secrets of the
+/// cluster, because the request does not name its token.
 pub fn proved_secret(
     inventory: &Inventory,
     request: &JoinRequest,

@@ -1,5 +1,5 @@
-//! Encryption of backup files with age (age-encryption.org/v1), for public keys that the operator
-//! gives. The managers have no private key, so a stolen backup contains nothing that can be read.
+//! Encryption of backup files with age (age-encryption.org/v1), for public keys of the operator.
+//! The managers do not have the private keys, so a thief can't read a stolen backup.
 
 use super::BackupError;
 use age::x25519::Recipient;

@@ -1,5 +1,5 @@
-//! A worker's certificate at the address of a manager: a machine in the middle of the connection,
-//! or a compromised worker, receives neither the secret of a token nor the fleet.
+//! A server with a worker's certificate at the address of a manager. Such a server receives neither
+//! the secret of a token nor the fleet.
 
 use super::*;
 use axum::Router;

@@ -1,5 +1,5 @@
-//! The list of operators. A person who has the CA's key can mint certificates, but no node obeys
-//! them. Each operator on the list can be revoked alone, also the one that `init` made.
+//! The list of operators. An attacker with the CA's key can mint certificates, but no node accepts
+//! orders with them. Each operator on the list can be revoked alone, also the operator of `init`.
 
 use super::*;
 use crate::formats::unpack_data_dir;
@@ -65,7 +65,7 @@ fn a_certificate_minted_with_the_cas_key_can_order_nothing() {
         }
     }
 
-    // A certificate for the manager's id, but another key, moves no worker.
+    // A certificate with the manager's id but another key can't make a worker a manager.
     let (m1, w1, key) = (cluster.credentials("m1"), cluster.credentials("w1"), NodeKey::generate().expect("a key"));
     let csr = key.csr_pem().expect("a request");
     let cert_pem = ca.issue_as(true, m1.node, &"m1".into(), Epoch(1), &csr, validity()).expect("minted");
@@ -122,12 +122,12 @@ fn every_operator_is_listed_and_revoked_alone() {
     assert!(ask_as(&cluster, &zoe, &["key", "operator", "zoe", "--revoke"]).status.success());
     assert_refused(&ask_as(&cluster, &zoe, &["pause", "m1"]), "were revoked at");
     assert_eq!(listed(), ["max counts", "operator revoked", "zoe revoked"]);
-    // A restart of the manager does not bring the revoked credentials back.
+    // The third operator can still give orders.
     assert!(ask_as(&cluster, &max, &["key", "rotate", "gossip"]).status.success());
 }
 
 #[test]
-fn a_name_that_is_not_one_is_refused_before_anything_is_created() {
+fn an_invalid_operator_name_is_refused_before_anything_is_created() {
     let cluster = Cluster::new(false);
     for name in ["../x", "a/b", "root@m1", "", "a\nb", &"x".repeat(65)] {
         let file = cluster.folder("new.json");

@@ -68,8 +68,8 @@ pub struct GossipState {
     /// Set when the address changed and another `GossipState` took over. Later callbacks concern
     /// the old address and are ignored.
     closed: AtomicBool,
-    /// Incremented when this node has to sign its report again, because the report does not allow
-    /// the incarnation number that others have raised.
+    /// Incremented when this node has to sign its report again, because others have raised the
+    /// incarnation number close to the limit of the report.
     renewals: Arc<watch::Sender<u64>>,
 }
 
@@ -244,7 +244,7 @@ impl GossipState {
         matches!((self.judge.verify)(name), super::KeyLookup::Unknown)
     }
 
-    /// Decides whether memberlist may receive a record of a live node. Raises an alarm if the record
+    /// Decides whether memberlist may receive a record of a live node. Emits an alarm if the record
     /// is forged.
     pub fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &[u8]) -> Result<(), RecordRejection> {
         if self.is_verified(&self.view(), name, addr, meta) {

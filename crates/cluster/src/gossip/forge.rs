@@ -1,4 +1,4 @@
-//! Messages that a node with the gossip key can send although they are not true. Only for tests.
+//! False messages that a node with the gossip key can send. Only for tests.
 
 use super::guard::wire::{self, OwnedMessage};
 use super::transport::GossipKeyring;

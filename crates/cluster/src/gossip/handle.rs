@@ -30,7 +30,7 @@ const NEVER_REAP: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Maximum time of a shutdown. The shutdown waits for memberlist's tasks, and a hanging task must
 /// not hang the daemon.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
-/// Minimum time between two signatures that others cause.
+/// Minimum time between two signatures that other nodes cause.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum attempts to find a free port. A port can be taken between the search and the bind.
 const PORT_TRIES: usize = 10;
@@ -88,7 +88,7 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
     }
 }
 
-/// Signs the report again whenever that is requested, until the member was dropped.
+/// Signs the report again whenever that is requested, until the member is dropped.
 async fn renew_signature(member: Weak<RwLock<Arc<Inner>>>, mut requests: watch::Receiver<u64>) {
     while requests.changed().await.is_ok() {
         tokio::time::sleep(RENEWAL_PAUSE).await;
@@ -236,7 +236,7 @@ impl Gossip {
         self.current().shared.view().members()
     }
 
-    /// The signed record of a live member, as it is sent.
+    /// The signed record of a live member, in the form that is sent.
     #[cfg(any(test, feature = "testing"))]
     pub fn record(&self, name: &NodeName) -> Option<Bytes> {
         self.current().shared.view().get(name).map(|entry| entry.meta.clone())

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 /// Maximum names that the inventory does not know. Further ones are rejected, because anybody with
 /// the gossip key can invent names, and memberlist never forgets a name.
 const STRANGERS_MAX: usize = 256;
-/// The same in a small cluster. memberlist sends each message to a few random nodes. So the known
-/// nodes would seldom receive a message if there were more strangers.
+/// The maximum in a small cluster. memberlist sends each message to a few random nodes. So with
+/// more strangers, the known nodes would seldom receive a message.
 pub const STRANGERS_MIN: usize = 2;
-/// There may be one stranger for so many known members.
+/// One stranger is allowed for this number of known members.
 const MEMBERS_PER_STRANGER: usize = 4;
 
 /// An accepted record of a live member.
@@ -51,7 +51,7 @@ struct NewestReport {
 /// The live members and the state of the alarms.
 pub struct MembershipView {
     members: BTreeMap<NodeName, MemberEntry>,
-    /// The names of the members by their addresses.
+    /// The names of the members, by address.
     names: BTreeMap<SocketAddr, NodeName>,
     /// The number of `members` that the inventory knows.
     known: usize,

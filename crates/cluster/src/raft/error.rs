@@ -63,7 +63,7 @@ pub enum RaftError {
     /// This version cannot read the message. Nothing was changed.
     #[error("unreadable message: {why}")]
     BadMessage { why: String },
-    /// Another snapshot is being written here. The leader sends this one again.
+    /// This member is writing another snapshot. The leader sends this snapshot again.
     #[error("another snapshot is being written")]
     SnapshotUnderWay,
     /// The log has stopped. The process should exit and be restarted.

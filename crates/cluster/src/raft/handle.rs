@@ -61,13 +61,13 @@ pub(super) struct Inner<S: StateMachine> {
     pub core: Core<S>,
     pub local: LocalMember,
     pub status: watch::Receiver<RaftStatus>,
-    /// The sender of `status`, for a hand-over. It must not be used otherwise.
+    /// The sender of `status`. Only a hand-over of the leadership may use it.
     pub publish_status: watch::Sender<RaftStatus>,
     /// The term in which this member last handed its leadership over; 0 if it never did.
     pub handed_over: Arc<AtomicU64>,
     /// Locked during a change of members.
     pub change: Mutex<()>,
-    /// Locked while a snapshot of the leader is written.
+    /// Locked while a snapshot that the leader sent is written.
     pub installing: Arc<Mutex<()>>,
     /// Proposals hold the lock shared while they are passed to the core. While it is held
     /// exclusively, no proposal enters the log.
@@ -341,8 +341,8 @@ impl<S: StateMachine> Raft<S> {
                 let ((vote, meta), state): ((Vote<S>, SnapshotMeta<S>), _) = wire::open_request(&body, us)?;
                 let image = Image::decode(state.to_vec()).map_err(|why| RaftError::BadMessage { why })?;
                 let snapshot = RaftSnapshot::<S> { meta, snapshot: image };
-                // While the disk is full, the first snapshot is written again and again. Others
-                // would wait behind it in memory, also after their senders have gone.
+                // While the disk is full, the first snapshot is written again and again. Further
+                // snapshots would wait for it in memory, also after their senders have given up.
                 let installing = self.inner.installing.clone();
                 let turn = installing.try_lock_owned().map_err(|_| RaftError::SnapshotUnderWay)?;
                 let core = core.clone();
@@ -428,8 +428,8 @@ fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
     let timing = &cfg.timing;
     let settings = openraft::Config {
         cluster_name: cfg.cluster.to_string(),
-        // This is the deadline of a heartbeat's answer. `status::follow` sends the heartbeats, so
-        // that they can be more frequent.
+        // openraft uses this interval as the deadline of a heartbeat's answer. `status::follow`
+        // sends the heartbeats, so that they can be more frequent.
         heartbeat_interval: timing.answer_ms,
         enable_heartbeat: false,
         election_timeout_min: timing.election_min_ms,

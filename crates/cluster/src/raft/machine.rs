@@ -202,7 +202,8 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         let file = self.file.clone();
         match run_blocking(move || file.load::<S>().map_err(io::Error::other)).await {
             Ok(found) => Ok(found),
-            // The file was readable at the start. The present state replaces it.
+            // The file was readable at the start, and can't be read now. A snapshot of the present
+            // state replaces it.
             Err(error) => {
                 tracing::error!(%error, "the snapshot can't be read; a new one is made");
                 self.get_snapshot_builder().await.build_snapshot().await.map(Some)
@@ -229,9 +230,9 @@ impl<S: StateMachine> RaftSnapshotBuilder<Types<S>> for Builder<S> {
     }
 }
 
-/// Stores a snapshot. An error would stop the whole manager, but only its log is needed for its
-/// decisions. So a snapshot that can't be written, for example because the disk is full, is tried
-/// again until it is written or the manager ends. Until then the log keeps all its entries.
+/// Stores a snapshot. If the snapshot can't be written, for example because the disk is full, the
+/// write is repeated until it succeeds or the manager ends. An error would stop the whole manager,
+/// although decisions need only the log. Until the snapshot is written, the log keeps all entries.
 async fn store_until_done<S: StateMachine>(file: &SnapshotFile, meta: &SnapshotMeta<S>, bytes: &Arc<Vec<u8>>) {
     let mut pause = RETRY_FIRST;
     loop {

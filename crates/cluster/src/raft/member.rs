@@ -99,9 +99,9 @@ impl<S: StateMachine> Raft<S> {
         }
     }
 
-    /// Publishes that this member does not lead any more in the term `term`. It must happen before
-    /// the transfer, because the next leader may lead long before its first message arrives here.
-    /// openraft keeps the state `Leader` until then, but proposes nothing.
+    /// Publishes that this member no longer leads in the term `term`. Must be called before the
+    /// transfer, because the next leader may begin to lead long before its first message arrives
+    /// here. Until then, openraft keeps the state `Leader` but proposes nothing.
     fn give_up_leading(&self, term: u64) {
         self.inner.handed_over.store(term, Ordering::Release);
         self.inner.publish_status.send_modify(|status| status.give_up_leading(term));

@@ -61,7 +61,7 @@ pub struct RaftTiming {
     /// Maximum wait for the answer to a heartbeat. It must exceed a round trip plus an fsync.
     pub answer_ms: u64,
     /// A short message without an answer after this time is sent once more, on another connection.
-    /// So a lost packet delays the answer by this time, and not by a retransmission of TCP.
+    /// So a lost packet delays the answer by this time only. A retransmission of TCP takes longer.
     pub repeat_ms: u64,
     /// Minimum and maximum of the random time after which a follower without heartbeats starts an
     /// election. The maximum is also the leader's lease.
@@ -83,10 +83,10 @@ pub struct RaftTiming {
 const ROUND_TRIP_MS: u64 = 300;
 
 impl RaftTiming {
-    /// Derives all times from the longest round trip between two members. A dead leader is replaced
-    /// 5.2 to 6.7 round trips after its last message. This time is the lease (`election_max_ms`),
-    /// then the wait of the first follower. If the members are near each other, the votes and the
-    /// first entry take some 30 ms more.
+    /// Derives all times from `ms`, the longest round trip between two members. A dead leader is
+    /// replaced 5.2 to 6.7 of these round trips after its last message. This time is the lease
+    /// (`election_max_ms`), then the wait of the first follower. In addition, the votes and the
+    /// first entry take some 30 ms if the members are near each other.
     ///
     /// A message without an answer is repeated after half a round trip, and the answer to the
     /// repetition arrives before `answer_ms`. So the loss of one packet costs no heartbeat.
@@ -100,8 +100,8 @@ impl RaftTiming {
     /// - A leader whose lease expires for a moment continues its work as long as no other member
     ///   leads (`manager::Leadership`).
     ///
-    /// Twice these times would tolerate stalls of 3 s. But if the leader died, the fleet would also
-    /// be without decisions for more than 3 s.
+    /// Twice these times would tolerate stalls of 3 s. But after the death of the leader, the fleet
+    /// would also have no decisions for more than 3 s.
     fn for_round_trip(ms: u64) -> Self {
         Self {
             heartbeat_ms: ms * 5 / 6,

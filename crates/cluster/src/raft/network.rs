@@ -25,7 +25,7 @@ use std::time::Duration;
 /// The timeout of a large request grows by one millisecond for this number of bytes (10 MB/s).
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Maximum length of a request that is sent once more if its answer is late, in bytes. Heartbeats
+/// Maximum length in bytes of a request that is sent once more if its answer is late. Heartbeats
 /// and requests for votes are shorter.
 const SHORT_MAX: usize = 1024;
 
@@ -130,7 +130,7 @@ impl<S: StateMachine> PeerClient<S> {
     }
 
     /// Sends a request and returns the answer. A short request without an answer is sent once more,
-    /// because a packet may be lost. The members accept duplicates.
+    /// because a packet may be lost. A duplicate has no effect at the receiver.
     async fn send(&self, kind: &'static str, request: Vec<u8>) -> Result<Vec<u8>, TransportError> {
         let send = |request| self.transport.send(self.target, self.addr.clone(), kind, request);
         if request.len() > SHORT_MAX {

@@ -72,7 +72,8 @@ impl RaftStatus {
         self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
     }
 
-    /// Applies that this member handed its leadership over in the term `handed_over`.
+    /// Marks the status as not leading if this member handed its leadership over in this term.
+    /// `handed_over` is the term of the last hand-over.
     pub(super) fn give_up_leading(&mut self, handed_over: u64) {
         self.handed_over = self.term == handed_over && self.leader == Some(self.id);
         self.is_leader &= !self.handed_over;

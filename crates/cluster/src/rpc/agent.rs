@@ -18,8 +18,7 @@ pub struct ManifestReply {
     pub rejoin_ms: u64,
 }
 
-/// Maximum length of a report as JSON, in bytes. The fields of a report that fits into gossip need
-/// less.
+/// Maximum length of a report as JSON, in bytes. A report that fits into gossip is shorter.
 const REPORT_MAX: usize = 1024;
 
 /// Query of `/agent/v1/peers`.
@@ -29,14 +28,14 @@ pub struct PeersQuery {
     /// Empty if the caller has no lists.
     #[serde(default)]
     pub have: String,
-    /// The agent's last report, as JSON in hex. It shows the managers what gossip should show, so
-    /// that nobody can hide a change by suppressing the node's gossip. Empty from older agents.
+    /// The agent's last report, as JSON in hex. Gossip normally delivers the same report. With this
+    /// copy, nobody can hide a change by suppressing the node's gossip. Empty from older agents.
     #[serde(default)]
     pub report: String,
 }
 
 impl PeersQuery {
-    /// The query string for these lists and this report.
+    /// The query string. `have` is the digest of the lists that the agent has.
     pub fn encode(have: &str, report: &Report) -> String {
         let report = serde_json::to_vec(report).map(hex::encode).unwrap_or_default();
         format!("have={have}&report={report}")

@@ -188,9 +188,9 @@ impl ClusterCa {
         self.issue_as(false, node, name, epoch, csr_pem, validity)
     }
 
-    /// Like [`Self::issue_node`]. `manager` marks the certificate of a manager. Machines that join
-    /// and operators' clients send their requests only to a server with the mark. By the mark, a
-    /// node of an older epoch also recognises a manager of the new epoch. The node may request a
+    /// Like [`Self::issue_node`]. `manager` marks the certificate of a manager. Joining machines
+    /// and operators' clients send their requests only to a server with this mark. A node of an
+    /// older epoch also recognises a manager of the new epoch by the mark. The node may request a
     /// new certificate from that manager (`daemon/epochs.rs`).
     pub fn issue_as(
         &self,

@@ -180,8 +180,8 @@ impl Client {
         self.json(&self.exchange(Method::POST, path, Some(("application/json", body.into()))).await?)
     }
 
-    /// Sends JSON on a new connection. `body` makes the text from the value that identifies the
-    /// connection, so that the text can contain a proof that is valid on this connection only.
+    /// Sends JSON on a new connection. `body` receives the value that identifies the connection,
+    /// and returns the JSON. So the JSON can contain a proof that is valid on this connection only.
     pub(super) async fn post_bound<T: DeserializeOwned>(
         &self,
         path: &str,

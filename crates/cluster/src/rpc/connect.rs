@@ -166,8 +166,8 @@ async fn dial(target: &ClientTarget) -> Result<(Sender, Option<ChannelBinding>),
     }
 }
 
-/// Asks a node that does not show that it is a manager for the managers, with an empty request.
-/// Returns the error for the caller: the node's answer if it names the managers.
+/// Sends an empty request to a node whose certificate does not show that it is a manager. Returns
+/// the error for the caller. If the node's answer names the managers, the error is this answer.
 async fn ask_for_managers(target: &ClientTarget, mut sender: Sender, redirect: &str) -> ApiError {
     let no_manager = || identity(target, NO_MANAGER.to_owned());
     let request = Request::post(redirect).header(header::HOST, "remoor");

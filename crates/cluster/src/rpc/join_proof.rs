@@ -2,8 +2,8 @@
 //! instead of the secret.
 //!
 //! The proof is an HMAC over a value that only the two ends of one TLS connection can compute
-//! (RFC 9266, `tls-exporter`). So a server that receives the proof can use it on no other
-//! connection, and learns nothing about the secret.
+//! (RFC 9266, `tls-exporter`). So a server that receives the proof can't use it on another
+//! connection. The proof reveals nothing about the secret.
 
 use super::token::Secret;
 use hmac::{Hmac, KeyInit, Mac};

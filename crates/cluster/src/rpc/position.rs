@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The path at which managers return their log position.
 pub const POSITION_PATH: &str = "/manager/v1/position";
 
-/// The field in the details of an error answer that is true if the node has no log. The node then
-/// has no vote that counts, although it answers.
+/// The field in the details of an error answer that is true if the node has no log. Such a node
+/// can't vote, although it answers.
 pub const NO_LOG: &str = "no_log";
 
 /// The end of a manager's log, and its leader.

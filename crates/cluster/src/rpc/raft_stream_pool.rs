@@ -1,7 +1,8 @@
-//! The open Raft streams of a client to one server. A caller often waits for an answer only for a
-//! short time, such as a fraction of a second for a heartbeat. On a slow link, neither a connection
-//! nor an answer may be lost with the caller. So both are completed in a task of their own:
-//! - A dial continues when its caller gives up, and the next caller finds the connection.
+//! The open Raft streams of a client to one server. A caller often waits only a short time for an
+//! answer, for example a fraction of a second for a heartbeat. If a connection ended whenever its
+//! caller gives up, each message on a slow link would need a new connection and would be late
+//! again. So both steps are completed in a separate task:
+//! - A dial continues after its caller gave up, and the next caller uses the connection.
 //! - A late answer is read and dropped. Then the connection is free for the next message.
 
 use super::client::ApiError;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Maximum streams to one server, unused ones and the ones of late answers included.
+/// Maximum streams to one server, including unused streams and streams of late answers.
 const STREAMS_MAX: usize = 16;
 /// Time for which a late answer is awaited after its caller gave up. It is longer than TCP needs
 /// for one retransmission. If nothing arrives, the connection is probably dead, and a new one works
@@ -50,7 +51,7 @@ pub(super) struct RaftStreamPool {
     free: Mutex<Vec<FreeStream>>,
     /// Wakes one caller for each stream that becomes free.
     freed: Notify,
-    /// The last dial, and its begin.
+    /// The last dial, and the time at which it began.
     dial: Mutex<Option<(Instant, Dial)>>,
     permits: Arc<Semaphore>,
     /// The time at which a dial last found that the server's program is too old for Raft streams,
@@ -170,7 +171,7 @@ impl RaftStreamPool {
     }
 }
 
-/// A future that is completed in a task of its own, if its caller gives up.
+/// A future that is completed in a separate task if its caller gives up.
 struct CompletedLate<F: Future<Output: Send + 'static> + Send + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: Send + 'static> + Send + 'static> Future for CompletedLate<F> {

@@ -56,8 +56,8 @@ pub fn renewal_time(cert_pem: &str, now: Wall) -> Result<Wall, IdentityError> {
 
 /// Returns `credentials` with the new certificate. A trusted CA must have issued it for this node
 /// and its key. In addition, one of these conditions must hold: it ends later than the current
-/// certificate, has a newer epoch, comes from another CA, shows first that the node is a manager,
-/// or replaces a certificate that begins after `now`.
+/// certificate, has a newer epoch, comes from another CA, replaces a certificate that begins after
+/// `now`, or shows that the node is a manager while the current certificate does not.
 pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply, now: Wall) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);

@@ -99,7 +99,7 @@ pub struct ClientTls {
     config: Arc<RwLock<Arc<ClientConfig>>>,
     /// Incremented whenever the identity is replaced, for example by a renewed certificate.
     generation: Arc<AtomicU64>,
-    /// If set, only managers receive requests. At another node, this path names the managers.
+    /// If set, only managers receive requests. Other nodes name the managers at this path.
     managers_only: Option<&'static str>,
 }
 
@@ -132,10 +132,9 @@ impl ClientTls {
         Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default(), managers_only: None })
     }
 
-    /// The same configuration for requests that only managers may receive, because they contain
-    /// secrets or the fleet. The server's certificate must show that it is a manager. Any other
-    /// server receives only an empty request for `redirect`, a path at which workers name the
-    /// managers.
+    /// The same configuration for requests with secrets or the fleet, which only managers may
+    /// receive. The server's certificate must show that the server is a manager. Any other server
+    /// receives only an empty request for `redirect`, a path at which workers name the managers.
     pub fn for_managers_only(self, redirect: &'static str) -> Self {
         Self { managers_only: Some(redirect), ..self }
     }

@@ -279,8 +279,8 @@ pub struct OrderRequest {
     pub zone: String,
     /// The fingerprint of the SSH host key that the operator verified, for the order `trust-key`.
     pub fingerprint: String,
-    /// Whether the order `remove` keeps the gossip key, which the removed nodes have. Without it, a
-    /// new key goes to all other nodes.
+    /// Whether the order `remove` keeps the gossip key, which the removed nodes have. Otherwise the
+    /// leader gives a new key to all other nodes.
     pub keep_gossip_key: bool,
     /// The paths to which the order `adopt` is limited.
     pub paths: Vec<String>,

@@ -1,4 +1,4 @@
-//! Simulations with fixed events, of nodes that gossip lost. The leader tries a handshake with the
+//! Simulations with fixed events of nodes that gossip lost. The leader tries a handshake with the
 //! daemon of such a node before it opens an absence.
 
 use super::host::{Cut, Greetings};

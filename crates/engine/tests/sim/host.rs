@@ -18,7 +18,7 @@ pub enum Cut {
     From(usize),
 }
 
-/// The fate of the leader's handshakes with a daemon.
+/// The result of the leader's handshakes with a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Greetings {
     Unanswered,
@@ -121,7 +121,7 @@ pub struct Host {
     pub executor: SimExecutor,
     pub gossip_view: GossipView,
     pub cut: Cut,
-    /// The handshakes with the daemon during [`Cut::Gossip`].
+    /// The result of handshakes with the daemon during [`Cut::Gossip`].
     pub greetings: Greetings,
     /// Managers that do not reach the SSH port of this host, although the host is in gossip.
     pub unreachable_from: BTreeSet<usize>,

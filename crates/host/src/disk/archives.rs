@@ -1,6 +1,6 @@
 //! Archived Raft logs in the data directory of a node. A daemon archives the log of its manager
-//! service and never deletes it, because it may be the only copy of some decisions. An operator
-//! deletes the archives. They also contain keys of the cluster.
+//! service and never deletes the archive, because it may be the only copy of some decisions. Only
+//! an operator deletes archives. Archives also contain keys of the cluster.
 
 use super::{DiskError, sync_dir};
 use remoor_model::Wall;
@@ -33,8 +33,8 @@ impl ArchivedLog {
     }
 }
 
-/// The archived logs in a data directory, oldest first. A link or a file with such a name is not
-/// one of them.
+/// The archived logs in a data directory, oldest first. Links and files with such a name are
+/// omitted.
 pub fn archived_logs(dir: &Path) -> Vec<ArchivedLog> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let archives = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).filter_map(|entry| {

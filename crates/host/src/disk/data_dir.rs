@@ -212,7 +212,7 @@ fn lock(path: &Path) -> Result<File, DiskError> {
         Err(e) => return Err(DiskError::io("locking", path)(e.into())),
     }
     // The pid serves only the error message of a second opener; the lock itself is in the kernel.
-    // So the directory can also be used if the disk is full.
+    // So an error is only logged, and the directory can be used although the disk is full.
     let note = format!("{}\n", std::process::id());
     let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(note.as_bytes()));
     if let Err(error) = noted {

@@ -21,8 +21,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Whether a node that was removed still has the current gossip key, and no rotation is in
-    /// progress that delays a new one.
+    /// Whether a removed node still has the current gossip key, and no rotation of the gossip key
+    /// or the CA is in progress.
     pub fn is_gossip_rotation_due(&self) -> bool {
         let known = |removed: &RemovedRecord| removed.rotate_gossip_after > self.gossip.serial;
         let free = self.gossip.next.is_none() && self.authority.next.is_none();

@@ -1,13 +1,14 @@
-//! The nodes that this node has asked for a sign of life. memberlist believes every acknowledgement
-//! with the right number, and the numbers can be guessed. So one node could hide that another one
-//! failed. Pure.
+//! The nodes that this node has asked for an acknowledgement. memberlist believes every
+//! acknowledgement with the right number, and the numbers can be guessed. So without this check,
+//! one node could hide the failure of another one. Pure.
 
 use remoor_model::NodeName;
 use std::collections::BTreeMap;
 
 /// Maximum pings that wait for an acknowledgement. A ping waits for some seconds.
 const PINGS_MAX: usize = 1024;
-/// Maximum nodes that are asked with one number: the node itself, and those that ask it for us.
+/// Maximum nodes that are asked with one number: the pinged node, and the nodes that ping it for
+/// us.
 const ASKED_MAX: usize = 8;
 
 /// The asked nodes by the number of the ping. None stands for a node whose name is not known here.

@@ -1,13 +1,13 @@
-//! The envelope of a datagram: it proves which node sent the datagram, and that the datagram is not
-//! sent again. It is inside the encryption, because the gossip key proves only that some node sent
-//! it. Nothing here uses the network.
+//! The envelope of a datagram. It proves which node sent the datagram, and shows whether the
+//! datagram was sent before. The envelope is needed inside the encryption, because the encryption
+//! proves only that the sender has the gossip key. Nothing here uses the network.
 //!
 //! ```text
 //!   32 | length of the name 1 | name of the sender | counter 8 | MAC 16 | messages
 //! ```
 //! Sender and receiver compute the same key from their own secret node key and the public node key
-//! of the other (X25519). So no third node can make the MAC (HMAC-SHA256). The counter begins with
-//! the time of the start in microseconds, so that it is higher than before a restart.
+//! of the other (X25519). So no third node can compute the MAC (HMAC-SHA256). The counter begins
+//! with the time of the start in microseconds, so that it is higher than before a restart.
 
 use super::super::config::KeyLookup;
 use bytes::{Buf, BytesMut};
@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const ENVELOPE: u8 = 32;
 const COUNTER: usize = 8;
 const MAC: usize = 16;
-/// Maximum keys of pairs that are kept. Beyond it they are computed again.
+/// Maximum number of stored pair keys. If there are more pairs, their keys are computed again.
 const PAIRS_MAX: usize = 16_384;
 
 type Key = [u8; 32];
@@ -49,7 +49,8 @@ pub struct OpenedDatagram {
     pub text: BytesMut,
 }
 
-/// The counters of a sender that were received: the highest one, and which of those below it.
+/// The received counters of a sender: the highest one, and a bit for each of the 128 counters up to
+/// it.
 #[derive(Debug, Default)]
 struct ReplayWindow {
     highest: u64,
@@ -72,7 +73,7 @@ impl ReplayWindow {
     }
 }
 
-/// The state of the sender and of the receivers.
+/// The keys and counters of other nodes.
 #[derive(Default)]
 struct Peers {
     /// The common key with each node, by the public key of the node.
@@ -116,7 +117,7 @@ impl EnvelopeSealer {
     }
 
     /// Opens the envelope of a datagram, if it has one. The counters of a node that is not a live
-    /// member are forgotten, so that a node whose clock was set back can become a member again.
+    /// member are deleted, so that a node whose clock was set back can become a member again.
     pub fn open(
         &self,
         mut text: BytesMut,
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unknown_proves_nothing_and_who_was_removed_is_refused() {
+    fn an_unknown_sender_proves_nothing_and_a_removed_one_is_refused() {
         let b = sealer("b", 2);
         let plain = open(&b, b"\x04ack").expect("no envelope");
         assert_eq!((plain.sender, &plain.text[..]), (None, &b"\x04ack"[..]));

@@ -1,26 +1,26 @@
-//! The incarnation numbers of memberlist that may be passed on. A node increments its number when
-//! it publishes a report and when it contradicts an accusation. The higher number wins. So nobody
-//! else may raise the number of a node to a value that the node itself cannot exceed. Pure; the
+//! The incarnation numbers that may be passed on to memberlist. A node increments its number when
+//! it publishes a report and when it contradicts an accusation. The higher number wins. So no other
+//! node may raise the number of a node to a value that the node itself cannot exceed. Pure; the
 //! time is passed in.
 //!
 //! No message proves a number. But the time at which a node signed its report limits the number:
-//! [`highest_at`] increases by 4 a second, and a node uses far fewer numbers. All nodes compute the
-//! same limit from the same signed report, so they agree on what is refused. If somebody raised a
-//! node's number to its limit, the node signs its report again, which raises the limit.
+//! [`highest_at`] increases by 8 a second, and a node uses far fewer numbers. All nodes compute the
+//! same limit from the same signed report, so they refuse the same numbers. If another node raised
+//! the number close to the limit, the node signs its report again, which raises the limit.
 //! `docs/design/gossip.md` has the reasons.
 
 use remoor_model::{NodeName, Wall};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The start of October 2026. No program signed the time of a report before.
+/// The start of October 2026. No report was signed with a time before then.
 const START: Wall = Wall(1_790_812_800_000);
 /// The limit increases by one in this time, in milliseconds.
 const PER_NUMBER_MS: u64 = 125;
-/// The limit of a node whose clock is wrong. A node that signs a report in each minute needs two
-/// years to use so many numbers.
+/// The minimum of the limit, for a node whose clock is wrong. A node that signs a report every
+/// minute needs two years for this many numbers.
 const LEAST_LIMIT: u32 = 1 << 20;
-/// The limit in the far future. memberlist increments a number without a check.
+/// The maximum of the limit. memberlist increments a number without a check for an overflow.
 const LAST_LIMIT: u32 = u32::MAX - (1 << 20);
 /// Maximum contradictions of this node at once.
 const CONTRADICTIONS: u32 = 4;
@@ -34,7 +34,7 @@ pub fn highest_at(at: Wall) -> u32 {
     u32::try_from(numbers).unwrap_or(u32::MAX).clamp(LEAST_LIMIT, LAST_LIMIT)
 }
 
-/// What was passed on about one name.
+/// The messages about one name that were passed on.
 #[derive(Debug, Default)]
 struct Passed {
     /// The highest number of an `alive` message.
@@ -45,12 +45,12 @@ struct Passed {
     suspected: Option<(u32, Instant)>,
 }
 
-/// The numbers that were passed on to memberlist. The names are those in memberlist's table, so
-/// their number has the same bound.
+/// The numbers that were passed on to memberlist, by name. The names are those in memberlist's
+/// table, so this table has the same limit.
 #[derive(Debug)]
 pub struct IncarnationLedger {
     names: BTreeMap<NodeName, Passed>,
-    /// The time at which all contradictions will be allowed again.
+    /// The time from which [`CONTRADICTIONS`] are allowed at once again.
     contradicted: Instant,
 }
 
@@ -93,7 +93,7 @@ impl IncarnationLedger {
     }
 
     /// Whether this node may contradict a message about itself now. Each contradiction uses one of
-    /// its numbers, and others can demand contradictions as fast as they send.
+    /// its numbers, and other nodes can cause contradictions as fast as they send.
     pub fn may_contradict(&mut self, now: Instant) -> bool {
         let next = self.contradicted.max(now) + PER_CONTRADICTION;
         let allowed = next <= now + PER_CONTRADICTION * CONTRADICTIONS;

@@ -1,4 +1,4 @@
-//! Attacks of a node with the gossip key on real members.
+//! Attacks on real members by a node with the gossip key, or by a machine on the path.
 
 use super::super::guard::highest_at;
 use super::super::{forge, meta};

@@ -1,10 +1,12 @@
-//! Checks each decrypted message before memberlist receives it. memberlist believes everything that
-//! it can decode, and its arithmetic is not checked. A message is passed on, replaced by a weaker
-//! one, or dropped. `docs/design/gossip.md` has the rules and their reasons.
+//! Checks each decrypted message before memberlist receives it. memberlist believes every message
+//! that it can decode, and its arithmetic is not checked for overflows. The guard passes a message
+//! on, replaces it by a weaker one, or drops it. `docs/design/gossip.md` has the rules and their
+//! reasons.
 //!
 //! ```text
 //!   transport ──> envelope (who sent it?) ──> wire (is it whole?) ──> guard ──> memberlist
-//!                                    ledger (which incarnation?) <──────┘ └──> delegate (whose record?)
+//!                            ledger (which incarnation?) <──────────────┤
+//!                            delegate (whose record?) <─────────────────┘
 //! ```
 
 mod asked;
@@ -38,11 +40,12 @@ use wire::{MessageView, OwnedMessage};
 
 type NodeRecord = PushNodeState<SmolStr, SocketAddr>;
 
-/// This node signs its report again if others raised its incarnation number so close to the limit
-/// of the report. The difference is more than what this node uses until the report is signed.
+/// If the difference between this node's incarnation number and the limit of its report is smaller,
+/// the report is signed again. Until then, this node uses fewer numbers than this.
 const RENEWAL_MARGIN: u32 = 64;
 
-/// The reason why a message is not passed on. None for a message that honest nodes send too.
+/// The reason why a message is not passed on. None for a message that honest nodes send too; it is
+/// not counted.
 type Refused = Option<&'static str>;
 
 /// The result of checking one message.
@@ -76,9 +79,9 @@ pub struct MessageGuard {
     refusals: Arc<Refusals>,
     ledger: Mutex<IncarnationLedger>,
     senders: SenderCheck,
-    /// The time that a suspected node has for a contradiction. Before that, nobody is believed that
-    /// the node failed. It is shorter than memberlist's suspicion, because the suspicion of the
-    /// sender began earlier than the one here.
+    /// The time that a suspected node has for a contradiction. Within this time, no message that
+    /// the node failed is believed. It is shorter than memberlist's suspicion, because the sender
+    /// has suspected the node for longer than this node has.
     grace: Duration,
 }
 
@@ -93,12 +96,12 @@ impl MessageGuard {
         Self { shared, refusals, ledger: Mutex::new(IncarnationLedger::new(Instant::now())), senders, grace }
     }
 
-    /// The number of bytes that a datagram may have in addition to its messages.
+    /// The maximum number of bytes that a datagram has in addition to its messages.
     pub fn overhead(&self) -> usize {
         self.senders.overhead()
     }
 
-    /// Puts the messages for the member at `to` into an envelope. None if the member cannot open it.
+    /// Puts the messages for the member at `to` into an envelope. None if the member can't open it.
     pub fn seal(&self, to: SocketAddr, text: &[u8]) -> Option<Vec<u8>> {
         self.senders.seal(to, text)
     }
@@ -238,7 +241,7 @@ impl MessageGuard {
         let mut changed = !exchange.user_data().is_empty();
         for record in exchange.states().iter::<NodeRecord>() {
             let Ok(record) = record else {
-                // The decoder repeats its error for ever.
+                // After an error, the decoder returns the same error without end.
                 refuse(UNREADABLE);
                 changed = true;
                 break;
@@ -268,7 +271,7 @@ impl MessageGuard {
 
     /// The state that memberlist may store for a node of an exchange.
     fn check_record(&self, claim: AliveClaim<'_>, state: State) -> Result<Option<State>, Refused> {
-        // memberlist stores itself as the accuser.
+        // For a record of an exchange, memberlist stores this node as the accuser.
         let accusation = Accusation { name: claim.name, from: self.shared.judge.me.as_str(), number: claim.number };
         match state {
             State::Alive => self.check_alive(claim).map(|()| Some(State::Alive)),
@@ -299,14 +302,14 @@ impl MessageGuard {
             return Err(Some(TOO_HIGH));
         }
         self.shared.admit(&name, claim.addr, claim.meta).map_err(rejection_reason)?;
-        // A report of a newer version cannot be read here.
+        // A report of a newer version can't be read. Its node may be leaving.
         let leaving = report.is_none_or(|report| report.leaving);
         self.ledger().pass_alive(&name, claim.number, leaving);
         Ok(())
     }
 
-    /// The highest incarnation number of a node with this report. A report without a time does not
-    /// limit the number, so the present time does.
+    /// The highest incarnation number of a node with this report. If the report has no time, the
+    /// present time limits the number.
     fn highest_number(&self, report: Option<&Report>) -> u32 {
         let signed_at = report.map(|report| report.signed_at).filter(|at| at.0 != 0);
         highest_at(signed_at.unwrap_or_else(wall_clock::now))

@@ -1,6 +1,6 @@
-//! Which node sent a datagram, and which nodes prove it. A node puts its datagrams into envelopes
-//! once it knows the key of the receiver, and the report of the receiver says that it reads them. A
-//! previous version sends and receives datagrams without envelopes.
+//! Seals the datagrams of this node, and finds out which node sent a received datagram. A node uses
+//! an envelope if it knows the key of the receiver, and if the receiver's report says that it reads
+//! envelopes. The previous version sends and receives datagrams without envelopes.
 
 use super::super::delegate::GossipState;
 use super::super::meta;
@@ -37,8 +37,8 @@ impl SenderCheck {
         self.sealer.overhead()
     }
 
-    /// Puts a text for the member at `to` into an envelope. None if the member cannot open it.
-    /// Records who is asked for an acknowledgement.
+    /// Puts a text for the member at `to` into an envelope. None if the member can't open it.
+    /// Records the nodes that the text asks for an acknowledgement.
     pub fn seal(&self, to: SocketAddr, text: &[u8]) -> Option<Vec<u8>> {
         let receiver = {
             let view = self.shared.view();
@@ -71,8 +71,8 @@ impl SenderCheck {
         self.sealer.open(text, &*self.shared.judge.verify, is_live)
     }
 
-    /// Whether an acknowledgement with this number can be true: `sender` was asked for it, or
-    /// another node was asked that does not prove what it sends.
+    /// Whether an acknowledgement with this number can be true. Either `sender` was asked for it,
+    /// or the acknowledgement has no envelope and a node was asked that need not send envelopes.
     pub fn may_acknowledge(&self, sender: Option<&NodeName>, number: u32) -> bool {
         let asked = self.lock_asked();
         asked.get(number).iter().any(|node| match node {
@@ -85,7 +85,8 @@ impl SenderCheck {
     fn proves_itself(&self, name: &NodeName) -> bool {
         let view = self.shared.view();
         let reads = view.get(name).is_some_and(|entry| entry.signed && meta::reads_envelopes(&entry.meta));
-        // A node cannot seal before it knows the key of this node, which may have joined just now.
+        // A node that has not sent an envelope yet may not know the key of this node, because this
+        // node may have joined just now.
         reads && self.sealer.has_heard(name)
     }
 }

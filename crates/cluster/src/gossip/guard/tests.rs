@@ -19,8 +19,8 @@ fn signer(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
-/// The guard of the node `me` with the key 1. The inventory knows the nodes w2 to w9 by their
-/// numbers, which are also their keys.
+/// The guard of the node `me` with the key 1. The inventory knows the nodes w2 to w9. The number in
+/// the name of a node is also its key.
 struct Fixture {
     guard: MessageGuard,
     shared: Arc<GossipState>,

@@ -1,5 +1,5 @@
-//! The framing of memberlist's messages. It is checked here completely, because memberlist waits
-//! for ever for the rest of a length that is cut off. Nothing here uses the network.
+//! The framing of memberlist's messages. The whole framing is checked here, because memberlist
+//! waits without end for the rest of a truncated length. Nothing here uses the network.
 //!
 //! ```text
 //!   message:   tag 1 | length 1..=5 | body
@@ -17,7 +17,7 @@ pub type OwnedMessage = Message<SmolStr, SocketAddr>;
 
 const COMPOUND: u8 = 1;
 const COMPOUND_HEAD: usize = 1 + 1 + 4;
-/// Maximum bytes of the length of a message.
+/// Maximum number of bytes that encode the length of a message.
 const LENGTH_MAX: usize = 5;
 
 /// Splits a decrypted text into its encoded messages. None if a length is not exactly the number of

@@ -1,5 +1,5 @@
-//! The two loops that receive datagrams and streams. They reject everything that does not decrypt,
-//! and everything that the guard refuses.
+//! The two loops that receive datagrams and streams. They reject data that no gossip key decrypts,
+//! and messages that the guard refuses.
 
 use super::super::guard::MessageGuard;
 use super::GossipTransport;

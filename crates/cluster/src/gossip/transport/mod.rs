@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   TCP ──> places (how many?) ──> stream (how long?) ──┐
-//!                                                       ├──> frame (decrypt) ──> guard ──> memberlist
-//!   UDP ────────────────────────────────────────────────┘
+//!                                                       ├──> frame ──> guard ──> memberlist
+//!   UDP ────────────────────────────────────────────────┘   (decrypt)
 //! ```
 
 mod frame;

@@ -1,5 +1,5 @@
-//! Counts what the transport and the guard refused, and logs one line for each reason and minute. Not every
-//! refusal is logged, because strangers cause refusals as fast as they send.
+//! Counts the data that the transport and the guard refused, and logs one line for each reason and
+//! minute. Not every refusal is logged, because strangers cause refusals as fast as they send.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

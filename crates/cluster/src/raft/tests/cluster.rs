@@ -123,9 +123,9 @@ async fn a_follower_names_the_leader_and_leadership_moves_when_asked() {
     }
 }
 
-/// A directory in place of the file stands for any reason why a snapshot can't be written, such as
-/// a full disk. It first affects the snapshots that members make, and then the one that a learner
-/// receives.
+/// A directory in place of the snapshot file simulates any reason why a snapshot can't be written,
+/// such as a full disk. The test first blocks a snapshot that a member makes, and then a snapshot
+/// that a learner receives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_cannot_be_written_ends_no_member_and_is_tried_again() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());

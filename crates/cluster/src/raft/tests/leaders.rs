@@ -70,7 +70,7 @@ async fn whoever_takes_over_leads_at_once_and_entries_on_their_way_stop_nobody()
     }
 }
 
-/// A round trip takes 150 ms. So the former leader hears of its successor long after the successor
+/// A round trip takes 150 ms. So the former leader learns of its successor long after the successor
 /// has begun to lead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_members_never_claim_to_lead_at_one_time_during_a_transfer() {

@@ -131,8 +131,8 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     server.abort();
 }
 
-/// Forwards connections to `to` with a delay in each direction. Returns its address, and the number
-/// of connections so far.
+/// Starts a relay that forwards connections to `to` with a delay in each direction. Returns the
+/// address of the relay, and the number of connections so far.
 async fn start_far_relay(to: String, delay: Duration) -> (String, Arc<AtomicUsize>) {
     async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, delay: Duration) {
         let (queue, mut under_way) = tokio::sync::mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(1024);
@@ -169,7 +169,8 @@ async fn start_far_relay(to: String, delay: Duration) -> (String, Arc<AtomicUsiz
     (addr, count)
 }
 
-/// No answer arrives before the caller gives up. Each dial and each answer continue nevertheless.
+/// No answer arrives before the caller gives up. Nevertheless, each dial is completed and each
+/// answer is read.
 #[tokio::test]
 async fn a_caller_that_gives_up_ends_neither_a_dial_nor_a_connection() {
     const CALLS: usize = 10;

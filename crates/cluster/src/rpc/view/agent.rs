@@ -46,7 +46,7 @@ pub struct AgentNode {
     /// Damaged files of the node's data directory that were moved away.
     #[serde(default)]
     pub damaged: Vec<String>,
-    /// The reason why the agent's record could not be saved last, for example a full disk.
+    /// The reason why the last attempt to save the agent's record failed, for example a full disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
     /// The number of archived logs (`raft.removed-*`) in the node's data directory.

@@ -105,8 +105,8 @@ pub struct KeysView {
     /// The list of operators' credentials.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<OperatorView>,
-    /// Whether credentials that are not on the list are accepted too. False from an older manager,
-    /// which has no such list.
+    /// Whether credentials that are not on the list are accepted too. An older manager, which has
+    /// no such list, does not send the field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted_operators: bool,
 }
