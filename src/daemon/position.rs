@@ -18,9 +18,11 @@ pub(super) fn routes(layout: &Layout, name: &NodeName, raft: Option<RaftId>) -> 
             return ApiFailure::new(Code::Unauthenticated, "only nodes of the cluster may ask this");
         }
         match raft {
-            None => without_log(format!("{name} is a worker")),
+            // The cluster has retired the Raft id after the log of the asking node ended, so the
+            // cluster made decisions that this log does not contain.
+            None => ApiFailure::new(Code::NotLeader, format!("{name} is a worker now: the cluster demoted it")),
             // The file may have been put back, and the next start of the daemon then uses it.
-            Some(_) if log.exists() => {
+            Some(_) if log.try_exists().unwrap_or(true) => {
                 ApiFailure::new(Code::Unavailable, format!("the manager service of {name} does not run now"))
             }
             Some(_) => without_log(format!("{name} has lost its log and works as a worker")),

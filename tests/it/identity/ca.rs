@@ -289,7 +289,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     w2.kill();
     w3.kill();
     wait_until_away(&cluster.m1, "w2");
-    order_successfully(&cluster.m1, &["remove", "w3", "--force", "--yes"]);
+    order_successfully(&cluster.m1, &["remove", "w3", "--force", "--yes", "--keep-gossip-key"]);
     let (old, before) = (trust(&dir, "w2"), cluster.credentials("w2"));
     let copy = dir.join("copy.json");
     fs::copy(dir.join("m1/operator.json"), &copy).expect("copied");

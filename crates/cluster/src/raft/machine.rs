@@ -206,7 +206,12 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
             // state replaces it.
             Err(error) => {
                 tracing::error!(%error, "the snapshot can't be read; a new one is made");
-                self.get_snapshot_builder().await.build_snapshot().await.map(Some)
+                let builder = self.get_snapshot_builder().await;
+                let image = run_blocking(move || Image::encode(builder.state)).await?;
+                let (file, meta, bytes) = (builder.file, builder.meta.clone(), image.bytes.clone());
+                // openraft applies no entry meanwhile, so an error ends the manager at once.
+                run_blocking(move || file.store::<S>(&meta, &bytes)).await?;
+                Ok(Some(RaftSnapshot::<S> { meta: builder.meta, snapshot: image }))
             }
         }
     }

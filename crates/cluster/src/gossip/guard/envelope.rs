@@ -13,7 +13,7 @@ use super::super::config::KeyLookup;
 use bytes::{Buf, BytesMut};
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use hmac::{Hmac, KeyInit, Mac};
-use remoor_model::{ClusterId, NodeName, Wall};
+use remoor_model::{ClusterId, Instance, NodeName, Wall};
 use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +78,9 @@ impl ReplayWindow {
 struct Peers {
     /// The common key with each node, by the public key of the node.
     pairs: BTreeMap<Key, Key>,
-    windows: BTreeMap<NodeName, ReplayWindow>,
+    /// The counters of each sender, with the start of its agent. None for a sender that is not a
+    /// live member.
+    windows: BTreeMap<NodeName, (Option<Instance>, ReplayWindow)>,
 }
 
 /// Makes and opens envelopes for one node.
@@ -116,13 +118,14 @@ impl EnvelopeSealer {
         Some([&[ENVELOPE, length], name, &counter, &mac, text].concat())
     }
 
-    /// Opens the envelope of a datagram, if it has one. The counters of a node that is not a live
-    /// member are deleted, so that a node whose clock was set back can become a member again.
+    /// Opens the envelope of a datagram, if it has one. `instance_of` returns the start of the agent
+    /// of a live member. The counters of a node that is not a live member, or whose agent has
+    /// started again, are deleted, because the clock of the node may have been set back.
     pub fn open(
         &self,
         mut text: BytesMut,
         look_up: impl Fn(&NodeName) -> KeyLookup,
-        is_live: impl Fn(&NodeName) -> bool,
+        instance_of: impl Fn(&NodeName) -> Option<Instance>,
     ) -> Result<OpenedDatagram, EnvelopeError> {
         let Some((&[ENVELOPE, length], rest)) = text.split_first_chunk() else {
             return Ok(OpenedDatagram { sender: None, text });
@@ -147,12 +150,13 @@ impl EnvelopeSealer {
             if expected.iter().zip(mac).fold(0, |all, (a, b)| all | (a ^ b)) != 0 {
                 return Err(EnvelopeError::Forged);
             }
-            let live = is_live(&sender);
+            let instance = instance_of(&sender);
             let mut peers = self.peers();
-            if !live {
-                peers.windows.remove(&sender);
+            let window = peers.windows.entry(sender.clone()).or_default();
+            if instance.is_none() || window.0 != instance {
+                *window = (instance, ReplayWindow::default());
             }
-            if !peers.windows.entry(sender.clone()).or_default().accept(u64::from_be_bytes(*counter)) {
+            if !window.1.accept(u64::from_be_bytes(*counter)) {
                 return Err(EnvelopeError::Replayed);
             }
         }
@@ -221,7 +225,7 @@ mod tests {
             "removed" => KeyLookup::Removed,
             _ => KeyLookup::Unknown,
         };
-        at.open(BytesMut::from(text), look_up, |_| true)
+        at.open(BytesMut::from(text), look_up, |_| Some(Instance("1".to_owned())))
     }
 
     /// Seals a text for b.
@@ -251,8 +255,21 @@ mod tests {
         assert!((2..a.overhead()).all(|end| open(&b, &fresh[..end]) == Err(EnvelopeError::Length)));
         assert!(open(&b, &fresh).is_ok(), "what was refused uses up no counter");
         assert!(b.has_heard(&"a".into()) && !b.has_heard(&"c".into()));
-        let again = b.open(BytesMut::from(&fresh[..]), |_| KeyLookup::Known(signer(1).verifying_key()), |_| false);
+        let look_up = |_: &NodeName| KeyLookup::Known(signer(1).verifying_key());
+        let again = b.open(BytesMut::from(&fresh[..]), look_up, |_| None);
         assert!(again.is_ok(), "a was gone in the meantime");
+    }
+
+    #[test]
+    fn a_node_that_restarts_with_an_earlier_clock_is_heard_again() {
+        let (b, look_up) = (sealer("b", 2), |_: &NodeName| KeyLookup::Known(signer(1).verifying_key()));
+        let start = |text: &'static str| move |_: &NodeName| Some(Instance(text.to_owned()));
+        let late = seal(&sealer("a", 1), b"text");
+        let early = seal(&EnvelopeSealer::new("c".into(), "a".into(), signer(1), Wall(500)), b"text");
+        let receive = |text: &[u8], instance| b.open(BytesMut::from(text), look_up, start(instance)).is_ok();
+        assert!(receive(&late, "1"));
+        assert!(!receive(&early, "1"), "its report is not known yet");
+        assert!(receive(&early, "2") && !receive(&early, "2"));
     }
 
     #[test]

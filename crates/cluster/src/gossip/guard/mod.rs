@@ -29,7 +29,7 @@ use ledger::IncarnationLedger;
 pub use ledger::highest_at;
 use memberlist::proto::{Data, PushNodeState, PushPull, PushPullRef, State, Suspect};
 use remoor_host::wall_clock;
-use remoor_model::{NodeName, Report};
+use remoor_model::{NodeName, Report, Wall};
 use senders::SenderCheck;
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
@@ -43,6 +43,8 @@ type NodeRecord = PushNodeState<SmolStr, SocketAddr>;
 /// If the difference between this node's incarnation number and the limit of its report is smaller,
 /// the report is signed again. Until then, this node uses fewer numbers than this.
 const RENEWAL_MARGIN: u32 = 64;
+/// Time in milliseconds by which a signed time may be ahead of this clock and still count.
+const CLOCK_AHEAD_MS: u64 = 24 * 3_600_000;
 
 /// The reason why a message is not passed on. None for a message that honest nodes send too; it is
 /// not counted.
@@ -312,7 +314,7 @@ impl MessageGuard {
     /// present time limits the number.
     fn highest_number(&self, report: Option<&Report>) -> u32 {
         let signed_at = report.map(|report| report.signed_at).filter(|at| at.0 != 0);
-        highest_at(signed_at.unwrap_or_else(wall_clock::now))
+        highest_at(limit_time(signed_at.unwrap_or_else(wall_clock::now)))
     }
 
     /// Checks a record of this node. memberlist contradicts a record that differs from its own one,
@@ -333,7 +335,7 @@ impl MessageGuard {
     /// Whether this node may contradict a claim about itself with this incarnation number.
     fn check_own_number(&self, number: u32) -> Result<(), &'static str> {
         let (signed_at, _) = self.shared.own_record();
-        if number > highest_at(signed_at.max(wall_clock::now())) {
+        if number > highest_at(limit_time(signed_at).max(wall_clock::now())) {
             return Err(TOO_HIGH);
         }
         if !self.ledger().may_contradict(Instant::now()) {
@@ -411,6 +413,12 @@ fn envelope_reason(error: EnvelopeError) -> &'static str {
         EnvelopeError::Replayed => "a datagram was sent again",
         EnvelopeError::Removed => "a datagram of a removed node",
     }
+}
+
+/// The time up to which a signed time counts for the limit. A node whose clock was in the far future
+/// may have got a high number from others. It must not stay above the limit of its next reports.
+fn limit_time(signed_at: Wall) -> Wall {
+    signed_at.min(wall_clock::now().plus_ms(CLOCK_AHEAD_MS))
 }
 
 /// The reason of a rejection, as text for the log. Each kind of rejection has one fixed text.

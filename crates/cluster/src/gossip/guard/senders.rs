@@ -67,8 +67,8 @@ impl SenderCheck {
 
     /// Opens the envelope of a received datagram, if it has one.
     pub fn open(&self, text: BytesMut) -> Result<OpenedDatagram, EnvelopeError> {
-        let is_live = |name: &NodeName| self.shared.view().get(name).is_some();
-        self.sealer.open(text, &*self.shared.judge.verify, is_live)
+        let instance_of = |name: &NodeName| self.shared.view().get(name).map(|entry| entry.report.instance.clone());
+        self.sealer.open(text, &*self.shared.judge.verify, instance_of)
     }
 
     /// Whether an acknowledgement with this number can be true. Either `sender` was asked for it,
