@@ -46,6 +46,9 @@ pub(super) struct FreeStream {
 /// The result of a dial that several callers await.
 type Dial = Shared<BoxFuture<'static, Result<(), ApiError>>>;
 
+/// When a server did not support streams, and an HTTP connection to it with its generation.
+type HttpOnly = (Instant, Option<(Sender, u64)>);
+
 pub(super) struct RaftStreamPool {
     target: ClientTarget,
     free: Mutex<Vec<FreeStream>>,
@@ -56,7 +59,7 @@ pub(super) struct RaftStreamPool {
     permits: Arc<Semaphore>,
     /// The time at which a dial last found that the server's program is too old for Raft streams,
     /// and the connection of this dial with its generation.
-    unsupported: Mutex<Option<(Instant, Option<(Sender, u64)>)>>,
+    unsupported: Mutex<Option<HttpOnly>>,
 }
 
 impl RaftStreamPool {

@@ -79,7 +79,8 @@ async fn recorded_datagrams_count_only_once() {
     a.wait_until_listed("b", |b| b.report.isolation == 9).await;
     let again = tokio::time::timeout(PATIENCE, async {
         while a.gossip.refusals().get("a datagram was sent again").is_none_or(|count| *count < 30) {
-            for datagram in recorded.lock().expect("recorded").clone() {
+            let again = recorded.lock().expect("recorded").clone();
+            for datagram in again {
                 tap.send_to(&datagram, bind).await.expect("sent");
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
