@@ -124,7 +124,7 @@ CLIPPY = $(CARGO) clippy --quiet --target-dir $(or $(CARGO_TARGET_DIR),target)/c
 # which takes minutes. `make test` uses cargo-deny only if it is installed.
 DENY = $(CARGO) deny --log-level error check bans licenses sources && \
 	if $(CARGO) deny --log-level off fetch db 2>/dev/null; \
-	then $(CARGO) deny --log-level error check --disable-fetch advisories; \
+	then $(CARGO) deny --log-level error --offline check advisories; \
 	else echo "SKIPPED: ADVISORIES: THEIR DATABASE CAN'T BE DOWNLOADED; next: cargo deny check advisories" >&2; fi
 deny:
 	@command -v cargo-deny >/dev/null || { echo "remoor: installing cargo-deny with cargo"; \
