@@ -89,8 +89,7 @@ pub(super) fn moved_addresses(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAnswer {
     Position(PositionReply),
-    /// The node answers that it has no log, so it can't vote. The node is a worker, or a manager
-    /// that lost its log.
+    /// The node is a manager that has lost its log, so it can't vote.
     NoLog(String),
     /// The manager answers the question with an error.
     OtherAnswer(String),

@@ -324,6 +324,32 @@ fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
     assert_rejected(&restore.bounded_output(), &["already belongs to node"]);
 }
 
+/// While a manager is away, the cluster promotes two workers and demotes the other two managers.
+/// The log of the absent manager names only demoted managers. So `recover` on it must not replace
+/// the cluster.
+#[test]
+fn a_manager_that_was_away_does_not_replace_the_managers_that_followed() {
+    let mut cluster = Cluster::start();
+    let home = cluster.manager(0);
+    cluster.managers[0].kill();
+    for (at, order) in [(&cluster.managers[1], ["promote", "w1", "w2"]), (&cluster.workers[0], ["demote", "m2", "m3"])]
+    {
+        wait_until("the order is done", || {
+            let out = at.ask(&[&order[..], &["--timeout", "4m"]].concat());
+            (out.status.code() == Some(0)).then_some(())
+        });
+    }
+    wait_until("m2 and m3 are workers", || {
+        let kinds = cluster.managers[1..].iter().map(|manager| manager.json("status")["kind"].clone());
+        kinds.into_iter().all(|kind| kind == "agent").then_some(())
+    });
+    for dry_run in [&["--dry-run"][..], &["--yes"]] {
+        assert_rejected(&recover(&home, dry_run), &["the cluster demoted it"]);
+    }
+    let status = cluster.workers[0].json("status");
+    assert_eq!(status["epoch"], identity(&home)["epoch"], "{status}");
+}
+
 /// Makes a backup that is encrypted for a public key, and checks that only the private key decrypts
 /// it. Restores a machine from this backup, but does not start the machine.
 fn assert_encrypted_backup_needs_the_private_key(cluster: &Cluster) {
