@@ -8,6 +8,7 @@ use super::fold::fold;
 use super::format::Format;
 use super::table::{Table, TableStyle};
 use remoor_cluster::rpc::view::AsOf;
+use remoor_cluster::rpc::wire::QUORUM_LOST_AFTER;
 use remoor_model::sanitize;
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -238,7 +239,7 @@ impl Out {
             }
             let text = format!("STALE: no quorum; this is what {} last knew{age}, asked at {}", as_of.by, as_of.at);
             self.talk_styled(BOLD, &text);
-            let lost = if as_of.age_ms < LOST_MS {
+            let lost = if u128::from(as_of.age_ms) < QUORUM_LOST_AFTER.as_millis() {
                 ""
             } else {
                 "; if they are lost for ever, remoor recover --force-new-cluster --dry-run"
@@ -254,7 +255,5 @@ impl Out {
     }
 }
 
-/// Time in ms without a leader from which the advice names `recover`, which can lose decisions.
-const LOST_MS: u64 = 180_000;
 const BOLD: &str = "1";
 const DIM: &str = "2";

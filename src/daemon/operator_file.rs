@@ -95,8 +95,8 @@ fn duty(before: &TlsIdentity, inventory: &Inventory, now: Wall) -> Result<Duty, 
 /// entries.
 async fn ask_leader(shared: &ManagerContext, request: OperatorRequest) -> Result<OperatorMade, OperatorFileError> {
     let status = shared.raft.status().borrow().clone();
-    let leader = status.leader.and_then(|id| status.voters.get(&id).cloned()).ok_or(OperatorFileError::NoLeader)?;
-    let client = shared.peers.client(&leader).with_timeout(ASK_WITHIN);
+    let (_, leader) = status.leader_address().ok_or(OperatorFileError::NoLeader)?;
+    let client = shared.peers.client(leader).with_timeout(ASK_WITHIN);
     Ok(client.on_behalf(shared.identity.name.as_str(), None).post("/v1/operators", &request).await?)
 }
 

@@ -220,7 +220,7 @@ impl PingMonitor {
 /// The API address of the leader. None if this manager leads, or knows no leader.
 pub(super) fn leader_address(shared: &ManagerContext) -> Option<String> {
     let status = shared.raft.status().borrow().clone();
-    status.leader.filter(|id| *id != status.id).and_then(|id| status.voters.get(&id).cloned())
+    status.leader_address().filter(|(id, _)| *id != status.id).map(|(_, addr)| addr.clone())
 }
 
 async fn tell_leader(shared: &Arc<ManagerContext>, node: NodeId, line: Reachability) {

@@ -34,8 +34,6 @@ const LEADER_WAIT: Duration = Duration::from_secs(3);
 const LAST_ANSWER: Duration = Duration::from_secs(2);
 /// Interval of the checks whether the leader is silent.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Time without a leader from which the advice names `recover`.
-const RECOVER_AFTER: Duration = Duration::from_secs(180);
 /// If the leader does not answer a request, this is the maximum age of its last heartbeat with
 /// which it still counts as alive.
 const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
@@ -53,18 +51,26 @@ pub(super) enum AnsweredBy {
     LeaderStream,
 }
 
+/// A request that may be forwarded: the manager that received it, its caller, and who answers it.
+struct Forwarding<'a> {
+    shared: &'a Arc<ManagerContext>,
+    by: &'a Actor,
+    answered_by: AnsweredBy,
+}
+
 pub(super) async fn to_leader(
     State((shared, answered_by)): State<(Arc<ManagerContext>, AnsweredBy)>,
     Extension(by): Extension<Actor>,
     request: Request,
     next: Next,
 ) -> Response {
+    let route = Forwarding { shared: &shared, by: &by, answered_by };
     match is_read(&request) {
-        true => answer_read(&shared, answered_by, &by, request, next).await,
+        true => answer_read(&route, request, next).await,
         // A request that another manager has forwarded is answered here, so that a request can't
         // circulate between managers.
         false if by.via.is_some() => next.run(request).await,
-        false => answer_order(&shared, answered_by, &by, request, next).await,
+        false => answer_order(&route, request, next).await,
     }
 }
 
@@ -73,15 +79,10 @@ fn is_read(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
-async fn answer_read(
-    shared: &Arc<ManagerContext>,
-    answered_by: AnsweredBy,
-    by: &Actor,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn answer_read(route: &Forwarding<'_>, request: Request, next: Next) -> Response {
+    let shared = route.shared;
     let mut status = shared.raft.status();
-    if by.via.is_some() {
+    if route.by.via.is_some() {
         // The manager that forwarded the request asks the next leader.
         let handed_over = status.borrow().handed_over;
         return match handed_over {
@@ -96,7 +97,7 @@ async fn answer_read(
         return next.run(request).await;
     };
     let again = copy_request(&request);
-    let failure = match pass_on(shared, &leader, by, answered_by, request).await {
+    let failure = match pass_on(route, &leader, request).await {
         Ok(answer) => return answer,
         Err(ForwardError { failure, nothing_done: false }) => return failure.into_response(),
         Err(ForwardError { failure, .. }) => failure,
@@ -113,7 +114,7 @@ async fn answer_read(
     }
     // During the wait, another manager or this one may have become the leader.
     if let Some(leader) = other_leader(shared, &now).filter(|_| heard)
-        && let Ok(answer) = pass_on(shared, &leader, by, answered_by, copy_request(&again)).await
+        && let Ok(answer) = pass_on(route, &leader, copy_request(&again)).await
     {
         return answer;
     }
@@ -122,13 +123,8 @@ async fn answer_read(
 
 /// Gives an order to the leader. While no manager leads, for example during a hand-over, the order
 /// waits. The next leader receives the order only if the former leader has certainly done nothing.
-async fn answer_order(
-    shared: &Arc<ManagerContext>,
-    answered_by: AnsweredBy,
-    by: &Actor,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn answer_order(route: &Forwarding<'_>, request: Request, next: Next) -> Response {
+    let shared = route.shared;
     let (parts, body) = request.into_parts();
     let body = match Raw::from_request(Request::from_parts(parts.clone(), body), &()).await {
         Ok(Raw(body)) => body,
@@ -138,8 +134,8 @@ async fn answer_order(
     while let Some(leader) = wait_for_leader(shared, deadline).await {
         let request = Request::from_parts(parts.clone(), Body::from(body.clone()));
         let answer = match &leader {
-            None => next.clone().run(request).await,
-            Some(leader) => match pass_on(shared, leader, by, answered_by, request).await {
+            Leader::Here => next.clone().run(request).await,
+            Leader::There(leader) => match pass_on(route, leader, request).await {
                 Ok(answer) => answer,
                 Err(ForwardError { failure, nothing_done: false }) => failure.into_response(),
                 Err(ForwardError { failure, .. }) => ApiFailure { code: Code::NotLeader, ..failure }.into_response(),
@@ -157,16 +153,21 @@ async fn answer_order(
     ApiFailure::new(Code::NoQuorum, text).next(no_quorum_next(shared)).into_response()
 }
 
-/// The advice if no quorum answers. `recover` can lose decisions, so it is named only if the
-/// managers have had time to return by themselves.
+/// The advice if no quorum answers.
 pub(super) fn no_quorum_next(shared: &ManagerContext) -> &'static str {
     let without = shared.age_ms().map_or_else(|| shared.raft.time_without_leader(), Duration::from_millis);
-    if without < RECOVER_AFTER { wire::NO_QUORUM_NEXT } else { wire::LOST_QUORUM_NEXT }
+    if without < wire::QUORUM_LOST_AFTER { wire::NO_QUORUM_NEXT } else { wire::LOST_QUORUM_NEXT }
 }
 
 /// The term and its leader.
 fn leadership(status: &RaftStatus) -> (u64, Option<RaftId>) {
     (status.term, status.leader)
+}
+
+/// The manager that leads.
+enum Leader {
+    Here,
+    There(OtherLeader),
 }
 
 /// Another manager that leads.
@@ -180,13 +181,12 @@ struct OtherLeader {
 /// majority, no other one is ever elected.
 fn other_leader(shared: &ManagerContext, status: &RaftStatus) -> Option<OtherLeader> {
     let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
-    let id = status.leader.filter(|id| heard && *id != status.id)?;
-    Some(OtherLeader { id, addr: status.voters.get(&id)?.clone() })
+    let (id, addr) = status.leader_address().filter(|(id, _)| heard && *id != status.id)?;
+    Some(OtherLeader { id, addr: addr.clone() })
 }
 
-/// Waits until a manager leads. Returns None after `deadline`, and Some(None) if this manager
-/// leads.
-async fn wait_for_leader(shared: &ManagerContext, deadline: Instant) -> Option<Option<OtherLeader>> {
+/// Waits until a manager leads. Returns None after `deadline`.
+async fn wait_for_leader(shared: &ManagerContext, deadline: Instant) -> Option<Leader> {
     let mut status = shared.raft.status();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -195,10 +195,10 @@ async fn wait_for_leader(shared: &ManagerContext, deadline: Instant) -> Option<O
         }
         let now = status.borrow_and_update().clone();
         if now.leads() {
-            return Some(None);
+            return Some(Leader::Here);
         }
         if let Some(leader) = other_leader(shared, &now) {
-            return Some(Some(leader));
+            return Some(Leader::There(leader));
         }
         // A message of a leader does not change the status, so its age is checked again and again.
         let _ = tokio::time::timeout(left.min(LOOK_AGAIN), status.changed()).await;
@@ -261,23 +261,17 @@ static STREAMS: Semaphore = Semaphore::const_new(32);
 
 /// Forwards a request. If the leadership ends meanwhile, this function soon stops waiting for the
 /// former leader, because that manager may be frozen.
-async fn pass_on(
-    shared: &Arc<ManagerContext>,
-    leader: &OtherLeader,
-    by: &Actor,
-    answered_by: AnsweredBy,
-    request: Request,
-) -> Result<Response, ForwardError> {
+async fn pass_on(route: &Forwarding<'_>, leader: &OtherLeader, request: Request) -> Result<Response, ForwardError> {
     let reads = is_read(&request);
     let lost = async {
-        until_lost(shared, leader.id).await;
+        until_lost(route.shared, leader.id).await;
         if !reads {
             // The former leader may have completed the order, and its answer may be on its way.
             tokio::time::sleep(LAST_ANSWER).await;
         }
     };
     tokio::select! {
-        answer = send(shared, &leader.addr, by, answered_by, request) => answer,
+        answer = send(route, &leader.addr, request) => answer,
         () = lost => {
             let text = "the manager that led was lost before it answered";
             let failure = match reads {
@@ -290,20 +284,15 @@ async fn pass_on(
     }
 }
 
-async fn send(
-    shared: &Arc<ManagerContext>,
-    addr: &str,
-    by: &Actor,
-    answered_by: AnsweredBy,
-    request: Request,
-) -> Result<Response, ForwardError> {
+async fn send(route: &Forwarding<'_>, addr: &str, request: Request) -> Result<Response, ForwardError> {
+    let Forwarding { shared, by, answered_by } = *route;
     let reads = is_read(&request);
     let is_status = request.uri().path() == "/v1/status";
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let within = if answered_by == AnsweredBy::QuickLeader { READ_WITHIN } else { WITHIN };
     let client = shared.peers.client(addr).with_timeout(within).on_behalf(by, by.key.as_deref());
     if answered_by == AnsweredBy::LeaderStream {
-        return stream(shared, &client, &path, by).await;
+        return stream(route, &client, &path).await;
     }
     let answer = if reads {
         client.get_bytes(&path).await
@@ -320,19 +309,14 @@ async fn send(
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
 }
 
-async fn stream(
-    shared: &Arc<ManagerContext>,
-    client: &Client,
-    path: &str,
-    by: &Actor,
-) -> Result<Response, ForwardError> {
+async fn stream(route: &Forwarding<'_>, client: &Client, path: &str) -> Result<Response, ForwardError> {
     let Ok(place) = STREAMS.try_acquire() else {
         let text = "this manager forwards as many event streams as it may";
         return Err(ApiFailure::new(Code::Retry, text).next("ask the leader (remoor status names it)").into());
     };
     let mut lines = client.stream_lines(path).await.map_err(|error| failure_of(error, true))?;
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
-    let (shared, by) = (shared.clone(), by.clone());
+    let (shared, by) = (route.shared.clone(), route.by.clone());
     tokio::spawn(async move {
         let _place = place;
         let copy = async {

@@ -19,7 +19,7 @@ pub async fn leave(
 ) -> Result<axum::Json<LeaveReply>, ApiFailure> {
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {
-        let leader = status.leader.and_then(|id| status.voters.get(&id).cloned());
+        let leader = status.leader_address().map(|(_, addr)| addr);
         return Err(ApiFailure::new(Code::NotLeader, "another manager leads").details(json!({ "leader": leader })));
     }
     let by = Actor::from(format!("leave on {}", node.name()));

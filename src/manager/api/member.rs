@@ -254,7 +254,7 @@ pub async fn join(
     let shared = &desk.parts.shared;
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {
-        let leader = status.leader.and_then(|id| status.voters.get(&id).cloned());
+        let leader = status.leader_address().map(|(_, addr)| addr);
         let failure = ApiFailure::new(Code::NotLeader, "another manager leads");
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }

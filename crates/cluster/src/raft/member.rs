@@ -65,7 +65,7 @@ impl<S: StateMachine> Raft<S> {
             return Ok(());
         }
         if now.leader != Some(now.id) {
-            let leader = now.leader.and_then(|id| Some((id, now.voters.get(&id)?.clone())));
+            let leader = now.leader_address().map(|(id, addr)| (id, addr.clone()));
             return Err(MemberError::NotLeader { leader });
         }
         if !now.voters.contains_key(&to) {

@@ -72,6 +72,12 @@ impl RaftStatus {
         self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
     }
 
+    /// The leader and its address, as far as this member knows. The leader may be this member.
+    pub fn leader_address(&self) -> Option<(RaftId, &String)> {
+        let id = self.leader?;
+        Some((id, self.voters.get(&id)?))
+    }
+
     /// Marks the status as not leading if this member handed its leadership over in this term.
     /// `handed_over` is the term of the last hand-over.
     pub(super) fn give_up_leading(&mut self, handed_over: u64) {

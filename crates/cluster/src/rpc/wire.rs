@@ -22,7 +22,10 @@ use tokio::sync::mpsc;
 
 /// The suggested next step if no quorum of managers answers.
 pub const NO_QUORUM_NEXT: &str = "retry the command in a moment; if this continues, bring a majority of the managers back (remoor raft-members names them)";
-/// The suggested next step if no quorum of managers has answered for minutes.
+/// The time without a leader from which advice names `recover`. `recover` can lose decisions, so
+/// the managers first have time to return by themselves.
+pub const QUORUM_LOST_AFTER: Duration = Duration::from_secs(180);
+/// The suggested next step if no quorum of managers has answered for [`QUORUM_LOST_AFTER`].
 pub const LOST_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
                                     ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
 /// The suggested next step if it is not known whether an order was accepted.
