@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::NamedTempFile;
-use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 /// Maximum length of the control directory's path in bytes. With a longer path the control socket
@@ -32,8 +31,6 @@ const SERVER_ALIVE: Duration = Duration::from_secs(10);
 /// Maximum time from the start of the program to its greeting.
 pub(super) const HELLO_MAX: Duration = Duration::from_secs(20);
 const UNAME_MAX: Duration = Duration::from_secs(20);
-/// Maximum output of `uname` with the lines of a login shell before it, in bytes.
-const UNAME_BYTES_MAX: u64 = 64 << 10;
 const UPLOAD_MAX: Duration = Duration::from_secs(600);
 
 /// A build of remoor: its program file for one architecture.
@@ -211,7 +208,7 @@ impl Remote {
         if let Some(session) = self.try_build(login, target, build).await? {
             return Ok(session);
         }
-        let build = self.build_for(login).await?;
+        let build = self.build_for(login, target).await?;
         if build.sha256 != self.config.builds[0].sha256
             && let Some(session) = self.try_build(login, target, build).await?
         {
@@ -299,24 +296,11 @@ impl Remote {
     }
 
     /// The build for the node's architecture.
-    async fn build_for(&self, login: &Arc<openssh::Session>) -> Result<&Build, SshError> {
-        let mut command = Arc::clone(login).arc_command("uname");
-        command.arg("-sm").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let read = async {
-            let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
-            let mut output = Vec::new();
-            if let Some(stdout) = child.stdout().take() {
-                // The node may be compromised and print without end.
-                let read = stdout.take(UNAME_BYTES_MAX).read_to_end(&mut output).await;
-                read.map_err(|e| SshError::Lost(error::chain(&e)))?;
-            }
-            Ok::<_, SshError>(output)
-        };
-        let output =
-            timeout(UNAME_MAX, read).await.map_err(|_| SshError::Timeout("asking for the node's system"))??;
-        let text = String::from_utf8_lossy(&output);
+    async fn build_for(&self, login: &Arc<openssh::Session>, target: &LoginTarget) -> Result<&Build, SshError> {
+        let shell = Shell::new(Arc::clone(login), target.clone());
+        let text = shell.run_as_user("uname -sm", &[], UNAME_MAX).await?.stdout;
         // A login shell may have printed lines before the output of `uname`.
-        let system = text.trim().lines().last().unwrap_or_default();
+        let system = text.lines().last().unwrap_or_default();
         let arch = system.strip_prefix("Linux ");
         let build = arch.and_then(|arch| self.config.builds.iter().find(|build| build.arch == arch));
         build.ok_or_else(|| SshError::Unsupported(error::clip(system)))

@@ -96,7 +96,7 @@ impl Shell {
                 Err(e) => Err(SshError::Lost(stderr.explain(&error::chain(&e)))),
             }
         };
-        timeout(within, talk).await.map_err(|_| SshError::Timeout("a command of the installation"))?
+        timeout(within, talk).await.map_err(|_| SshError::Timeout("waiting for the end of a command"))?
     }
 
     /// Ends the login; takes at most 5 s.
