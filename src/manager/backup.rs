@@ -158,14 +158,14 @@ impl ClusterBackup {
     /// After an error the file does not exist. Blocks.
     pub fn write(mut self, path: &Path, recipients: &Recipients) -> Result<(Head, Sha256, u64), BackupError> {
         let plain = self.encode()?;
-        let differs = |path: &Path| {
+        let differs = || {
             let why = "the content read back differs from the content written".to_owned();
             BackupError::Damaged { path: path.to_owned(), why }
         };
         // The manager can't decrypt the file. So the content is verified here, and the file is
         // compared with the encrypted bytes below.
         if parse(&plain).map_err(|fault| fault.into_error(path))? != self {
-            return Err(differs(path));
+            return Err(differs());
         }
         let bytes = recipients.encrypt(plain)?;
         let failed = |action| move |source| BackupError::File { action, path: path.to_owned(), source };
@@ -187,7 +187,7 @@ impl ClusterBackup {
                 .map_err(failed("creating"))?;
             file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("writing"))?;
             if read_bytes(&unfinished)? != bytes {
-                return Err(differs(path));
+                return Err(differs());
             }
             // Another process may have created a file with this name in the meantime. A hard link
             // does not replace that file; a rename would.

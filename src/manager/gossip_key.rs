@@ -156,7 +156,7 @@ pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool
 async fn propose_step(shared: &ManagerContext, command: Command) {
     let entry = InventoryEntry { at: shared.entry_time(), by: shared.identity.name.to_string(), command };
     if let Err(error) = shared.raft.propose(entry).await {
-        tracing::debug!(%error, "the next step of the gossip key rotation was not applied; retrying");
+        tracing::debug!(%error, "an entry of the gossip key rotation was not applied; retrying");
     }
 }
 

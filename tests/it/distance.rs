@@ -2,7 +2,7 @@
 //! All managers name the same leader, at rest and under load, during the restart of a follower and
 //! during a join. The test needs root and a C compiler.
 
-use crate::far::{Far, Links, NODES, cannot_run, node};
+use crate::far::{Far, Links, NODES, node};
 use crate::local::wait_until;
 use remoor_cluster::rpc::view::RaftStateView;
 use serde_json::{Value, json};
@@ -54,11 +54,7 @@ fn assert_stable((looks, seen): (usize, BTreeMap<usize, usize>)) -> usize {
 
 #[test]
 fn managers_with_a_round_trip_of_300_ms_and_losses_keep_their_leader() {
-    if cannot_run() {
-        return;
-    }
-    let mut far = Far::create("d");
-    far.init();
+    let Some(mut far) = Far::start_first("d") else { return };
     (2..=3).for_each(|at| far.join(at, "manager"));
     far.wait_for_voters(3);
     let all = [1, 2, 3];

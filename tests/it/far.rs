@@ -35,7 +35,17 @@ pub struct Far {
 }
 
 impl Far {
-    pub fn create(name: &str) -> Self {
+    /// Starts m1, which leads alone. None if this machine cannot run the tests.
+    pub fn start_first(name: &str) -> Option<Self> {
+        if cannot_run() {
+            return None;
+        }
+        let mut far = Self::create(name);
+        far.init();
+        Some(far)
+    }
+
+    fn create(name: &str) -> Self {
         let net = Net::new(&format!("{name}{}", std::process::id()));
         let dir = tempfile::tempdir().expect("a folder");
         let program = dir.path().join("far_switch");
@@ -108,7 +118,7 @@ impl Far {
         self.daemons.insert(at, daemon);
     }
 
-    pub fn init(&mut self) {
+    fn init(&mut self) {
         let mut init = self.command(1);
         init.args(["init", "--json", "--name", "m1", "--advertise", &self.net.address(1).to_string(), "--dir"]);
         let output: Value = serde_json::from_slice(&run_successfully(init.arg(self.home(1))).stdout).expect("JSON");
@@ -159,7 +169,7 @@ pub fn node(at: usize) -> String {
 
 /// Whether this machine cannot run the tests. If they are required, this is a failure; otherwise
 /// the reason is printed in capitals.
-pub fn cannot_run() -> bool {
+fn cannot_run() -> bool {
     let root = rustix::process::geteuid().is_root();
     let missing = ["ip", "nsenter", "cc"].into_iter().find(|p| find_program(p).is_none());
     if root && missing.is_none() {

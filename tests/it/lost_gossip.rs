@@ -2,7 +2,7 @@
 //! node's daemon answers a handshake. It learns of a change on the node from the agent's requests.
 //! The test needs root and a C compiler.
 
-use crate::far::{Far, Links, cannot_run};
+use crate::far::{Far, Links};
 use crate::local::{apply_small, wait_until};
 use serde_json::Value;
 use std::fs;
@@ -19,11 +19,7 @@ fn digest(far: &Far) -> Option<String> {
 
 #[test]
 fn a_node_without_gossip_is_not_absent_and_its_changes_are_seen() {
-    if cannot_run() {
-        return;
-    }
-    let mut far = Far::create("g");
-    far.init();
+    let Some(mut far) = Far::start_first("g") else { return };
     far.join(2, "worker");
     let file = far.dir.path().join("watched");
     fs::write(&file, "as it was").expect("written");

@@ -42,12 +42,17 @@ impl Cluster {
         (voters, leader.and_then(|name| name[1..].parse::<usize>().ok()).map(|n| n - 1))
     }
 
-    /// Stops a follower, applies `wipe` to its directory, and starts it again.
-    fn wipe_a_follower(&mut self, wipe: impl Fn(&Path)) -> usize {
-        let leader = wait_until("three voters and a leader", || {
+    /// Waits for three voters and a leader. Returns the leader.
+    fn wait_for_leader(&self) -> usize {
+        wait_until("three voters and a leader", || {
             let (voters, leader) = self.voters(0);
             leader.filter(|_| voters == 3)
-        });
+        })
+    }
+
+    /// Stops a follower, applies `wipe` to its directory, and starts it again.
+    fn wipe_a_follower(&mut self, wipe: impl Fn(&Path)) -> usize {
+        let leader = self.wait_for_leader();
         let victim = [2, 1].into_iter().find(|at| *at != leader).expect("a follower");
         let dir = self.path(&format!("m{}", victim + 1));
         self.managers[victim].kill();
@@ -144,10 +149,7 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
 #[test]
 fn a_survivor_recovers_while_two_managers_without_logs_answer() {
     let mut cluster = Cluster::begin();
-    let survivor = wait_until("three voters and a leader", || {
-        let (voters, leader) = cluster.voters(0);
-        leader.filter(|_| voters == 3)
-    });
+    let survivor = cluster.wait_for_leader();
     wait_until("a decision", || {
         (cluster.managers[survivor].ask(&["pause", "m1"]).status.code() == Some(0)).then_some(())
     });
@@ -183,10 +185,7 @@ fn a_survivor_recovers_while_two_managers_without_logs_answer() {
 #[test]
 fn managers_that_all_moved_at_once_find_each_other_and_lose_nothing() {
     let mut cluster = Cluster::begin();
-    let leader = wait_until("three voters and a leader", || {
-        let (voters, leader) = cluster.voters(0);
-        leader.filter(|_| voters == 3)
-    });
+    let leader = cluster.wait_for_leader();
     disaster::assert_success(&cluster.managers[leader].ask(&["pause", "m1"]));
     let before = [0, 1, 2].map(|at| identity(&cluster.path(&format!("m{}", at + 1))));
     let moved = net();

@@ -68,16 +68,17 @@ impl NodeObservation {
         self.alive || self.greeting.is_some_and(|greeting| greeting.answered)
     }
 
-    /// Stores a report. Returns whether the agent was restarted since the previous report. Then a
-    /// new examination is due.
+    /// Stores a report. Returns whether the agent was restarted since the previous report.
     fn receive(&mut self, report: Report, now: Now) -> bool {
         let before = self.report.as_ref().map(reported_fingerprint);
         let restarted = before.is_some_and(|before| before != reported_fingerprint(&report));
-        if restarted {
-            (self.exam_due, self.exam_failures, self.settling) = (now, 0, None);
-        }
         (self.report, self.report_renewed) = (Some(report), now);
         restarted
+    }
+
+    /// Requires a new examination at once.
+    fn require_examination(&mut self, now: Now) {
+        (self.exam_due, self.exam_failures, self.settling) = (now, 0, None);
     }
 }
 
@@ -198,13 +199,15 @@ impl ManagerEngine {
                 seen.greeting = None;
                 if seen.receive(report, now) || !seen.alive {
                     (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
-                    (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
+                    seen.require_examination(now);
                 }
                 attend.push(node);
             }
             EngineEvent::Reported { node, report } => {
                 if let Some(seen) = self.seen.get_mut(&node).filter(|seen| seen.is_present()) {
-                    seen.receive(report, now);
+                    if seen.receive(report, now) {
+                        seen.require_examination(now);
+                    }
                     attend.push(node);
                 }
             }

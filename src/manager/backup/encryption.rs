@@ -49,13 +49,9 @@ pub fn parse_recipient(key: &str) -> Result<Recipient, String> {
 }
 
 impl Recipients {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Encrypts the bytes for all keys. Without a key, it returns the bytes unchanged.
     pub(super) fn encrypt(&self, plain: Vec<u8>) -> Result<Vec<u8>, BackupError> {
-        if self.is_empty() {
+        if self.0.is_empty() {
             return Ok(plain);
         }
         let failed = |why: String| BackupError::Encode(format!("the encryption failed: {why}"));

@@ -207,11 +207,11 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
             Err(error) => {
                 tracing::error!(%error, "the snapshot can't be read; a new one is made");
                 let builder = self.get_snapshot_builder().await;
-                let image = run_blocking(move || Image::encode(builder.state)).await?;
-                let (file, meta, bytes) = (builder.file, builder.meta.clone(), image.bytes.clone());
-                // openraft applies no entry meanwhile, so an error ends the manager at once.
-                run_blocking(move || file.store::<S>(&meta, &bytes)).await?;
-                Ok(Some(RaftSnapshot::<S> { meta: builder.meta, snapshot: image }))
+                let made = builder.encode().await?;
+                // openraft applies no entry meanwhile. So the write is not repeated, and its error
+                // ends the manager.
+                store::<S>(&builder.file, &made.meta, &made.snapshot.bytes).await?;
+                Ok(Some(made))
             }
         }
     }
@@ -228,11 +228,23 @@ impl<S: StateMachine> RaftSnapshotBuilder<Types<S>> for Builder<S> {
     type SnapshotData = Image<S>;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot<S>> {
+        let made = self.encode().await?;
+        store_until_done::<S>(&self.file, &made.meta, &made.snapshot.bytes).await;
+        Ok(made)
+    }
+}
+
+impl<S: StateMachine> Builder<S> {
+    async fn encode(&self) -> io::Result<RaftSnapshot<S>> {
         let state = self.state.clone();
         let snapshot = run_blocking(move || Image::encode(state)).await?;
-        store_until_done::<S>(&self.file, &self.meta, &snapshot.bytes).await;
         Ok(RaftSnapshot::<S> { meta: self.meta.clone(), snapshot })
     }
+}
+
+async fn store<S: StateMachine>(file: &SnapshotFile, meta: &SnapshotMeta<S>, bytes: &Arc<Vec<u8>>) -> io::Result<()> {
+    let (file, meta, bytes) = (file.clone(), meta.clone(), bytes.clone());
+    run_blocking(move || file.store::<S>(&meta, &bytes)).await
 }
 
 /// Stores a snapshot. If the snapshot can't be written, for example because the disk is full, the
@@ -241,8 +253,7 @@ impl<S: StateMachine> RaftSnapshotBuilder<Types<S>> for Builder<S> {
 async fn store_until_done<S: StateMachine>(file: &SnapshotFile, meta: &SnapshotMeta<S>, bytes: &Arc<Vec<u8>>) {
     let mut pause = RETRY_FIRST;
     loop {
-        let (file, meta, bytes) = (file.clone(), meta.clone(), bytes.clone());
-        let Err(error) = run_blocking(move || file.store::<S>(&meta, &bytes)).await else { return };
+        let Err(error) = store::<S>(file, meta, bytes).await else { return };
         tracing::warn!(
             error = error_with_causes(&error),
             retry_s = pause.as_secs(),

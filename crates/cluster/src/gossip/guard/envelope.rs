@@ -29,15 +29,11 @@ const PAIRS_MAX: usize = 16_384;
 type Key = [u8; 32];
 
 /// The reason why a datagram is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnvelopeError {
-    #[error("a datagram has no whole envelope")]
     Length,
-    #[error("a datagram is not from the node that it names")]
     Forged,
-    #[error("a datagram was sent again")]
     Replayed,
-    #[error("a datagram of a removed node")]
     Removed,
 }
 
