@@ -6,7 +6,7 @@ use super::{load, typed};
 use remoor_model::{Fault, FileSet, GroupName, NodeName, ServiceName};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Path of the resolved inventory in the file set. With this file, a fleet can be read from its
 /// generation alone: no directory is read and no inventory program is run.
@@ -133,7 +133,9 @@ impl Fleet {
         {
             overlay(&config.vars, &|_| format!("{CONFIG_FILE}: groups.{group}.vars"));
         }
-        overlay(&host.vars, &|var| host.origins.get(var).cloned().unwrap_or_else(|| self.config.inventory.clone()));
+        overlay(&host.vars, &|var| {
+            host.origins.get(var).cloned().unwrap_or_else(|| self.config.first_inventory().to_owned())
+        });
         vars.sort_keys();
         Ok((vars, origins))
     }
@@ -170,26 +172,32 @@ impl Fleet {
 
     pub(super) fn host(&self, name: &str) -> Result<&inventory::HostEntry, Fault> {
         self.inventory.hosts.get(name).ok_or_else(|| {
-            let mut fault = Fault::error(&self.config.inventory, 0, 0, format!("there is no host `{name}`"));
+            let mut fault = Fault::error(self.config.first_inventory(), 0, 0, format!("there is no host `{name}`"));
             fault.hint = remoor_model::did_you_mean(name, self.inventory.hosts.keys().map(String::as_str));
             fault
         })
     }
 }
 
-/// Reads the inventory that the configuration names. If the configuration names none, the error has
-/// no faults, because that fault was already reported.
+/// Reads the inventories that the configuration names. If the configuration names none, the error
+/// has no faults, because that fault was already reported.
 fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleInventory, Vec<Fault>> {
-    if config.inventory.is_empty() {
+    if config.inventories.is_empty() {
         return Err(Vec::new());
     }
-    let path = dir.join(&config.inventory);
-    if path.exists() {
-        return inventory::load_below(dir, &path);
+    let missing = config.inventories.iter().filter(|name| !dir.join(name).exists());
+    let faults: Vec<Fault> = missing
+        .map(|name| {
+            let mut fault = config.fault("inventory", format!("there is no `{name}`"));
+            fault.hint = remoor_model::did_you_mean(name, files.paths_below(""));
+            fault
+        })
+        .collect();
+    if !faults.is_empty() {
+        return Err(faults);
     }
-    let mut fault = config.fault("inventory", format!("there is no `{}`", config.inventory));
-    fault.hint = remoor_model::did_you_mean(&config.inventory, files.paths_below(""));
-    Err(vec![fault])
+    let sources: Vec<PathBuf> = config.inventories.iter().map(|name| dir.join(name)).collect();
+    inventory::load_below(dir, &sources, config.provision_directory().map(|beside| dir.join(beside)).as_deref())
 }
 
 /// Keeps only the errors, sorts them and removes duplicates.

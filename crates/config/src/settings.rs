@@ -4,6 +4,7 @@ use super::reader::FieldPosition;
 use remoor_model::{Fault, GroupName, GroupSummary, Limits, ServiceName, ServiceSummary, Windows};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Name of the file in the root of the fleet directory.
 pub const CONFIG_FILE: &str = "remoor.yml";
@@ -11,8 +12,9 @@ pub const CONFIG_FILE: &str = "remoor.yml";
 /// The checked `remoor.yml`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetConfig {
-    /// Path of the inventory: relative to the fleet directory, or absolute.
-    pub inventory: String,
+    /// Paths of the inventories, which are read as one: relative to the fleet directory, or
+    /// absolute. A later inventory overrides an earlier one.
+    pub inventories: Vec<String>,
     /// Variables of all hosts, with the lowest precedence.
     pub vars: Map<String, Value>,
     pub ssh: SshConfig,
@@ -28,6 +30,21 @@ pub struct FleetConfig {
 }
 
 impl FleetConfig {
+    /// The first inventory, as the origin of faults that have no better one.
+    pub fn first_inventory(&self) -> &str {
+        self.inventories.first().map_or("", String::as_str)
+    }
+
+    /// The directory that contains all `provision` playbooks, as a path in the fleet directory. As
+    /// in Ansible, its `group_vars` and `host_vars` count too. None: the playbooks are in several
+    /// directories, or there is none.
+    pub fn provision_directory(&self) -> Option<&Path> {
+        let mut directories =
+            self.groups.values().filter_map(|g| g.provision.as_deref()).map(|p| Path::new(p).parent());
+        let first = directories.next()?;
+        directories.all(|other| other == first).then_some(first).flatten()
+    }
+
     /// A fault at the field with this dotted path, or at the whole file if the file has no such
     /// field.
     pub fn fault(&self, path: &str, message: impl Into<String>) -> Fault {

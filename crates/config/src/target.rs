@@ -76,7 +76,7 @@ impl Fleet {
         for (what, value) in [("host", &host), ("user", &user)] {
             if value.starts_with('-') || value.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 return Err(Fault::error(
-                    &self.config.inventory,
+                    self.config.first_inventory(),
                     0,
                     0,
                     format!("`{value}` can't be the {what} of `{name}`"),
@@ -156,7 +156,7 @@ impl Fleet {
         let last = word.split([' ', '=']).rfind(|part| !part.is_empty()).unwrap_or(word);
         let words = self.ssh_words(name).unwrap_or_default();
         let from = words.iter().find(|(_, _, given)| given.contains(last)).or(words.first());
-        let (var, origin) = from.map_or((ARGS[0], self.config.inventory.as_str()), |(var, origin, _)| (*var, *origin));
+        let (var, origin) = from.map_or((ARGS[0], self.config.first_inventory()), |(var, origin, _)| (*var, *origin));
         let (file, place) = split_origin(origin);
         let (line, column) = self.place(file, var, last);
         Fault::error(file, line, column, format!("`{word}` in {var} of the host `{name}` can't be used{place}"))
@@ -183,7 +183,7 @@ impl Fleet {
                 None | Some(Value::Null) => continue,
                 Some(value) => value,
             };
-            let origin = host.origins.get(*var).map_or(self.config.inventory.as_str(), String::as_str);
+            let origin = host.origins.get(*var).map_or(self.config.first_inventory(), String::as_str);
             if value.as_str().is_some_and(|text| text.contains("{{") || text.contains("{%")) {
                 let (file, place) = split_origin(origin);
                 let message = format!(

@@ -3,7 +3,7 @@
 use super::{Fleet, INVENTORY_FILE, Notify, NotifyOn, NotifyTo, Provisioner};
 use expect_test::{Expect, expect, expect_file};
 use remoor_model::{FileSet, Limits, Policy, ServiceName, Trigger};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -411,3 +411,27 @@ proptest::proptest! {
 
 /// Fragments of text; many of them have a meaning for one of the parsers.
 const GARBAGE: &str = r#"(\PC{0,8}|[\[\]{}(),:=#'"\\&*!<>|%@~?. \t\n-]{0,6}|all|web|hosts|children|vars|w\[0?1:\d{1,9}\]|\\x\d|r'|'''|<<: \*a|&a |!!int |0x|1_0|:\d){0,40}"#;
+
+#[test]
+fn inventories_of_a_list_and_variables_beside_the_playbooks_are_read_as_ansible_reads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        (
+            "remoor.yml",
+            "version: 1\ninventory: [inv/hosts, more.yml]\ngroups: {web: {provision: plays/site.yml, cleanup: plays/clean.yml}}\n",
+        ),
+        ("inv/hosts", "[web]\nw1 a=1 b=1\n"),
+        ("inv/group_vars/web.yml", "c: 1\nd: 1\n"),
+        ("more.yml", "web: {hosts: {w1: {b: 2}, w2: {}}}\n"),
+        ("plays/group_vars/web.yml", "d: 2\n"),
+        ("plays/site.yml", "- hosts: web\n"),
+        ("plays/clean.yml", "- hosts: web\n"),
+    ] {
+        std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let fleet = Fleet::load(dir.path()).unwrap();
+    let vars = |host: &str| Value::Object(fleet.vars(host).unwrap().0);
+    assert_eq!(vars("w1"), json!({"a": 1, "b": 2, "c": 1, "d": 2}));
+    assert_eq!(vars("w2"), json!({"c": 1, "d": 2}));
+}

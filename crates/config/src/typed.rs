@@ -110,7 +110,8 @@ fn fleet(r: &mut ConfigReader, node: &ConfigNode) -> FleetConfig {
         Some(_) => {}
     }
     match s.get("inventory") {
-        Some(node) => out.inventory = r.text(node, "inventory").unwrap_or_default(),
+        Some(node) if matches!(node.kind, ConfigNodeKind::List(_)) => out.inventories = r.texts(node, "inventory"),
+        Some(node) => out.inventories = r.text(node, "inventory").into_iter().collect(),
         None => {
             r.fault(node, "`inventory` is missing").hint =
                 Some("name an Ansible inventory: `inventory: inventory.yml`".into());

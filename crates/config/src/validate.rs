@@ -232,7 +232,7 @@ impl Fleet {
             of_hosts.truncate(HOST_FAULTS_MAX);
             of_hosts.push(Fault {
                 warning,
-                ..Fault::error(&self.config.inventory, 0, 0, format!("and {more} more about hosts"))
+                ..Fault::error(self.config.first_inventory(), 0, 0, format!("and {more} more about hosts"))
             });
         }
         faults.extend(of_hosts);

@@ -61,7 +61,7 @@ impl ConnectionFinder {
                 host.origins.insert(name.clone(), "--extra-vars".to_owned());
             }
         }
-        let mut config = FleetConfig { inventory: "inventory".to_owned(), ..FleetConfig::default() };
+        let mut config = FleetConfig { inventories: vec!["inventory".to_owned()], ..FleetConfig::default() };
         // Values that are not set here may come from the configuration of ssh.
         config.ssh.user = login.user.clone().unwrap_or_default();
         config.ssh.port = 0;

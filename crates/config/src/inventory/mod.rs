@@ -22,6 +22,7 @@ mod yaml;
 
 pub use extra::extra_vars;
 pub(super) use shell_words::split as split_words;
+pub(super) use sources::load_below;
 pub use sources::{Sources, load_sources};
 
 use remoor_model::Fault;
@@ -72,18 +73,7 @@ pub struct GroupEntry {
 /// `group_vars` and `host_vars` next to it (for a directory: in it). Faults and origins name files
 /// relative to the parent directory of `path`. Runs an executable.
 pub fn load_inventory(path: &Path) -> Result<AnsibleInventory, Vec<Fault>> {
-    load_below(path.parent().unwrap_or(Path::new("")), path)
-}
-
-/// Like `load_inventory`, but faults and origins name files below `root` relative to `root`.
-pub fn load_below(root: &Path, path: &Path) -> Result<AnsibleInventory, Vec<Fault>> {
-    let mut draft = draft::Draft::default();
-    source::read(root, path, &mut draft);
-    if draft.faults.is_empty() {
-        let base = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        vars_files::read(root, base, vars_files::VarsLocation::Inventory, &mut draft);
-    }
-    draft.resolve()
+    load_below(path.parent().unwrap_or(Path::new("")), &[path.to_owned()], None)
 }
 
 #[cfg(test)]

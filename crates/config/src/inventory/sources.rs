@@ -21,31 +21,41 @@ pub struct Sources {
 /// its `group_vars` override those `group_vars`, and its `host_vars` override those `host_vars`.
 /// Faults name files as given. Runs executables.
 pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sources, Vec<Fault>> {
-    let root = Path::new("");
     let mut draft = Draft::default();
+    let paths: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
+    read(Path::new(""), &paths, playbooks, &mut draft);
+    let order = std::mem::take(&mut draft.host_order);
+    Ok(Sources { inventory: draft.resolve()?, order })
+}
+
+/// Like `load_sources`, but faults and origins name files below `root` relative to `root`.
+pub fn load_below(root: &Path, sources: &[PathBuf], playbooks: Option<&Path>) -> Result<AnsibleInventory, Vec<Fault>> {
+    let mut draft = Draft::default();
+    read(root, sources, playbooks, &mut draft);
+    draft.resolve()
+}
+
+fn read(root: &Path, sources: &[PathBuf], playbooks: Option<&Path>, draft: &mut Draft) {
     let mut bases: Vec<PathBuf> = Vec::new();
-    for given in sources {
-        let path = Path::new(given);
-        if given.contains(',') && !path.exists() {
-            host_list(given, &mut draft);
+    for path in sources {
+        if let Some(list) = path.to_str().filter(|given| given.contains(',') && !path.exists()) {
+            host_list(list, draft);
             continue;
         }
-        source::read(root, path, &mut draft);
-        let base = if path.is_dir() { path } else { path.parent().unwrap_or(root) };
+        source::read(root, path, draft);
+        let base = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
         if !bases.iter().any(|known| is_same_directory(known, base)) {
             bases.push(base.to_owned());
         }
     }
     if draft.faults.is_empty() {
         for base in &bases {
-            vars_files::read(root, base, VarsLocation::Inventory, &mut draft);
+            vars_files::read(root, base, VarsLocation::Inventory, draft);
         }
         if let Some(dir) = playbooks.filter(|dir| !bases.iter().any(|known| is_same_directory(known, dir))) {
-            vars_files::read(root, dir, VarsLocation::Playbook, &mut draft);
+            vars_files::read(root, dir, VarsLocation::Playbook, draft);
         }
     }
-    let order = std::mem::take(&mut draft.host_order);
-    Ok(Sources { inventory: draft.resolve()?, order })
 }
 
 fn is_same_directory(a: &Path, b: &Path) -> bool {
