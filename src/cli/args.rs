@@ -272,6 +272,22 @@ Examples:
   remoor play setup.yml --connection local
   remoor play site.yml -i hosts.yml --check --exit-code    1 if anything would change")]
     Play(PlayArgs),
+    /// Write a fleet directory from a playbook and its inventory; contacts no host
+    #[command(long_about = "Write a fleet directory from a playbook and its inventory. Contacts no host.
+
+DIR becomes a fleet: the playbook with its files, remoor.yml with groups and services, a cleanup
+playbook, and checks. A service is a role, or the tasks of a playbook outside of roles. All policies
+are `report`, so that nothing is set up again before you decide it. With the directory of the
+playbook as DIR, only the new files are written. No file is replaced.
+
+The command lists each task whose effect it could not find, with file and line, and the commands
+that follow.
+
+Examples:
+  remoor import site.yml -i inventory.ini fleet
+  remoor import site.yml -i hosts .                     beside the playbook
+  remoor import site.yml -i hosts fleet --facts w1.json    facts of a host, not of Debian 12")]
+    Import(ImportArgs),
     /// Back up the cluster to a file, now or on a schedule, or verify a backup
     #[command(
         long_about = "Back up the cluster to a file: its state, the files that the state refers to, and the keys. The

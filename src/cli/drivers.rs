@@ -34,8 +34,8 @@ pub use crate::solo::play::{
     PlaySummary, PreparedPlay, Recap,
 };
 pub use crate::solo::{
-    AdditionError, Changes, Form, LastRun, Suite, SuiteOptions, SuiteRun, SuiteRunOptions, end_programs, goss_json,
-    in_form, state_home,
+    AdditionError, Changes, Form, ImportRequest, ImportSummary, LastRun, Suite, SuiteOptions, SuiteRun,
+    SuiteRunOptions, end_programs, goss_json, in_form, state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -440,6 +440,13 @@ pub fn lint(dir: &Path) -> Vec<Fault> {
         Ok(loaded) => fleet::lint(&loaded),
         Err(faults) => faults,
     }
+}
+
+/// Writes a fleet directory from a playbook and its inventory. Returns the summary and the findings
+/// of lint in the new directory. Contacts no host.
+pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
+    let summary = solo::import(request)?;
+    Ok((summary, lint(&request.into)))
 }
 
 /// The files of a fleet directory, serialized as the body of a request to `/v1/apply`.

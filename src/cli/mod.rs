@@ -26,8 +26,8 @@ mod tests;
 use api::Api;
 use args::{BackupArgs, CheckArgs, ConnectionOptions, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
 use command::{
-    add, backup, check_files, check_list, digest, examine, fleet, history, job, keys, leave, local, members, nodes,
-    order, play, recover, remove, roles, status, wait, watch, why,
+    add, backup, check_files, check_list, digest, examine, fleet, history, import, job, keys, leave, local, members,
+    nodes, order, play, recover, remove, roles, status, wait, watch, why,
 };
 use error::CommandError;
 use exit::Exit;
@@ -89,7 +89,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     // A harmful template ends only the child process that renders it.
     let renders_fleet = match &verb {
-        Verb::Agent(_) | Verb::Lint(_) => true,
+        Verb::Agent(_) | Verb::Lint(_) | Verb::Import(_) => true,
         Verb::Check(args) => args.fleet.is_some(),
         _ => false,
     };
@@ -118,6 +118,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Check(args) if args.runs_locally() => check_files::run(&check_files::suite_output(&args), &args),
         Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
         Verb::Play(args) => play::run(&args.output(), &args),
+        Verb::Import(args) => import::run(&Out::new(&args.output), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output).with_exit_as_answer(), &args),
         Verb::RaftMembers(args) if args.table => members::table(&Out::new(&args.output)),
         Verb::Check(args) if args.fleet.is_some() => {
@@ -213,6 +214,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Lint(_)
         | Verb::Digest(_)
         | Verb::Play(_)
+        | Verb::Import(_)
         | Verb::Init(_)
         | Verb::Join(_)
         | Verb::Recover(_)

@@ -8,6 +8,7 @@
 mod check_list;
 mod cleanup_coverage;
 mod context;
+pub mod effects;
 mod fleet_cache;
 mod manifest;
 mod mentions;

@@ -72,6 +72,25 @@ pub struct LintArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Playbook that sets the hosts up
+    #[arg(value_name = "PLAYBOOK")]
+    pub playbook: PathBuf,
+    /// Fleet directory to write: a new one, or the directory of the playbook
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Inventory: a file, a directory, or a program (repeatable)
+    #[arg(short, long, value_name = "INVENTORY", required = true)]
+    pub inventory: Vec<String>,
+    /// JSON file with the facts that count as known, such as the output of `ansible -m setup HOST`
+    /// (default: the facts of Debian 12)
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
 pub struct UpdateArgs {
     #[command(flatten)]
     pub which: NodeSelection,

@@ -10,6 +10,7 @@ pub mod examine;
 pub mod fleet;
 pub mod follow;
 pub mod history;
+pub mod import;
 pub mod job;
 pub mod keys;
 pub mod leave;

@@ -86,7 +86,7 @@ fn host_vars(inventory: &AnsibleInventory, name: &str) -> Map<String, Value> {
 }
 
 /// Each group with all its hosts, including those of its children, in the order of the inventory.
-pub(super) fn groups(sources: &Sources) -> BTreeMap<String, Vec<String>> {
+pub(in crate::solo) fn groups(sources: &Sources) -> BTreeMap<String, Vec<String>> {
     let names = sources.inventory.groups.keys().map(|name| (name.clone(), Vec::new()));
     let mut groups: BTreeMap<String, Vec<String>> = names.collect();
     for name in &sources.order {

@@ -21,7 +21,10 @@ mod run;
 mod sockets;
 
 pub use events::{HostState, PlayRunEvent, PlaySummary, PlayTaskView};
+pub(in crate::solo) use files::Files;
+pub(in crate::solo) use host_variables::groups;
 pub use lint::lint;
+pub(in crate::solo) use prepare::prepare_with_sources;
 pub use prepare::{PreparedPlay, prepare};
 pub use recap::Recap;
 pub use run::{Control, PlayStop, run};

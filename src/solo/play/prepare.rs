@@ -46,6 +46,13 @@ pub(super) struct Host {
 /// Reads and compiles everything, and runs executable inventories. An error contains all faults and
 /// warnings; no host was changed.
 pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
+    prepare_with_sources(request).map(|(prepared, _, _)| prepared)
+}
+
+/// Like `prepare`, and also returns the files and the inventory that the plans were made from.
+pub(in crate::solo) fn prepare_with_sources(
+    request: PlayRequest,
+) -> Result<(PreparedPlay, Files, Sources), Vec<Fault>> {
     let files = files::read(&request.playbook, request.root.as_deref())?;
     let sources = sources(&request, &files)?;
     let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
@@ -117,7 +124,9 @@ pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
         return Err(faults.into_iter().chain(warnings).collect());
     }
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
-    Ok(PreparedPlay { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
+    drop((contexts, roads));
+    let warnings = warnings.into_iter().collect();
+    Ok((PreparedPlay { request, playbook, hosts, plays, warnings }, files, sources))
 }
 
 /// Loads the inventory. Without `--inventory`, it contains only this machine.
@@ -196,6 +205,11 @@ impl PreparedPlay {
     /// The names of the hosts of all plays.
     pub fn hosts(&self) -> Vec<String> {
         self.hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    /// The plan of each host, with the name of the host.
+    pub(in crate::solo) fn plans(&self) -> impl Iterator<Item = (&str, &Plan)> {
+        self.hosts.iter().map(|host| (host.name.as_str(), &host.plan))
     }
 
     /// Whether every host is this machine.
