@@ -136,7 +136,8 @@ deny-if-installed:
 		else echo "SKIPPED: CARGO DENY: it is not installed; next: make deny" >&2; fi
 
 # Runs each fuzz target with libFuzzer for a minute. Arbitrary check files, templates, playbooks,
-# inventories, digests and gossip must cause no panic and no hang. With REMOOR_FUZZ_SECONDS=3600
+# inventories, digests, gossip, join requests, Raft messages, replies of executors and backups must
+# cause no panic and no hang. With REMOOR_FUZZ_SECONDS=3600
 # each target runs for an hour.
 fuzz:
 	tests/fuzz/run.sh

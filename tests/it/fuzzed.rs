@@ -119,6 +119,11 @@ fn replay(name: &str) {
 }
 
 #[test]
+fn backup() {
+    replay("backup");
+}
+
+#[test]
 fn check_file() {
     replay("check_file");
 }
@@ -126,6 +131,11 @@ fn check_file() {
 #[test]
 fn digest() {
     replay("digest");
+}
+
+#[test]
+fn executor_reply() {
+    replay("executor_reply");
 }
 
 #[test]
@@ -144,8 +154,23 @@ fn inventory() {
 }
 
 #[test]
+fn join_request() {
+    replay("join_request");
+}
+
+#[test]
 fn playbook() {
     replay("playbook");
+}
+
+#[test]
+fn raft_message() {
+    replay("raft_message");
+}
+
+#[test]
+fn raft_stream() {
+    replay("raft_stream");
 }
 
 #[test]

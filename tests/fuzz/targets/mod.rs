@@ -2,24 +2,34 @@
 //! incorrectly. `tests/it/fuzzed.rs` calls them with the seeds. libFuzzer calls them through
 //! `tests/fuzz/main.rs`.
 
+mod backup;
 mod check_file;
 mod digest;
+mod executor_reply;
 mod go_template;
 mod gossip_meta;
 mod inventory;
+mod join_request;
 mod playbook;
+mod raft_message;
+mod raft_stream;
 mod template;
 
 /// A target by name. The function returns false for an input that libFuzzer should not keep.
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
-pub const ALL: [Target; 7] = [
+pub const ALL: [Target; 12] = [
+    ("backup", backup::target),
     ("check_file", check_file::target),
     ("digest", digest::target),
+    ("executor_reply", executor_reply::target),
     ("go_template", go_template::target),
     ("gossip_meta", gossip_meta::target),
     ("inventory", inventory::target),
+    ("join_request", join_request::target),
     ("playbook", playbook::target),
+    ("raft_message", raft_message::target),
+    ("raft_stream", raft_stream::target),
     ("template", template::target),
 ];
 

@@ -10,6 +10,8 @@
 //! above do. It guarantees that a log never answers for another cluster, epoch or Raft id.
 
 mod error;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod handle;
 mod incarnation_table;
 mod inventory;

@@ -148,6 +148,21 @@ fn request(message: Vec<u8>) -> Result<Request<Body>, &'static str> {
     request.body(Body::from(message.slice(1 + length..))).map_err(|_| "not a message kind")
 }
 
+/// Reads the messages of a node that is no known manager, and converts them into requests, for the
+/// fuzz targets. Returns the number of requests before the first error.
+#[cfg(any(test, feature = "testing"))]
+pub async fn count_requests(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while let Ok(Some(first)) = read_first_byte(&mut bytes).await {
+        let Ok(message) = read_rest(&mut bytes, first, message_size_max(false)).await else { break };
+        if request(message).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
 /// Registers the connection with the current runtime instead of the runtime that accepted it.
 /// Otherwise each message would wake the threads of both runtimes.
 pub(super) fn take_over(stream: &mut tokio_rustls::server::TlsStream<TcpStream>) -> io::Result<()> {
