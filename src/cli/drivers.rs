@@ -17,6 +17,7 @@ use remoor_exec as exec;
 use remoor_exec::ssh;
 use remoor_host::files;
 use remoor_model::{CheckFile, Fault};
+use remoor_playbook::REFUSAL_NOTE;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -430,8 +431,16 @@ fn digest_error(error: digest::DigestError) -> anyhow::Error {
 }
 
 /// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
-/// is about the playbooks in it.
-pub fn lint(dir: &Path) -> Vec<Fault> {
+/// is about the playbooks in it. With `strict`, a task that cannot be compiled is an error even if
+/// no run may reach it.
+pub fn lint(dir: &Path, strict: bool) -> Vec<Fault> {
+    let mut faults = lint_dir(dir);
+    let refused = |fault: &&mut Fault| strict && fault.message.starts_with(REFUSAL_NOTE);
+    faults.iter_mut().filter(refused).for_each(|fault| fault.warning = false);
+    faults
+}
+
+fn lint_dir(dir: &Path) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
         return solo::play::lint(dir);

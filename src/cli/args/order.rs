@@ -67,6 +67,9 @@ pub struct LintArgs {
     /// inventory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Report tasks that remoor cannot run as faults even if their condition may be false
+    #[arg(long)]
+    pub strict: bool,
     #[command(flatten)]
     pub output: Output,
 }

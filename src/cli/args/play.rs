@@ -46,6 +46,9 @@ pub struct PlayArgs {
     /// with `roles`, `ansible.cfg` or `remoor.yml`)
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// Refuse tasks that remoor cannot run even if their condition may be false
+    #[arg(long)]
+    pub strict: bool,
     #[command(flatten)]
     pub login: PlayLogin,
     /// Run even on nodes that remoor managers set up

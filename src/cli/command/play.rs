@@ -73,6 +73,7 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
             ssh_config: login.ssh_config.clone(),
             timeout: Duration::from_secs(login.timeout.into()),
         },
+        strict: args.strict,
         force: args.force,
     })
 }

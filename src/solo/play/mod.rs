@@ -56,6 +56,8 @@ pub struct PlayRequest {
     pub elevated: bool,
     /// The login for hosts whose variables do not set one.
     pub login: Login,
+    /// Whether a task that cannot be compiled ends the preparations, even if no run may reach it.
+    pub strict: bool,
     /// Whether the playbook also runs on nodes of a fleet.
     pub force: bool,
 }

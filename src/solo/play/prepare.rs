@@ -8,7 +8,7 @@ use super::host_selection::HostSelection;
 use super::host_variables::HostVariables;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS};
+use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, REFUSAL_NOTE, SPECIAL_TAGS};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -115,6 +115,11 @@ pub(in crate::solo) fn prepare_with_sources(
     }
     if faults.is_empty() && hosts.is_empty() {
         faults.insert(no_host_fault(&request, &sources));
+    }
+    if request.strict {
+        let (refused, others) = warnings.into_iter().partition(|fault| fault.message.starts_with(REFUSAL_NOTE));
+        warnings = others;
+        faults.extend(BTreeSet::into_iter(refused).map(|fault| Fault { warning: false, ..fault }));
     }
     warnings.extend(shown(unknown));
     warnings.extend(no_such_tag("--tags", &request.tags, &tags));

@@ -245,7 +245,7 @@ impl Compiler<'_> {
         if !self.parts.blobs.contains_key(&sha256) {
             let total: usize = self.parts.blobs.values().map(|b| b.0.len()).sum();
             if total + content.len() > BLOBS_MAX {
-                self.fault(file, at, format!("the files of this plan exceed {BLOBS_MAX} bytes with {path}"));
+                self.limit_fault(file, at, format!("the files of this plan exceed {BLOBS_MAX} bytes with {path}"));
             }
             self.parts.blobs.insert(sha256.clone(), Blob(content.to_vec()));
         }

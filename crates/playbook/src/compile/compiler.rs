@@ -2,6 +2,7 @@
 //! for each part of the language.
 
 use super::diagnostics::Diagnostics;
+use super::refusal::RefusedTask;
 use super::{CompileOptions, HostContext, argument_specs};
 use crate::lang::yaml::{self, SpannedNode};
 use crate::plan::{Blob, Handler, SourcePlace, VarsFile};
@@ -33,6 +34,8 @@ pub(super) struct Compiler<'a> {
     /// Errors about variables that the argument specs of roles describe. An error is reported only
     /// if no task of the finished plan sets the variable.
     pub unmet: Vec<argument_specs::Unmet>,
+    /// Tasks that cannot be compiled, of which the plan contains a refusal.
+    pub refused: Vec<RefusedTask>,
     /// Tags of all tasks that the compiler has read.
     pub tags: BTreeSet<String>,
 }
@@ -105,6 +108,7 @@ impl<'a> Compiler<'a> {
             },
             set_on_first_host: Vec::new(),
             unmet: Vec::new(),
+            refused: Vec::new(),
             tags: BTreeSet::new(),
         }
     }
@@ -117,6 +121,11 @@ impl<'a> Compiler<'a> {
         self.diagnostics.fault(file, at, message).hint = Some(hint.into());
     }
 
+    /// Records that the plan exceeds a limit. No task can be left out for such a fault.
+    pub fn limit_fault(&mut self, file: &str, at: (u32, u32), message: String) {
+        self.diagnostics.limits.push(Fault::error(file, at.0, at.1, message));
+    }
+
     pub fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
         self.diagnostics.warn(file, at, message, hint);
     }
@@ -126,11 +135,8 @@ impl<'a> Compiler<'a> {
     pub fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
         self.cache.opened += 1;
         if self.cache.opened == OPENED_MAX {
-            self.fault(
-                file,
-                at,
-                format!("the playbook opens more than {OPENED_MAX} files of tasks, roles and playbooks"),
-            );
+            let message = format!("the playbook opens more than {OPENED_MAX} files of tasks, roles and playbooks");
+            self.limit_fault(file, at, message);
         }
         self.cache.opened < OPENED_MAX
     }

@@ -247,8 +247,8 @@ impl Compiler<'_> {
         for (choice, path) in found {
             let before = self.diagnostics.faults.len();
             let steps = self.task_file(&path, inner, (file, at));
-            let chosen = !is_literal(&name) || !task.when.is_empty();
-            match chosen.then(|| self.diagnostics.soften_faults(before, file, at, &choice)).flatten() {
+            let chosen = !is_literal(&name);
+            match chosen.then(|| self.rejected_choice(before, task.id, &choice)).flatten() {
                 Some(why) => {
                     refused.insert(choice, why);
                 }

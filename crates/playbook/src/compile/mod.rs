@@ -21,6 +21,7 @@ mod option_types;
 pub mod options;
 mod play;
 mod playbook;
+mod refusal;
 mod repeat;
 mod role;
 mod tags;
@@ -29,6 +30,7 @@ mod task;
 pub(super) use assets::join;
 pub(super) use needed_vars::{facts_read, names_set, names_set_by};
 pub(super) use option_types::check_rendered;
+pub use refusal::{REFUSAL_NOTE, refusal_message};
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
 use super::plan::{PLAN_VERSION, Plan, TaskCondition};
@@ -106,8 +108,9 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let Compiler { diagnostics, parts, set_on_first_host: elsewhere, unmet, tags, .. } = compiler;
-    let Diagnostics { mut faults, mut warnings } = diagnostics;
+    let Compiler { diagnostics, parts, set_on_first_host: elsewhere, unmet, refused, tags, .. } = compiler;
+    let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
+    faults.extend(limits);
     let PlanParts { layers, other_host_layers, blobs, .. } = parts;
     let mut plan = Plan {
         version: PLAN_VERSION,
@@ -122,14 +125,17 @@ pub fn compile(
     };
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
+    (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
+    let (reached, notes) = Compiler::refusal_faults(refused, &plan);
+    faults.extend(reached);
     faults.sort();
     faults.dedup();
     if !faults.is_empty() {
         return Err(faults);
     }
+    warnings.extend(notes);
     warnings.sort();
     warnings.dedup();
-    (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
     // Of the variables about other hosts, only those that the playbook reads are kept. So a change
     // of another variable of these hosts does not change the plan.
     for layer in other_host_layers {
@@ -150,7 +156,8 @@ pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>)
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
         out.extend(compiler.outline_play(index, source));
     }
-    let mut faults = compiler.diagnostics.faults;
+    let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
+    faults.extend(limits);
     faults.sort();
     faults.dedup();
     if faults.is_empty() { Ok(out) } else { Err(faults) }

@@ -58,12 +58,21 @@ impl Compiler<'_> {
         };
         let mut steps = Vec::new();
         for item in items {
-            let given = self.role_in_list(file, item, context).unwrap_or_default();
+            let given = self.listed_role(file, item, context);
             steps.extend(given.steps);
             self.current_play.defaults.extend(given.defaults);
             self.current_play.exports.extend(given.exports);
         }
         steps
+    }
+
+    /// Compiles a role in a list. A role that cannot be compiled becomes a step that fails when it
+    /// is reached.
+    fn listed_role(&mut self, file: &str, item: &SpannedNode, context: &Context) -> RoleResult {
+        let from = self.diagnostics.faults.len();
+        let given = self.role_in_list(file, item, context).unwrap_or_default();
+        let context = Context { file: file.to_owned(), ..context.clone() };
+        RoleResult { steps: self.or_refusal(from, item, &context, given.steps), ..given }
     }
 
     /// Compiles a role in the list of a play or of another role.
@@ -190,13 +199,13 @@ impl Compiler<'_> {
         let public = task.args.get("public").is_some_and(is_true);
         let (mut choices, mut refused) = (Choices::new(), RejectedChoices::new());
         let all = self.role_choices(&file, at, &task.args, &inner);
-        let chosen = all.len() > 1 || !task.when.is_empty();
+        let chosen = all.len() > 1;
         for args in all {
             let asked = self.role_request(&args, own, node);
             let choice = crate::plan::role_choice(&args);
             let before = self.diagnostics.faults.len();
             let given = self.role(&file, at, asked, &inner).unwrap_or_default();
-            if let Some(why) = chosen.then(|| self.diagnostics.soften_faults(before, &file, at, &choice)).flatten() {
+            if let Some(why) = chosen.then(|| self.rejected_choice(before, task.id, &choice)).flatten() {
                 refused.insert(choice, why);
                 continue;
             }
@@ -361,7 +370,7 @@ impl Compiler<'_> {
         if let Some(meta) = meta.as_deref() {
             once &= asked.duplicates.is_some() || !self.meta_allows(&meta_file, meta);
             for needed in meta.get("dependencies").and_then(SpannedNode::list).unwrap_or_default() {
-                let inner = self.role_in_list(&meta_file, needed, &outer).unwrap_or_default();
+                let inner = self.listed_role(&meta_file, needed, &outer);
                 given.steps.extend(inner.steps);
                 given.defaults.extend(inner.defaults);
                 given.exports.extend(inner.exports);

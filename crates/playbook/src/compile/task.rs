@@ -37,7 +37,14 @@ impl Compiler<'_> {
         }
     }
 
+    /// Compiles a task. A task that cannot be compiled becomes a step that fails when it is reached.
     pub(super) fn task(&mut self, node: &SpannedNode, context: &Context) -> Vec<PlanStep> {
+        let from = self.diagnostics.faults.len();
+        let steps = self.task_steps(node, context);
+        self.or_refusal(from, node, context, steps)
+    }
+
+    fn task_steps(&mut self, node: &SpannedNode, context: &Context) -> Vec<PlanStep> {
         let rewritten = include::first_found(node);
         let node = rewritten.as_ref().unwrap_or(node);
         let file = context.file.clone();
@@ -49,7 +56,7 @@ impl Compiler<'_> {
         if self.parts.tasks >= TASKS_MAX {
             if self.parts.tasks == TASKS_MAX {
                 self.parts.tasks += 1;
-                self.fault(&file, at, format!("more than {TASKS_MAX} tasks"));
+                self.limit_fault(&file, at, format!("more than {TASKS_MAX} tasks"));
             }
             return Vec::new();
         }
@@ -320,6 +327,11 @@ fn action(value: &SpannedNode) -> (String, SpannedNode) {
             (name.to_owned(), SpannedNode { data, ..value.clone() })
         }
     }
+}
+
+/// Whether a key of a task is not a keyword, so that it should be the name of a module.
+pub(super) fn is_module(key: &str) -> bool {
+    !module_specs::TASK_KEYS.contains(&key) && repeat::kind(key).is_none()
 }
 
 /// Whether a name is literal, without markup.

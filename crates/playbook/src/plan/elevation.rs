@@ -1,7 +1,7 @@
 //! The user that a plan needs. A run is one process, which runs all its tasks either as root or as
 //! the login user. Only commands can run as another user.
 
-use crate::plan::{Plan, Task};
+use crate::plan::{Plan, REFUSED, Task};
 
 /// Error for a plan in which some tasks are for root and others for the login user.
 pub const MIXED: &str = "this task has no `become`, but other tasks need root by sudo, and then only command, shell, raw and \
@@ -11,8 +11,8 @@ pub const MIXED: &str = "this task has no `become`, but other tasks need root by
 pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 
 /// Modules that do not touch the host, so any user can run them.
-pub(crate) const ANYBODY: [&str; 9] =
-    ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause"];
+pub(crate) const ANYBODY: [&str; 10] =
+    ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause", REFUSED];
 
 impl Plan {
     /// Whether any task must run as root.

@@ -18,8 +18,12 @@ use std::collections::BTreeMap;
 /// Version of the plan's format. A node rejects plans of other versions.
 pub const PLAN_VERSION: u32 = 4;
 
+/// Module of a step that stands for a task that could not be compiled. The step fails with the text
+/// in its option `msg`, which is never rendered.
+pub(crate) const REFUSED: &str = "refused";
+
 /// Modules that only read or report and do not change the node.
-const IDLE: [&str; 15] = [
+const IDLE: [&str; 16] = [
     "assert",
     "debug",
     "fail",
@@ -30,6 +34,7 @@ const IDLE: [&str; 15] = [
     "package_facts",
     "pause",
     "ping",
+    REFUSED,
     "service_facts",
     "set_fact",
     "setup",

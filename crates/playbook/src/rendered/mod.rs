@@ -1,20 +1,25 @@
 //! Predicts the files that a plan makes, as far as possible without running it. Diffs and expected
 //! digests are made from the prediction.
 
+mod refusals;
 mod undefined;
 
+use super::compile::refusal_message;
 use super::facts;
 use super::modules;
 use super::modules::ContentError;
-use super::plan::{DynamicInclude, Plan, PlanStep, Play, Repeat, SourcePlace, Task, choice};
+use super::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, Repeat, SourcePlace, Task, choice};
 use crate::template::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use crate::template::{expr, lint};
 use crate::vars::scope::{ExprScope, Trace, with_trace};
 use crate::vars::var_map::{self, has_markup};
 use crate::vars::variable_scope::{self, VariableScope};
+use refusals::CertainRefusal;
 use remoor_model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use refusals::certain_refusals;
 
 /// The variable that contains the name of the loop variable.
 const LOOP_VAR: &str = "ansible_loop_var";
@@ -116,6 +121,9 @@ struct Walk<'p> {
     hidden: BTreeSet<String>,
     seen: Vec<PredictedTask>,
     faults: Vec<Fault>,
+    refusals: Vec<CertainRefusal>,
+    /// Names in `notify` of tasks of this play that every run performs.
+    notified: BTreeSet<String>,
     review: Option<Review<'p>>,
     /// Whether the steps being walked may never run, or a failure in them does not end the run.
     may_be_skipped_or_fail: bool,
@@ -135,6 +143,8 @@ impl<'p> Walk<'p> {
             hidden: BTreeSet::new(),
             seen: Vec::new(),
             faults: Vec::new(),
+            refusals: Vec::new(),
+            notified: BTreeSet::new(),
             review: None,
             may_be_skipped_or_fail: false,
             may_be_skipped: false,
@@ -147,11 +157,13 @@ impl<'p> Walk<'p> {
             play.sections.iter().for_each(|section| self.steps(play, section));
             // Only a run knows whether a handler is notified.
             let doubtful = std::mem::replace(&mut self.may_be_skipped_or_fail, true);
-            for handler in &play.handlers {
+            for (at, handler) in play.handlers.iter().enumerate() {
+                self.refused_handler(play, at);
                 self.task(play, &handler.task);
                 handler.choices.values().for_each(|steps| self.walk_uncertain(|walk| walk.steps(play, steps)));
             }
             self.may_be_skipped_or_fail = doubtful;
+            self.notified.clear();
         }
     }
 
@@ -214,7 +226,11 @@ impl<'p> Walk<'p> {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
                         };
-                        if let Some(steps) = include.choices.get(&name) {
+                        if let Some(why) = include.refused.get(&name).filter(|_| self.is_certain(&include.task, &holds))
+                        {
+                            let message = format!("`{name}` cannot be run: {why}");
+                            self.refuse(&include.task, Some(name), message);
+                        } else if let Some(steps) = include.choices.get(&name) {
                             let depth = self.frame.params.len();
                             self.frame.params.extend(layer.map(std::sync::Arc::new));
                             match holds {
@@ -278,6 +294,15 @@ impl<'p> Walk<'p> {
         let holds = variable_scope::all_hold(scope, &task.when);
         self.conditions(task, scope);
         if matches!(holds, Ok(false)) {
+            return;
+        }
+        if self.is_certain(task, &holds) {
+            self.notified.extend(task.notify.iter().cloned());
+        }
+        if task.module == REFUSED {
+            if self.is_certain(task, &holds) {
+                self.refuse(task, None, refusal_message(&task.args).to_owned());
+            }
             return;
         }
         self.texts(task, scope, holds.is_ok());

@@ -5,16 +5,15 @@
 
 use crate::compile;
 use crate::modules::{ModuleResult, TaskOutcome};
-use crate::plan::{self, Choices, Plan, PlanStep, Play, RejectedChoices, SourcePlace, Task};
+use crate::plan::{self, Choices, PlanStep, Play, RejectedChoices, Task};
 use crate::run::event::{Status, TaskReport};
 use crate::run::task::{hide_no_log, title};
 use crate::run::{Flow, Run};
-use crate::template::{expr, lint};
+use crate::template::expr;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
-use crate::vars::variable_scope::{self, VariableScope};
+use crate::vars::variable_scope;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Maximum nesting depth of includes.
@@ -196,50 +195,4 @@ fn choose_steps<'a>(
         }
     };
     Err((task.place.line, message))
-}
-
-/// Finds an include that will certainly select a target that the plan cannot hold. Returns the
-/// place of the include and the reason.
-///
-/// An include is left out if it depends on a name that some task sets. The value of such a name is
-/// not known before the first task.
-pub(crate) fn refusal(plan: &Plan, frame: &mut VariableScope) -> Option<(SourcePlace, String)> {
-    let mut set = Vec::new();
-    for play in &plan.plays {
-        play.sections.iter().for_each(|section| compile::names_set(section, &mut set));
-    }
-    let set: BTreeSet<String> = set.into_iter().collect();
-    plan.plays.iter().find_map(|play| {
-        frame.open_play(play);
-        let mut steps: Vec<&PlanStep> = play.sections.iter().flatten().collect();
-        while let Some(step) = steps.pop() {
-            match step {
-                PlanStep::Task(_) => {}
-                PlanStep::Block(block) => steps.extend(block.block.iter().chain(&block.always)),
-                PlanStep::Include(include) => {
-                    let task = &include.task;
-                    let mut words = BTreeSet::new();
-                    task.when.iter().for_each(|condition| lint::collect_words(&condition.text, &mut words));
-                    task.args.values().filter_map(Value::as_str).for_each(|text| lint::collect_words(text, &mut words));
-                    if task.repeat.is_some() || words.iter().any(|word| set.contains(word)) {
-                        continue;
-                    }
-                    let scope = frame.scope(play, task);
-                    match choose_steps(task, &scope, &include.choices, &RejectedChoices::new()) {
-                        Ok(Chosen::Steps(_, inner)) => steps.extend(inner),
-                        Ok(_) => {}
-                        Err(_) => {
-                            let holds = matches!(variable_scope::all_hold(&scope, &task.when), Ok(true));
-                            let name = variable_scope::args(&scope, task).map(|args| plan::choice(&task.module, &args));
-                            let name = name.ok().filter(|_| holds).unwrap_or_default();
-                            if let Some(why) = include.refused.get(&name) {
-                                return Some((task.place.clone(), format!("`{name}` cannot be run: {why}")));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        None
-    })
 }

@@ -59,8 +59,8 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     if options.check {
         frame.check();
     }
-    if let Some((place, why)) = dynamic_include::refusal(plan, &mut frame) {
-        return refuse(format!("{}:{}: {why}", place.file, place.line));
+    if let Some(step) = rendered::certain_refusals(plan, &facts, options.check).first() {
+        return refuse(format!("{}:{}: {}", step.place.file, step.place.line, step.message));
     }
     let before = owed.clone();
     let mut run = Run {

@@ -1,10 +1,11 @@
 //! Runs one task: its condition, retries, result and events.
 
+use crate::compile;
 use crate::filters;
 use crate::modules::{self, ModuleCall, ModuleResult, TaskOutcome};
 use crate::node::{NodeAccess, WriteAheadFile};
 use crate::os::temp_files::TempFileNotes;
-use crate::plan::{Play, Task};
+use crate::plan::{Play, REFUSED, Task};
 use crate::run::event::{HIDDEN, RunEvent, RunFailure, Status, TaskReport};
 use crate::run::handlers::NotifyChange;
 use crate::run::output_throttle::OutputThrottle;
@@ -287,6 +288,9 @@ impl<'a> Run<'a, '_> {
     }
 
     fn run_attempt(&mut self, task: &'a Task, scope: &ExprScope) -> ModuleResult {
+        if task.module == REFUSED {
+            return Err(compile::refusal_message(&task.args).to_owned());
+        }
         if task.privileges.elevated && !rustix::process::geteuid().is_root() {
             return Err("`become` requires a run as root, but this run is not root".into());
         }

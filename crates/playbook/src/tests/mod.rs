@@ -18,6 +18,7 @@ mod links;
 mod other_users;
 mod pending_handlers;
 mod properties;
+mod refusals;
 mod set_a;
 mod set_b;
 mod unevaluable;

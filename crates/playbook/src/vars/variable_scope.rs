@@ -1,7 +1,7 @@
 //! The variables of a plan in their order of precedence, and the items, options and environment
 //! that a task makes of them. The run and `rendered` share this code, so both see the same values.
 
-use crate::plan::{Exports, Plan, Play, Repeat, Task, TaskCondition};
+use crate::plan::{Exports, Plan, Play, REFUSED, Repeat, Task, TaskCondition};
 use crate::template::expr;
 pub use crate::vars::loops::{item_layer, items};
 use crate::vars::scope::{ExprScope, HostLayers, with_trace};
@@ -236,7 +236,7 @@ pub fn args(scope: &ExprScope, task: &Task) -> Result<Map<String, Value>, String
     for (name, value) in &task.args {
         let raw = matches!(
             (task.module.as_str(), name.as_str()),
-            ("assert", "that") | ("debug", "var") | ("command" | "script", "words")
+            ("assert", "that") | (REFUSED, _) | ("debug", "var") | ("command" | "script", "words")
         );
         if raw {
             out.insert(name.clone(), value.clone());

@@ -1,0 +1,142 @@
+//! Replaces a task that cannot be compiled by a step that fails when the run reaches it. As in
+//! Ansible, such a task does no harm behind a condition that is false on the host.
+
+use super::{Compiler, Context};
+use crate::lang::yaml::SpannedNode;
+use crate::plan::{OutcomeRules, Plan, PlanStep, REFUSED, SourcePlace, Task, TaskLayers};
+use crate::rendered;
+use crate::template::expr;
+use remoor_model::Fault;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// Beginning of the warning about a task that fails when a run reaches it.
+pub const REFUSAL_NOTE: &str = "this task fails if it is reached: ";
+/// Maximum number of faults in the message of a refused step.
+const FAULTS_SHOWN: usize = 3;
+
+/// A task of which the plan contains only a refusal.
+pub(super) struct RefusedTask {
+    pub id: u32,
+    /// The target that an include cannot select. None: the plan does not contain the task itself.
+    pub choice: Option<String>,
+    pub faults: Vec<Fault>,
+}
+
+impl Compiler<'_> {
+    /// Replaces a task by a refusal if compiling it recorded faults since index `from`. Otherwise
+    /// returns `steps`.
+    pub(super) fn or_refusal(
+        &mut self,
+        from: usize,
+        node: &SpannedNode,
+        context: &Context,
+        steps: Vec<PlanStep>,
+    ) -> Vec<PlanStep> {
+        if self.diagnostics.faults.len() <= from {
+            return steps;
+        }
+        let faults = self.diagnostics.faults.split_off(from);
+        let step = self.refusal(node, context, &faults);
+        // The keywords of the task may be faulty too. Those faults are in `faults` already.
+        self.diagnostics.faults.truncate(from);
+        let id = step.as_ref().map_or(0, |task| task.id);
+        self.refused.push(RefusedTask { id, choice: None, faults });
+        step.map(|task| PlanStep::Task(Box::new(task))).into_iter().collect()
+    }
+
+    /// Takes the faults since index `from` out of the errors, because only a run knows whether the
+    /// include `id` selects `choice`. Returns the first of them as the reason of a failure.
+    pub(super) fn rejected_choice(&mut self, from: usize, id: u32, choice: &str) -> Option<String> {
+        if self.diagnostics.faults.len() <= from {
+            return None;
+        }
+        let faults = self.diagnostics.faults.split_off(from);
+        let reason = faults.first().map(|fault| format!("{}:{}: {}", fault.file, fault.line, fault.message));
+        self.refused.push(RefusedTask { id, choice: Some(choice.to_owned()), faults });
+        reason
+    }
+
+    /// The step that fails with `faults`. None: the tags of the task are not selected, or the first
+    /// host of the batch runs it.
+    fn refusal(&mut self, node: &SpannedNode, context: &Context, faults: &[Fault]) -> Option<Task> {
+        let file = context.file.clone();
+        let mut own = context.clone();
+        if let Some(vars) = node.get("vars") {
+            let vars = self.vars(&file, vars);
+            own.layers.vars.extend(self.layer(vars));
+        }
+        self.inherit(&file, node, &mut own);
+        if let Some(when) = node.get("when") {
+            own.keywords.when.extend(self.conditions(&file, "when", when));
+        }
+        // A condition that is faulty itself fails when it is evaluated, so the other ones decide
+        // whether the run gets that far.
+        own.keywords.when.retain(|condition| expr::check_expression(&condition.text).is_ok());
+        let skipped = own.keywords.run_once && !self.current_play.first;
+        if !own.handler && !self.is_selected(&own.keywords.tags) || skipped {
+            return None;
+        }
+        self.parts.tasks += 1;
+        let shown = |fault: &Fault| match fault.file == file {
+            true => fault.message.clone(),
+            false => format!("{}:{}: {}", fault.file, fault.line, fault.message),
+        };
+        let mut messages: Vec<String> = faults.iter().take(FAULTS_SHOWN).map(shown).collect();
+        if faults.len() > FAULTS_SHOWN {
+            messages.push(format!("{} more", faults.len() - FAULTS_SHOWN));
+        }
+        let mut task = Task {
+            id: self.parts.tasks,
+            place: SourcePlace { file: file.clone(), line: node.line },
+            module: REFUSED.to_owned(),
+            args: Map::from_iter([("msg".to_owned(), json!(messages.join("; ")))]),
+            when: own.keywords.when.clone(),
+            register: node.get("register").and_then(SpannedNode::text).filter(|name| super::is_name(name)),
+            outcome: OutcomeRules {
+                ignore_errors: own.keywords.ignore_errors.clone(),
+                fatal: own.keywords.fatal,
+                ..OutcomeRules::default()
+            },
+            no_log: own.keywords.no_log,
+            tags: own.keywords.tags.clone(),
+            layers: TaskLayers {
+                defaults: own.layers.defaults.clone(),
+                vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
+                params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
+            },
+            ..Task::default()
+        };
+        let before = self.diagnostics.faults.len();
+        self.repeat(node.map().unwrap_or_default(), &own, &mut task);
+        if self.diagnostics.faults.len() > before {
+            task.repeat = None;
+        }
+        let named = || node.map()?.iter().map(|(key, _)| key.text.as_str()).find(|key| super::task::is_module(key));
+        let name = node.get("name").or(node.get("role")).and_then(SpannedNode::text);
+        task.name = name.unwrap_or_else(|| named().unwrap_or(REFUSED).to_owned());
+        Some(task)
+    }
+
+    /// Separates the faults of the refused tasks: errors for those that every run of `plan` reaches,
+    /// and warnings for the others.
+    pub(super) fn refusal_faults(refused: Vec<RefusedTask>, plan: &Plan) -> (Vec<Fault>, Vec<Fault>) {
+        if refused.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        let reached: BTreeSet<(u32, Option<String>)> = rendered::certain_refusals(plan, &Map::new(), false)
+            .into_iter()
+            .map(|step| (step.id, step.choice))
+            .collect();
+        let (certain, others): (Vec<_>, Vec<_>) =
+            refused.into_iter().partition(|task| reached.contains(&(task.id, task.choice.clone())));
+        let note = |fault: Fault| Fault { warning: true, message: format!("{REFUSAL_NOTE}{}", fault.message), ..fault };
+        let faults = |tasks: Vec<RefusedTask>| tasks.into_iter().flat_map(|task| task.faults);
+        (faults(certain).collect(), faults(others).map(note).collect())
+    }
+}
+
+/// The message of a refused step.
+pub fn refusal_message(args: &Map<String, Value>) -> &str {
+    args.get("msg").and_then(Value::as_str).unwrap_or_default()
+}

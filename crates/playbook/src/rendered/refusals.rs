@@ -1,0 +1,68 @@
+//! Finds the refused steps that every run reaches, so that they are errors before a run begins.
+
+use super::{Walk, may_fail};
+use crate::compile::refusal_message;
+use crate::plan::{Plan, PlanStep, Play, REFUSED, SourcePlace, Task};
+use crate::vars::variable_scope;
+use serde_json::{Map, Value};
+
+/// A step that fails in every run, because its task could not be compiled.
+#[derive(Debug, Clone)]
+pub struct CertainRefusal {
+    pub id: u32,
+    /// The target that an include selects, if only this target cannot run.
+    pub choice: Option<String>,
+    pub place: SourcePlace,
+    pub message: String,
+}
+
+/// Finds the refused steps that every run reaches. Handlers are included if a task that every run
+/// performs may notify them. `facts` are the facts that count as known.
+pub(crate) fn certain_refusals(plan: &Plan, facts: &Map<String, Value>, check: bool) -> Vec<CertainRefusal> {
+    let mut any = false;
+    plan.each_task(&mut |task| any |= task.module == REFUSED);
+    if !any && !has_refused_choice(plan) {
+        return Vec::new();
+    }
+    let mut out = Walk::new(plan, facts);
+    if check {
+        out.frame.check();
+    }
+    out.plan();
+    out.refusals
+}
+
+impl<'p> Walk<'p> {
+    /// Whether every run performs a task whose conditions evaluate to `holds`, and ends if the task
+    /// fails.
+    pub(super) fn is_certain<E>(&self, task: &Task, holds: &Result<bool, E>) -> bool {
+        holds.is_ok() && !self.may_be_skipped && !self.may_be_skipped_or_fail && !may_fail(task)
+    }
+
+    pub(super) fn refuse(&mut self, task: &Task, choice: Option<String>, message: String) {
+        self.refusals.push(CertainRefusal { id: task.id, choice, place: task.place.clone(), message });
+    }
+
+    /// Notes a handler that cannot run although a task that every run performs may notify it.
+    pub(super) fn refused_handler(&mut self, play: &'p Play, at: usize) {
+        let task = &play.handlers[at].task;
+        if task.module != REFUSED || may_fail(task) || !self.notified.iter().any(|name| play.answers(at, name)) {
+            return;
+        }
+        if matches!(variable_scope::all_hold(&self.frame.scope(play, task), &task.when), Ok(true)) {
+            self.refuse(task, None, refusal_message(&task.args).to_owned());
+        }
+    }
+}
+
+/// Whether an include of the plan has a possible target that the plan cannot hold.
+fn has_refused_choice(plan: &Plan) -> bool {
+    fn any_refused(steps: &[PlanStep]) -> bool {
+        steps.iter().any(|step| match step {
+            PlanStep::Task(_) => false,
+            PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().any(|part| any_refused(part)),
+            PlanStep::Include(i) => !i.refused.is_empty() || i.choices.values().any(|part| any_refused(part)),
+        })
+    }
+    plan.plays.iter().flat_map(|play| &play.sections).any(|section| any_refused(section))
+}

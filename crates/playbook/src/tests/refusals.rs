@@ -1,0 +1,73 @@
+//! Tasks that cannot be compiled fail when a run reaches them, and are errors only if every run
+//! does.
+
+use super::language::{order, run_files};
+use super::*;
+
+fn faults(tasks: &str) -> Result<Vec<String>, Vec<String>> {
+    let texts = |faults: Vec<remoor_model::Fault>| faults.iter().map(|fault| fault.message.clone()).collect();
+    let text = format!("- hosts: all\n  vars: {{on: true, off: false}}\n  tasks:\n{tasks}");
+    let files = FileSet([("site.yml".to_owned(), text.into_bytes())].into());
+    let host = HostContext { name: "w1".into(), ..HostContext::default() };
+    compile(&files, "site.yml", &host, &CompileOptions::default())
+        .map(|compiled| texts(compiled.warnings))
+        .map_err(texts)
+}
+
+#[test]
+fn a_refused_task_is_an_error_only_if_every_run_reaches_it() {
+    for (tasks, certain) in [
+        ("  - pacman: {name: x}\n", true),
+        ("  - {pacman: {name: x}, when: on}\n", true),
+        ("  - {pacman: {name: x}, when: off}\n", false),
+        ("  - {pacman: {name: x}, when: ansible_system == 'Other'}\n", false),
+        ("  - {pacman: {name: x}, when: ansible_check_mode}\n", false),
+        ("  - {command: 'true', register: r}\n  - {pacman: {name: x}, when: r is changed}\n", false),
+        ("  - {pacman: {name: x}, ignore_errors: true}\n", false),
+        ("  - {pacman: {name: '{{ item }}'}, loop: '{{ on | ternary([], [1]) }}'}\n", false),
+        ("  - {pacman: {name: x}, tags: never}\n", false),
+        ("  - {block: [{pacman: {name: x}}], rescue: [{debug: }]}\n", false),
+        ("  - {block: [{pacman: {name: x}}], always: [{debug: }]}\n", true),
+        ("  - {debug: {msg: '{{ 1 | nope }}'}, when: [on, '1 is nope']}\n", true),
+        ("  - {debug: {msg: '{{ 1 | nope }}'}, when: [off, '1 is nope']}\n", false),
+        ("  - {include_tasks: gone.yml, when: off}\n", false),
+        ("  - {include_tasks: gone.yml, when: on}\n", true),
+        ("  - {command: 'true', notify: h}\n  handlers: [{name: h, pacman: {name: x}}]\n", true),
+        ("  - {command: 'true', notify: h, when: off}\n  handlers: [{name: h, pacman: {name: x}}]\n", false),
+    ] {
+        let told = faults(tasks);
+        assert_eq!(told.is_err(), certain, "{tasks}{told:?}");
+        let noted = told.as_ref().is_ok_and(|notes| notes.iter().any(|note| note.starts_with(REFUSAL_NOTE)));
+        assert_eq!(noted, !certain, "{tasks}{told:?}");
+    }
+}
+
+#[test]
+fn a_refused_task_fails_by_name_when_it_is_reached() {
+    let site = "
+- hosts: all
+  tasks:
+    - block:
+        - {name: caught, pacman: {name: '{{ gone }}'}, when: ansible_system == 'Linux', register: r}
+        - {name: never, fail: }
+      rescue:
+        - {name: seen, assert: {that: ['ansible_failed_task.name == \"caught\"', '\"`pacman`\" in ansible_failed_result.msg']}}
+    - {name: ignored, copy: {nonsense: 1}, register: r, ignore_errors: true}
+    - {name: known, assert: {that: [r is failed, '\"nonsense\" in r.msg']}}
+    - {include_tasks: '{{ ansible_system }}.yml'}
+    - {name: end, pacman: {name: x}, when: r is failed}
+";
+    let part = "- {name: skipped, pacman: {name: x}, when: ansible_system == 'Other'}\n- {name: part, debug: }\n";
+    let ran = run_files(&[("site.yml", site), ("Linux.yml", part)]);
+    let want = ["caught", "seen", "ignored", "known", "include_tasks Linux.yml", "skipped", "part", "end"];
+    assert_eq!(ran.statuses().into_iter().map(|(name, _)| name).collect::<Vec<_>>(), want);
+    let failure = ran.end.failure.unwrap();
+    assert_eq!((failure.task.as_str(), failure.line), ("end", 12));
+    assert!(failure.message.contains("module `pacman` is not part of the language"), "{}", failure.message);
+    // The facts of the node are known before its first task.
+    let early = run_files(&[(
+        "site.yml",
+        "- hosts: all\n  tasks:\n    - {name: before, command: 'true'}\n    - {pacman: {name: x}, when: ansible_system == 'Linux'}\n",
+    )]);
+    assert!(order(&early).is_empty() && early.end.failure.unwrap().message.contains("pacman"));
+}
