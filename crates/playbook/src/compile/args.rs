@@ -1,8 +1,9 @@
 //! Checks the options of a module: known names, required options, types and form.
 
 use super::{Compiler, HINT_ANSIBLE, module_specs, option_types, options};
+use crate::lang::file_regex::{FileRegex, LineRules};
+use crate::lang::word_split;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
-use crate::lang::{pyregex, word_split};
 use crate::plan::elevation;
 use crate::template::expr;
 use crate::vars::var_map;
@@ -169,14 +170,14 @@ impl Compiler<'_> {
         }
     }
 
-    /// Converts a `mode` that is a number to text. A number has no leading zero, so its decimal
-    /// digits were probably meant as octal digits.
+    /// Converts a `mode` that is a number to its octal digits, as Ansible does. `0644` is the number
+    /// 420, and `644` is the mode 1204.
     fn normalize_mode(&mut self, file: &str, options: &mut TaskOptions) {
-        let Some(mode) = options.values.get_mut("mode").filter(|m| m.is_number()) else { return };
-        let text = mode.to_string();
-        let message = format!("bare mode {text} is read as the octal text \"{text}\"");
-        self.warn(file, options.at, message, "quote it, with a leading zero");
-        *mode = Value::String(text);
+        let Some(mode) = options.values.get_mut("mode") else { return };
+        let Some(octal) = elevation::octal_mode(mode) else { return };
+        let message = format!("the mode is the bare number {mode}, which sets {octal}");
+        *mode = Value::String(octal);
+        self.warn(file, options.at, message, "quote the octal digits, with a leading zero");
     }
 
     /// Rejects an option that remoor does not support. An unsupported option that is switched off
@@ -201,14 +202,9 @@ impl Compiler<'_> {
             else {
                 continue;
             };
-            if let Err(e) = pyregex::bytes(text).build() {
-                let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                self.fault_hint(
-                    file,
-                    options.place(name),
-                    format!("pattern of `{name}`: {last}"),
-                    "look-around and backreferences in patterns are not supported; use `provisioner: ansible`",
-                );
+            if let Err(e) = FileRegex::new(text, LineRules::default()) {
+                let last = e.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                self.fault(file, options.place(name), format!("pattern of `{name}`: {last}"));
             }
         }
     }

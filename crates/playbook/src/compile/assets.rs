@@ -2,10 +2,10 @@
 
 use super::{Compiler, Context, lookup, wildcard};
 use crate::plan::{Asset, Blob, RepeatKind, Task};
-use crate::template::{expr, lint, tera_text};
+use crate::template::{dialect, expr, lint, tera_text};
 use crate::vars::var_map;
 use remoor_model::{FileSet, Sha256};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of files that one file name with markup may match.
@@ -202,7 +202,7 @@ impl Compiler<'_> {
                 task.files.assets.insert(self.playbook_path(&path), asset.clone());
             }
             if task.module == "template" {
-                self.template(&path, &dirs, &own.file, at, &mut task.files.parts);
+                self.template((&path, false), &dirs, (&own.file, at), &task.args, &mut task.files.parts);
             }
             task.files.assets.insert(name, asset);
         }
@@ -255,10 +255,10 @@ impl Compiler<'_> {
     /// Checks a template, and adds the templates that it includes.
     fn template(
         &mut self,
-        path: &str,
+        (path, is_part): (&str, bool),
         dirs: &[String],
-        file: &str,
-        at: (u32, u32),
+        from: (&str, (u32, u32)),
+        options: &Map<String, Value>,
         parts: &mut BTreeMap<String, Asset>,
     ) {
         let Some(text) = self.files.text(path).map(str::to_owned) else {
@@ -274,13 +274,21 @@ impl Compiler<'_> {
             }
             return;
         }
-        if first {
-            if let Err(e) = expr::check_template(&text) {
-                self.template_fault(path, expr::place_of(&e, &text), &e);
+        let dialect = match dialect::read(&text, options, is_part) {
+            Ok(dialect) => dialect,
+            Err(message) => {
+                self.fault(path, (1, 1), message);
+                return;
             }
-            self.check_lookups(path, (0, 0), &text);
+        };
+        let text = &*dialect.text;
+        if first {
+            if let Err(e) = expr::check_template(text) {
+                self.template_fault(path, expr::place_of(&e, text), &e);
+            }
+            self.check_lookups(path, (0, 0), text);
         }
-        for name in lint::includes(&text) {
+        for (name, needed) in lint::includes(text) {
             if parts.contains_key(&name) {
                 continue;
             }
@@ -288,10 +296,11 @@ impl Compiler<'_> {
             near.extend(dirs.iter().cloned());
             match self.find(&near, &name).into_iter().next() {
                 Some((_, inner)) => {
-                    let asset = self.asset(&inner, file, at);
+                    let asset = self.asset(&inner, from.0, from.1);
                     parts.insert(name, asset);
-                    self.template(&inner, dirs, file, at, parts);
+                    self.template((&inner, true), dirs, from, &dialect.options, parts);
                 }
+                None if !needed => {}
                 None => {
                     self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
                 }

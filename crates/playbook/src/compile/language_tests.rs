@@ -79,9 +79,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use `provisioner: ansible`
             site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:16:17: `async` is not part of the language
-              hint: use `provisioner: ansible`
-            site.yml:16:28: `poll` is not part of the language
+            site.yml:16:34: `poll` that may be 0 leaves the task running, which is not part of the language
               hint: use `provisioner: ansible`
             site.yml:17:30: collection `acme.own` may give modules another meaning
               hint: use `provisioner: ansible`

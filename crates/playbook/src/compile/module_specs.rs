@@ -26,7 +26,7 @@ macro_rules! spec {
 }
 
 pub const MODULES: &[ModuleSpec] = &[
-    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding"], need [["src"] ["dest"]]),
+    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding" "variable_start_string" "variable_end_string" "block_start_string" "block_end_string" "comment_start_string" "comment_end_string"], need [["src"] ["dest"]]),
     spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum"], need [["dest"] ["src" "content"]]),
     spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "modification_time_format" "access_time" "access_time_format"], need [["path" "dest" "name"]]),
     spec!("lineinfile", ["path" "dest" "destfile" "name" "line" "value" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
@@ -39,7 +39,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("apt", ["name" "pkg" "package" "state" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade"]),
     spec!("dnf", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
     spec!("yum", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
-    spec!("package", ["name" "state" "use" "pkg" "package" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade" "update_only" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"], need [["name"] ["state"]]),
+    spec!("package", ["name" "state" "use" "pkg" "package" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade" "update_only" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
     spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock" "user" "expires" "password" "update_password" "move_home" "skeleton" "non_unique" "umask" "uid_min" "uid_max" "generate_ssh_key" "ssh_key_bits" "ssh_key_type" "ssh_key_file" "ssh_key_comment"], need [["name" "user"]]),
     spec!("group", ["name" "state" "gid" "system" "force" "non_unique" "gid_min" "gid_max"], need [["name"]]),
     spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg" "exclude_hosts" "active_connection_states"]),
@@ -136,7 +136,7 @@ pub const TASK_KEYS: &[&str] = keys! {
     "when" "delegate_to" "delegate_facts" "notify" "action" "loop" "with_items" "with_list" "with_dict"
     "with_together" "with_nested" "with_cartesian" "with_sequence" "with_subelements" "with_indexed_items"
     "with_flattened" "with_fileglob" "with_first_found" "loop_control" "register" "changed_when" "failed_when"
-    "until" "retries" "delay" "listen" "args"
+    "until" "retries" "delay" "listen" "args" "async" "poll"
 };
 pub const BLOCK_KEYS: &[&str] = keys! {
     "when" "delegate_to" "delegate_facts" "notify" "block" "rescue" "always"
@@ -146,7 +146,7 @@ pub const PLAY_KEYS: &[&str] = keys! {
     "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
 };
 /// Keywords of tasks and plays that Ansible has and remoor does not support.
-pub const UNSUPPORTED_KEYWORDS: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
+pub const UNSUPPORTED_KEYWORDS: &str = "local_action with_random_choice with_lines with_inventory_hostnames vars_prompt \
     gather_timeout fact_path import_playbook";
 
 /// A module's or keyword's name without its collection, if the collection is known.

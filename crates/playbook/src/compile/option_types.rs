@@ -74,7 +74,8 @@ pub fn check_value(module: &str, option: &str, value: &Value) -> Option<(String,
             .then(|| (format!("{found} is not a valid `{option}` of {module}"), near().unwrap_or_else(hint)));
     }
     if option == "mode" && module != "find" {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let octal = crate::plan::elevation::octal_mode(value);
+        let text = octal.unwrap_or_else(|| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         if text == "preserve" {
             return None;
         }

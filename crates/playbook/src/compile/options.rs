@@ -27,11 +27,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("set_fact", "cacheable"),
     ("setup", "gather_timeout fact_path"),
     ("shell", "warn"),
-    (
-        "template",
-        "block_start_string block_end_string variable_start_string variable_end_string comment_start_string \
-         comment_end_string",
-    ),
     ("unarchive", "decrypt"),
     ("uri", "use_netrc client_cert client_key ciphers use_gssapi unix_socket"),
     ("yum", "installroot list lock_timeout install_repoquery"),

@@ -153,10 +153,10 @@ fn what_must_be_known_before_the_run_may_be_a_default_of_the_role() {
 fn what_a_template_may_not_name_is_found_where_it_is() {
     let list = [
         ("site.yml", "- hosts: all\n  tasks:\n    - template: {src: a.j2, dest: /tmp/a}\n"),
-        ("a.j2", "{# random #}\none\n  {{ 60 |\n  random }}\n"),
+        ("a.j2", "{# vault #}\none\n  {{ 60 |\n  vault }}\n"),
     ];
     let faults = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
     let fault = faults.first().unwrap().to_string();
-    assert!(fault.starts_with("a.j2:3:3: filter `random` is not part of the language"), "{fault}");
+    assert!(fault.starts_with("a.j2:3:3: filter `vault` is not part of the language"), "{fault}");
     assert!(fault.ends_with("hint: use `provisioner: ansible`"), "{fault}");
 }

@@ -305,6 +305,20 @@ impl Compiler<'_> {
                 "until" => task.retry.until = Some(self.conditions(file, "until", value)),
                 "retries" => task.retry.retries = self.number(file, "retries", value),
                 "delay" => task.retry.delay = self.number(file, "delay", value),
+                // The task runs like any other. Its time limit is that of the job in Ansible.
+                "async" => match self.number(file, "async", value) {
+                    Some(limit) if limit.as_f64() != Some(0.0) && limit != "0" => task.timeout = Some(limit),
+                    _ => {}
+                },
+                "poll" => {
+                    let never = self
+                        .number(file, "poll", value)
+                        .is_none_or(|every| every.as_f64() == Some(0.0) || every.is_string());
+                    if never && pairs.iter().any(|(key, _)| key.text == "async") {
+                        let message = "`poll` that may be 0 leaves the task running, which is not part of the language";
+                        self.fault_hint(file, at, message, HINT_ANSIBLE);
+                    }
+                }
                 _ => {}
             }
         }

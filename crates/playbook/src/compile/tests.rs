@@ -235,7 +235,7 @@ fn a_plan_holds_what_it_needs_and_no_more() {
     assert_eq!(plan.blobs.len(), 2);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
-        warnings[0].to_string().starts_with("roles/nginx/tasks/main.yml:1:63: warning: bare 0644"),
+        warnings[0].to_string().starts_with("roles/nginx/tasks/main.yml:1:3: warning: the mode is the bare number 420"),
         "{}",
         warnings[0]
     );

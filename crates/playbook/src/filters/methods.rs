@@ -1,6 +1,5 @@
-//! The methods of Python's strings, lists and dictionaries that return a new value. Methods that
-//! change a value in place (`append`, `update`, `pop` ...) are refused at compile time, because
-//! values are immutable here.
+//! The methods of Python's strings, lists and dictionaries that return a new value. `containers.rs`
+//! has the methods that change a value in place.
 
 use super::{FilterResult, UndefinedPolicy, failure, list, lists, text};
 use crate::lang::python;
@@ -9,17 +8,21 @@ use minijinja::{Error, ErrorKind, State, Value};
 
 /// All supported methods.
 pub const KNOWN: &[&str] = &[
+    "append",
     "capitalize",
     "center",
+    "clear",
     "copy",
     "count",
     "date",
     "difference",
     "endswith",
+    "extend",
     "find",
     "format",
     "get",
     "index",
+    "insert",
     "intersection",
     "isalnum",
     "isalpha",
@@ -40,15 +43,21 @@ pub const KNOWN: &[&str] = &[
     "lower",
     "lstrip",
     "partition",
+    "pop",
+    "popitem",
+    "remove",
     "removeprefix",
     "removesuffix",
     "replace",
+    "reverse",
     "rfind",
     "rindex",
     "rjust",
     "rpartition",
     "rsplit",
     "rstrip",
+    "setdefault",
+    "sort",
     "split",
     "splitlines",
     "startswith",
@@ -58,28 +67,16 @@ pub const KNOWN: &[&str] = &[
     "timestamp",
     "title",
     "union",
+    "update",
     "upper",
     "values",
     "weekday",
     "zfill",
 ];
 
-/// Methods of Python that change a value in place.
-pub const MUTATING: &[&str] = &[
-    "append",
-    "extend",
-    "insert",
-    "remove",
-    "pop",
-    "popitem",
-    "clear",
-    "sort",
-    "reverse",
-    "update",
-    "setdefault",
-    "add",
-    "discard",
-];
+/// The methods that change a list or map in place.
+pub const IN_PLACE: &[&str] =
+    &["append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"];
 
 /// Calls a method that minijinja itself does not implement.
 pub fn call(
@@ -91,6 +88,11 @@ pub fn call(
 ) -> FilterResult {
     if value.is_undefined() {
         return undefined.undefined_result();
+    }
+    if IN_PLACE.contains(&method) {
+        return Err(failure(format!(
+            "`.{method}()` changes only a list or map that the template itself has stored with `set`"
+        )));
     }
     match value.kind() {
         ValueKind::String => call_on_text(state, value, method, args),

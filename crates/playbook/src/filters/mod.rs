@@ -5,6 +5,7 @@
 //! Ansible has and remoor does not support. `vocabulary.rs` reports them at compile time, never at
 //! run time.
 
+mod containers;
 mod digest;
 mod jinja_tests;
 mod lists;
@@ -15,16 +16,20 @@ mod net;
 mod numbers;
 mod paths;
 mod per_item;
+mod percent;
+mod random;
 mod regexes;
 mod serialization;
 mod text;
 mod time;
 mod vocabulary;
 
+pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED};
 pub use methods::call as call_method;
-pub use methods::{KNOWN as METHODS, MUTATING as METHODS_REFUSED};
+pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
 pub use per_item::as_pair;
+pub use percent::NAME as PERCENT;
 pub use regexes::replacement;
 pub use text::{capitalize, shell_quote};
 pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
@@ -174,14 +179,13 @@ const TABLES: &[&[Filter]] = &[
     paths::FILTERS,
     net::FILTERS,
     numbers::FILTERS,
+    random::FILTERS,
     digest::FILTERS,
     time::FILTERS,
 ];
 
 /// Filters of Ansible and Jinja2 that are refused, each with the reason.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("random", "a second run would not give the same result"),
-    ("shuffle", "a second run would not give the same result"),
     ("vault", "remoor does not read vault files"),
     ("unvault", "remoor does not read vault files"),
     ("fileglob", "it lists files of the manager; use the module find, or with_fileglob"),
@@ -276,6 +280,8 @@ pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy) {
         env.add_test(format!("ansible.builtin.{name}"), run);
     }
     env.add_function("dict", maps::dict);
+    containers::register(env);
+    percent::register(env);
     lookups::register(env);
     time::register(env);
 }

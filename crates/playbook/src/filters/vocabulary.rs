@@ -1,7 +1,7 @@
 //! The filters, tests, functions and methods that a template may use. Unknown names are reported
 //! before a template runs.
 
-use super::methods::{KNOWN, MUTATING};
+use super::methods::KNOWN;
 use super::{REFUSED, all_filters, all_tests};
 use crate::template::lint::{self, NameKind};
 use minijinja::{Error, ErrorKind};
@@ -84,23 +84,11 @@ pub fn check_names(template: &str) -> Result<(), Error> {
     // Macros of an imported template may have any name, and calls of them look like methods.
     if !template.contains("import") {
         for name in lint::methods(template) {
-            if MUTATING.contains(&name.as_str()) {
-                let message = format!(
-                    "`.{name}()` changes a value in place, which is not supported; build a new value, for example with `+`"
-                );
-                return Err(Error::new(ErrorKind::UnknownMethod, message));
-            }
             if !KNOWN.contains(&name.as_str()) && name != "cycle" && name != "changed" {
                 let hint = nearest_word(&name, KNOWN.iter().copied()).map(|n| format!(" (did you mean `{n}`?)"));
                 return Err(Error::new(ErrorKind::UnknownMethod, format!("`.{name}()`{}", hint.unwrap_or_default())));
             }
         }
-    }
-    if lint::formats_by_percent(template) {
-        return Err(Error::new(
-            ErrorKind::SyntaxError,
-            "`%` on a text is not part of the language; write `| format(...)`",
-        ));
     }
     Ok(())
 }

@@ -81,14 +81,6 @@ pub fn all_words() -> Vec<LanguageWord> {
     ] {
         refused.iter().for_each(|(name, why)| put(kind, *name, "", State::Refused(why)));
     }
-    for name in filters::METHODS_REFUSED {
-        put(
-            WordKind::Method,
-            *name,
-            "",
-            State::Refused("the method changes a value, and values of templates are constant"),
-        );
-    }
     out
 }
 

@@ -2,6 +2,7 @@
 //! formats and regular expressions. Expressions and templates belong in `template`, and the
 //! translation of a playbook to a plan in `compile`.
 
+pub(crate) mod file_regex;
 pub(crate) mod hosts;
 pub mod language;
 pub(crate) mod pyregex;
@@ -10,3 +11,4 @@ pub(crate) mod pyyaml;
 pub(crate) mod version;
 pub(crate) mod word_split;
 pub(crate) mod yaml;
+mod yaml_scalar;

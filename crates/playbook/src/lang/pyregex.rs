@@ -27,6 +27,17 @@ pub fn regex(pattern: &str, flags: Flags, subject: &str) -> Result<Regex, String
         .map_err(|e| format!("pattern `{pattern}`: {}", e.to_string().replace('\n', " ")))
 }
 
+/// Like `regex`, for files that are UTF-8.
+pub fn text(pattern: &str, multi_line: bool, dot_matches_new_line: bool) -> Result<Regex, String> {
+    RegexBuilder::new(&translate_pattern(pattern, false, false))
+        .multi_line(multi_line)
+        .dot_matches_new_line(dot_matches_new_line)
+        .backtrack_limit(BACKTRACK_MAX)
+        .delegate_size_limit(1 << 20)
+        .build()
+        .map_err(|e| e.to_string())
+}
+
 /// Like `regex`, for the bytes of files, which may have any encoding. Look-around and
 /// backreferences are not supported.
 pub fn bytes(pattern: &str) -> regex::bytes::RegexBuilder {

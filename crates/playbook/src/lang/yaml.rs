@@ -1,8 +1,8 @@
 //! Parses YAML into one tree in which every value knows its line and column.
 //!
-//! As in Ansible, YAML 1.1 applies to the booleans `yes`, `no`, `on` and `off`. In contrast to
-//! Ansible, a bare `0644` is the text `"0644"`, with a warning. Unknown tags, duplicate keys and
-//! documents that grow too large are rejected. The tree knows nothing of playbooks.
+//! Plain scalars have the types of YAML 1.1, as in Ansible (`yaml_scalar.rs`). Unknown tags,
+//! duplicate keys and documents that grow too large are rejected. The tree knows nothing of
+//! playbooks.
 
 use remoor_model::Fault;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -11,6 +11,8 @@ use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::fmt;
 
+/// The tag of a text that is never a template.
+const UNSAFE: &str = "!unsafe";
 /// Maximum size in bytes of a YAML file.
 const BYTES_MAX: usize = 4 << 20;
 /// Maximum nesting depth. Real playbooks are far less deep, and the stack has room for this depth.
@@ -57,7 +59,7 @@ impl SpannedKey {
 }
 
 /// Parses a boolean of YAML 1.1.
-fn boolean(source: &str) -> Option<bool> {
+pub(super) fn boolean(source: &str) -> Option<bool> {
     match source {
         "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(true),
         "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Some(false),
@@ -132,7 +134,9 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
         ));
     }
     let mut options = serde_saphyr::Options::default();
-    options.reject_unsupported_tags = true;
+    // The tag `!unsafe` is not known to the parser. `place` rejects the other unknown tags then.
+    options.reject_unsupported_tags = !text.contains(UNSAFE);
+    options.non_finite_float_policy = serde_saphyr::options::NonFiniteFloatPolicy::PassThrough;
     options.with_snippet = false;
     options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
     options.alias_limits.max_total_replayed_events = 100_000;
@@ -143,20 +147,26 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
             let all = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
             duplicate_key_fault(file, key, (location.line() as u32, location.column() as u32), all.ok().as_ref())
         }
-        error => refusal(file, error),
+        error => parse_fault(file, error),
     })?;
-    let mut warnings = Vec::new();
-    let node = place(raw, file, text, &mut warnings);
-    Ok((node, warnings))
+    let mut faults = Vec::new();
+    let node = place(raw, file, text, &mut faults);
+    match faults.iter().position(|fault| !fault.warning) {
+        Some(at) => Err(faults.swap_remove(at)),
+        None => Ok((node, faults)),
+    }
 }
 
-fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
+fn parse_fault(file: &str, error: &serde_saphyr::Error) -> Fault {
     let error = error.without_snippet();
-    let (line, column) = error.location().map_or((0, 0), |l| (l.line() as u32, l.column() as u32));
-    let full = error.to_string();
+    let at = error.location().map_or((0, 0), |l| (l.line() as u32, l.column() as u32));
+    refusal(file, &error.to_string(), at)
+}
+
+fn refusal(file: &str, full: &str, (line, column): (u32, u32)) -> Fault {
     let message = match full.find(" at line ") {
         Some(at) if at > 0 && full[at..].len() < 40 => full[..at].to_owned(),
-        _ => full.clone(),
+        _ => full.to_owned(),
     };
     let fault = Fault::error(file, line, column, message);
     if full.contains("tag") && full.contains("!vault") {
@@ -198,27 +208,33 @@ fn duplicate_key_fault(file: &str, key: &str, at: (u32, u32), first: Option<&Spa
         .hint("Ansible warns and uses the last one; remove the others")
 }
 
-/// Adds positions to all values. `y` and `n` become texts, and so does a number with a leading
-/// zero, with a warning.
+/// Adds positions to all values, and gives plain scalars their types.
 fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> SpannedNode {
     let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
     let source = source_of(&raw, text);
     let data = match raw.value {
-        Raw::Null => SpannedData::Null,
-        Raw::Bool(_) if matches!(source, "y" | "Y" | "n" | "N") => SpannedData::Text(source.to_owned()),
-        Raw::Bool(b) => SpannedData::Bool(b),
-        Raw::Number(n) => {
-            if source.len() > 1 && source.starts_with('0') && source.bytes().all(|b| b.is_ascii_digit()) {
-                warnings.push(
-                    Fault::warn(file, line, column, format!("bare {source} is read as the text \"{source}\""))
-                        .hint("quote it, so that every reader sees the same"),
-                );
-                SpannedData::Text(source.to_owned())
-            } else {
-                SpannedData::Number(n)
+        scalar @ (Raw::Null | Raw::Bool(_) | Raw::Number(_) | Raw::Text(_)) => {
+            let tag = tag_before(&raw.defined, text);
+            if text.contains(UNSAFE) && !matches!(tag, "" | UNSAFE) && !tag.starts_with("!!") {
+                warnings.push(refusal(file, &tag_error(tag), (line, column)));
+            }
+            let known = match scalar {
+                Raw::Bool(b) => SpannedData::Bool(b),
+                Raw::Number(n) => SpannedData::Number(n),
+                Raw::Text(s) => SpannedData::Text(s),
+                _ => SpannedData::Null,
+            };
+            match known {
+                SpannedData::Text(text) if tag == UNSAFE => {
+                    SpannedData::Text(format!("{{% raw %}}{text}{{% endraw %}}"))
+                }
+                SpannedData::Text(text) if text != source => SpannedData::Text(text),
+                known if tag.is_empty() && !source.is_empty() && is_plain(&raw.defined, source, text) => {
+                    super::yaml_scalar::resolve(source).unwrap_or(known)
+                }
+                known => known,
             }
         }
-        Raw::Text(s) => SpannedData::Text(s),
         Raw::List(items) => {
             SpannedData::List(items.into_iter().map(|item| place(item, file, text, warnings)).collect())
         }
@@ -234,6 +250,34 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
         ),
     };
     SpannedNode { line, column, data }
+}
+
+fn tag_error(tag: &str) -> String {
+    format!("unsupported tag {tag}")
+}
+
+/// The source before a value, without the blanks at its end.
+fn source_before<'t>(defined: &serde_saphyr::Location, text: &'t str) -> &'t str {
+    let at = defined.span().byte_offset().and_then(|at| text.get(..at as usize));
+    at.unwrap_or_default().trim_end()
+}
+
+/// The tag that is written before a value, such as `!unsafe`. Empty: there is none.
+fn tag_before<'t>(defined: &serde_saphyr::Location, text: &'t str) -> &'t str {
+    let mut words = source_before(defined, text).rsplit([' ', '\t', '\n', '[', ',', '{']);
+    let word = words.next().unwrap_or_default();
+    let indicator = |word: &str| word.starts_with(['|', '>', '&']);
+    let word = if indicator(word) { words.next().unwrap_or_default() } else { word };
+    let name = |c: char| c.is_ascii_alphanumeric() || "!_-./".contains(c);
+    if word.starts_with('!') && word.chars().all(name) { word } else { "" }
+}
+
+/// Whether a scalar is written without quotes, in one line, and not as a block.
+fn is_plain(defined: &serde_saphyr::Location, source: &str, text: &str) -> bool {
+    let before = source_before(defined, text);
+    let last = before.rsplit([' ', '\n', '\t']).next().unwrap_or_default();
+    let block = last.starts_with(['|', '>']) && last[1..].chars().all(|c| c.is_ascii_digit() || matches!(c, '+' | '-'));
+    !block && !source.contains('\n') && !source.starts_with(['\'', '"', '|', '>', '!', '&', '*'])
 }
 
 /// The source text of a value, including quotes.
@@ -315,7 +359,7 @@ mod tests {
         let text = "- name: a\n  mode: 0644\n  on: yes\n  key: y\n  list: [1, 2.5, 'no']\n";
         let (node, warnings) = parse("p.yml", text).unwrap();
         let map = &node.list().unwrap()[0];
-        assert_eq!(map.get("mode").unwrap().data, SpannedData::Text("0644".into()));
+        assert_eq!(map.get("mode").unwrap().data, SpannedData::Number(420.into()));
         assert_eq!((map.get("mode").unwrap().line, map.get("mode").unwrap().column), (2, 9));
         assert_eq!(map.get("on").unwrap().data, SpannedData::Bool(true));
         assert_eq!(map.get("key").unwrap().data, SpannedData::Text("y".into()));
@@ -324,8 +368,7 @@ mod tests {
         assert_eq!(keys, ["name", "mode", "True", "key", "list"]);
         let quoted = parse("p.yml", "{'on': 1, off: 2, \"no\": 3, y: 4}").unwrap().0.json();
         assert_eq!(quoted, serde_json::json!({"on": 1, "False": 2, "no": 3, "y": 4}));
-        assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].to_string().starts_with("p.yml:2:9: warning: bare 0644"));
+        assert!(warnings.is_empty());
     }
 
     #[test]

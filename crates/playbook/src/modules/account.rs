@@ -239,5 +239,6 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
         out.extra_keys.insert("shell".into(), json!(entry[6]));
     }
     out.extra_keys.insert("name".into(), json!(name));
+    out.extra_keys.insert("state".into(), json!(call.text(&["state"]).unwrap_or_else(|| "present".to_owned())));
     Ok(out)
 }

@@ -3,8 +3,7 @@
 
 use super::lineinfile::compile_pattern;
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
-use crate::filters;
-use crate::lang::pyregex;
+use crate::lang::file_regex::{FileRegex, LineRules};
 use std::path::PathBuf;
 
 /// The path of a file and its content. None: the file does not exist.
@@ -104,7 +103,8 @@ fn insertion_index(call: &ModuleCall, lines: &[Vec<u8>]) -> Result<usize, String
     let (after, before) = (call.text(&["insertafter"]), call.text(&["insertbefore"]));
     let find = |text: &str| -> Result<Option<usize>, String> {
         let pattern = compile_pattern(text)?;
-        Ok(lines.iter().rposition(|l| pattern.is_match(l.strip_suffix(b"\n").unwrap_or(l))))
+        let found = lines.iter().rposition(|l| pattern.is_match(l.strip_suffix(b"\n").unwrap_or(l)));
+        pattern.check().map(|()| found)
     };
     Ok(match (after.as_deref(), before.as_deref()) {
         (None | Some("EOF"), None) => lines.len(),
@@ -122,12 +122,10 @@ pub fn replace(call: &mut ModuleCall) -> ModuleResult {
     let Some(old) = old else {
         return Err(call.ground.node.note_missing(format!("{} does not exist", path.display())));
     };
-    let build = |text: &str, many: bool| {
-        let built = pyregex::bytes(text).multi_line(many).dot_matches_new_line(!many).build();
-        built.map_err(|e| format!("pattern `{text}`: {e}"))
-    };
+    let build =
+        |text: &str, many: bool| FileRegex::new(text, LineRules { multi_line: many, dot_matches_new_line: !many });
     let pattern = build(&call.required_text(&["regexp"])?, true)?;
-    let with = filters::replacement(&call.text(&["replace"]).unwrap_or_default());
+    let with = call.text(&["replace"]).unwrap_or_default();
     let section = match (call.text(&["after"]), call.text(&["before"])) {
         (None, None) => None,
         (Some(after), Some(before)) => Some(format!("{after}(?P<subsection>.*?){before}")),
@@ -136,8 +134,11 @@ pub fn replace(call: &mut ModuleCall) -> ModuleResult {
     };
     let range = match section {
         None => 0..old.len(),
-        Some(text) => match build(&text, false)?.captures(&old).and_then(|c| c.name("subsection")) {
-            Some(found) => found.range(),
+        Some(text) => match build(&text, false).and_then(|p| {
+            let found = p.group(&old, "subsection");
+            p.check().map(|()| found)
+        })? {
+            Some(range) => range,
             None => {
                 let said = format!("Pattern for before/after params did not match the given file: {}", path.display());
                 return Ok(TaskOutcome::ok(said));
@@ -145,8 +146,8 @@ pub fn replace(call: &mut ModuleCall) -> ModuleResult {
         },
     };
     let part = &old[range.clone()];
-    let count = pattern.find_iter(part).count();
-    let new = [&old[..range.start], &pattern.replace_all(part, with.as_bytes()), &old[range.end..]].concat();
+    let (replaced, count) = pattern.replace_all(part, &with)?;
+    let new = [&old[..range.start], &replaced, &old[range.end..]].concat();
     let mut out = write_file::update_file(call, &path, Some(old), new, "replace")?;
     if out.changed && out.diff.is_some() {
         out.msg = format!("{count} replacements made");

@@ -3,7 +3,7 @@
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
 use crate::plan::{Asset, Plan, Task};
 use crate::template::template_fault::{Language, TemplateFault};
-use crate::template::{expr, tera_text};
+use crate::template::{dialect, expr, lint, tera_text};
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::var_map::{self, Var, VarMap};
 use regex::Regex;
@@ -55,33 +55,42 @@ pub fn content_of(
     let scope = &scope.with_layer(template_variables(asset, args, scope));
     let fault = |fault| ContentError::Template(Box::new(fault));
     let rendered = match Language::for_path(&asset.path) {
-        Language::Tera => tera_text::render(scope, &asset.path, text).map_err(fault)?,
+        Language::Tera => {
+            tera_text::render(scope, &asset.path, text).map_err(fault)?.replace('\n', newline_sequence(args))
+        }
         Language::Jinja => {
-            let text = &*apply_block_options(text, args);
+            let of_dialect = |path: &str, why| ContentError::Source(format!("{path}: {why}"));
+            let dialect = dialect::read(text, args, false).map_err(|why| of_dialect(&asset.path, why))?;
+            let args = &dialect.options;
+            let text = &*apply_block_options(&dialect.text, args);
+            let newline = newline_sequence(args);
+            // Jinja2 removes one newline at the end of the source.
+            let source = with_newlines(text.strip_suffix('\n').unwrap_or(text), newline);
             let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
             for (name, part) in &task.files.parts {
                 let bytes = asset_content(plan, part).map_err(ContentError::Source)?;
                 let part = String::from_utf8_lossy(bytes);
-                let part = apply_block_options(&part, args);
+                let own = dialect::read(&part, args, true).map_err(|why| of_dialect(name, why))?;
+                let part = apply_block_options(&own.text, args);
                 // Jinja2 removes one trailing newline from an included template.
-                parts.insert(name.clone(), part.strip_suffix('\n').unwrap_or(&part).into());
+                let part = with_newlines(part.strip_suffix('\n').unwrap_or(&part), newline);
+                parts.insert(name.clone(), (&*part).into());
             }
-            let (rendered, trace) = with_trace(|| expr::render(scope, &asset.path, text, &parts));
-            let rendered = rendered.map_err(|e| {
+            let (rendered, trace) = with_trace(|| expr::render_file(scope, &asset.path, &source, &parts));
+            let (rendered, is_value) = rendered.map_err(|e| {
                 // If the error is in an included template, the path and text of that template are
                 // reported.
                 let part = e.name().and_then(|name| Some((task.files.parts.get(name)?, parts.get(name)?)));
                 let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
                 fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
             })?;
-            // A block at the end of the template removes the newline after it. So the result gets
-            // as many trailing newlines as the template has.
-            let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
-            let missing = ends(text).saturating_sub(ends(&rendered));
-            rendered + &"\n".repeat(missing)
+            // Ansible adds newlines until the result has as many at its end as the source.
+            let ends = |text: &str, newline: &str| (text.len() - text.trim_end_matches(newline).len()) / newline.len();
+            let missing = ends(text, "\n").saturating_sub(ends(&rendered, newline));
+            if is_value { rendered } else { rendered + &newline.repeat(missing) }
         }
     };
-    Ok((apply_newline_sequence(rendered, args).into_bytes(), asset.path.clone()))
+    Ok((rendered.into_bytes(), asset.path.clone()))
 }
 
 /// The variables that describe the template itself. Host, owner and times are left out, because
@@ -201,13 +210,34 @@ fn apply_block_options<'t>(text: &'t str, args: &serde_json::Map<String, Value>)
     out.into()
 }
 
-/// Applies `newline_sequence`: the line ending of the result.
-fn apply_newline_sequence(text: String, args: &serde_json::Map<String, Value>) -> String {
+/// The option `newline_sequence`: the line ending of the result.
+fn newline_sequence(args: &serde_json::Map<String, Value>) -> &'static str {
     match args.get("newline_sequence").and_then(Value::as_str) {
-        Some("\r\n" | "\\r\\n") => text.replace('\n', "\r\n"),
-        Some("\r" | "\\r") => text.replace('\n', "\r"),
-        _ => text,
+        Some("\r\n" | "\\r\\n") => "\r\n",
+        Some("\r" | "\\r") => "\r",
+        _ => "\n",
     }
+}
+
+/// Replaces the newlines in the plain text of a template. Those in values stay as they are, and so
+/// does the newline after a statement, which Jinja2 removes.
+fn with_newlines<'t>(text: &'t str, newline: &str) -> Cow<'t, str> {
+    if newline == "\n" {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut trimmed = false;
+    for part in lint::parts(text) {
+        let plain = !part.whole.starts_with('{') || part.inner.is_none() && !part.whole.starts_with("{#");
+        match (plain, trimmed, part.whole.strip_prefix('\n')) {
+            (true, true, Some(rest)) => out.extend(["\n", &rest.replace('\n', newline)]),
+            (true, ..) => out.push_str(&part.whole.replace('\n', newline)),
+            _ => out.push_str(part.whole),
+        }
+        trimmed =
+            !plain && !part.whole.starts_with("{{") && !part.whole.ends_with("+%}") && !part.whole.ends_with("+#}");
+    }
+    out.into()
 }
 
 #[cfg(test)]

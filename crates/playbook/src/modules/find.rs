@@ -1,6 +1,7 @@
 //! The modules `find` (lists files) and `slurp` (returns the content of a file).
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum, chunked_search};
+use crate::lang::file_regex::FileRegex;
 use crate::lang::pyregex;
 use crate::os::atomic_fs;
 use base64::Engine as _;
@@ -45,7 +46,7 @@ pub fn slurp(call: &mut ModuleCall) -> ModuleResult {
 /// Patterns of file names to include or exclude.
 enum NamePatterns {
     Globs(Vec<GlobMatcher>),
-    Patterns(Vec<Regex>),
+    Patterns(Vec<FileRegex>),
 }
 
 impl NamePatterns {

@@ -1,9 +1,7 @@
 //! The `lineinfile` module: replaces, inserts or removes one line of a file.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
-use crate::filters;
-use crate::lang::pyregex;
-use regex::bytes::Regex;
+use crate::lang::file_regex::{FileRegex, LineRules};
 use serde_json::json;
 
 pub fn lineinfile(call: &mut ModuleCall) -> ModuleResult {
@@ -57,6 +55,7 @@ pub fn lineinfile(call: &mut ModuleCall) -> ModuleResult {
         let (new, said) = insert_or_replace(call, &lines, &line, pattern.as_ref(), searches.then_some(&fits))?;
         (new, said.to_owned())
     };
+    pattern.as_ref().map_or(Ok(()), FileRegex::check)?;
     if old.is_none() {
         write_file::make_parents(call, &path)?;
     }
@@ -81,7 +80,7 @@ fn insert_or_replace(
     call: &ModuleCall,
     lines: &[&[u8]],
     line: &str,
-    pattern: Option<&Regex>,
+    pattern: Option<&FileRegex>,
     fits: Option<LineMatcher>,
 ) -> Result<(Vec<u8>, &'static str), String> {
     let first = call.flag("firstmatch", false);
@@ -96,16 +95,9 @@ fn insert_or_replace(
     let mut out: Vec<Vec<u8>> = lines.iter().map(|l| l.to_vec()).collect();
     let ended = |text: &[u8]| if text.ends_with(b"\n") { text.to_vec() } else { [text, b"\n"].concat() };
     if let Some(at) = matched.or_else(exact) {
-        let captures =
-            pattern.filter(|_| backrefs && matched.is_some()).and_then(|p| p.captures(without_newline(lines[at])));
-        let new = match captures {
-            Some(captures) => {
-                let mut expanded = Vec::new();
-                captures.expand(filters::replacement(line).as_bytes(), &mut expanded);
-                expanded
-            }
-            None => line.as_bytes().to_vec(),
-        };
+        let pattern = pattern.filter(|_| backrefs && matched.is_some());
+        let expanded = pattern.map(|p| p.expand(without_newline(lines[at]), line)).transpose()?.flatten();
+        let new = expanded.unwrap_or_else(|| line.as_bytes().to_vec());
         out[at] = ended(&new);
         return Ok((out.concat(), "line replaced"));
     }
@@ -116,7 +108,8 @@ fn insert_or_replace(
     let near = |text: &Option<String>| -> Result<Option<usize>, String> {
         let Some(text) = text.as_ref().filter(|t| *t != "EOF" && *t != "BOF") else { return Ok(None) };
         let p = compile_pattern(text)?;
-        Ok(pick(&|l| p.is_match(without_newline(l))))
+        let found = pick(&|l| p.is_match(without_newline(l)));
+        p.check().map(|()| found)
     };
     let at = if [&after, &before].iter().any(|o| o.as_deref() == Some("BOF")) {
         0
@@ -132,9 +125,9 @@ fn insert_or_replace(
     Ok((out.concat(), "line added"))
 }
 
-/// Compiles a Python pattern. Syntax that the regex crate does not support is an error.
-pub fn compile_pattern(text: &str) -> Result<Regex, String> {
-    pyregex::bytes(text).build().map_err(|e| format!("pattern `{text}`: {e}"))
+/// Compiles a pattern that matches single lines.
+pub fn compile_pattern(text: &str) -> Result<FileRegex, String> {
+    FileRegex::new(text, LineRules::default())
 }
 
 fn without_newline(line: &[u8]) -> &[u8] {

@@ -14,6 +14,11 @@ pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 pub(crate) const ANYBODY: [&str; 10] =
     ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause", REFUSED];
 
+/// The octal digits of a file mode that is a number. None: it is not a number.
+pub(crate) fn octal_mode(mode: &serde_json::Value) -> Option<String> {
+    mode.as_u64().map(|mode| format!("0{mode:o}"))
+}
+
 impl Plan {
     /// Whether any task must run as root.
     pub fn needs_root(&self) -> bool {

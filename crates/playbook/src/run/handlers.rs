@@ -25,7 +25,7 @@ pub(crate) enum NotifyChange {
 impl<'a> Run<'a, '_> {
     /// Notifies the handlers that a task names, for the task or for one item of its loop. `scope`
     /// renders the names.
-    pub(crate) fn announce(&mut self, task: &Task, scope: &ExprScope, change: NotifyChange) -> Flow {
+    pub(crate) fn announce(&mut self, task: &'a Task, scope: &ExprScope, change: NotifyChange) -> Flow {
         if change == NotifyChange::No {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl<'a> Run<'a, '_> {
     /// Updates the journal file of the run at the end of a task, even if the task changed nothing.
     /// Before the task, the file got the handlers that `pending_if_changed` returned. If the task
     /// changed nothing, they are not pending.
-    pub(crate) fn settle(&mut self, task: &Task) -> Flow {
+    pub(crate) fn settle(&mut self, task: &'a Task) -> Flow {
         if !task.notify.is_empty()
             && let Err(message) = self.write_journal()
         {

@@ -77,6 +77,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         journaled: Vec::new(),
         notified_by_failed: Vec::new(),
         last_failure: Value::Null,
+        last_failed: None,
         early_end: None,
         roles_done: BTreeSet::new(),
         depth: 0,
@@ -128,6 +129,8 @@ pub(super) struct Run<'a, 's> {
     pub notified_by_failed: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
+    /// The last failed task, for `rescue`.
+    pub last_failed: Option<&'a Task>,
     /// Set when a `meta` task ended the play or role early, which is not a failure.
     early_end: Option<Ending>,
     /// Roles that the play has run and must not run again.
@@ -278,7 +281,12 @@ impl<'a> Run<'a, '_> {
             self.notified_by_failed.clear();
             self.end.fatal = false;
             if let Some(failure) = failed {
-                self.frame.set("ansible_failed_task", &json!({"name": failure.task}));
+                let task = self.last_failed.map(|task| (&task.module, &task.args, &task.tags));
+                let task = task.map_or_else(
+                    || json!({"name": failure.task}),
+                    |(action, args, tags)| json!({"name": failure.task, "action": action, "args": args, "tags": tags}),
+                );
+                self.frame.set("ansible_failed_task", &task);
                 let result = self.last_failure.clone();
                 self.frame.set("ansible_failed_result", &result);
             }
@@ -340,7 +348,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Fails a task that could not be evaluated.
-    pub fn fail_task(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
+    pub fn fail_task(&mut self, task: &'a Task, line: u32, message: &str, handler: bool) -> Flow {
         let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
         let msg = format!("{}:{line}: {message}", task.place.file);
         self.send_event(TaskReport { msg, ..TaskReport::for_task(task, self.turn, Status::Failed, "") }, handler);
@@ -348,6 +356,7 @@ impl<'a> Run<'a, '_> {
         self.end.failed += 1;
         self.end.fatal |= task.outcome.fatal;
         self.last_failure = json!({"changed": false, "failed": true, "msg": message});
+        self.last_failed = Some(task);
         self.end.failure = Some(RunFailure {
             task: task.name.clone(),
             file: task.place.file.clone(),

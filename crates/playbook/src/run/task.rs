@@ -56,7 +56,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Registers the result, and returns whether the run continues.
-    pub(crate) fn conclude(&mut self, task: &Task, judged: &ItemResult, result: Value) -> Flow {
+    pub(crate) fn conclude(&mut self, task: &'a Task, judged: &ItemResult, result: Value) -> Flow {
         for (name, value) in &judged.facts {
             self.learn(task, name, value);
         }
@@ -71,6 +71,7 @@ impl<'a> Run<'a, '_> {
             return Ok(());
         }
         self.last_failure = result;
+        self.last_failed = Some(task);
         self.end.failure = judged.failure.clone();
         Err(RunStopped)
     }

@@ -16,6 +16,8 @@ pub const TEXT_MAX: usize = 16 << 20;
 /// Maximum number of bytes that one template may print, including text that it stores and does not
 /// return.
 const PRINTED_MAX: usize = 4 * TEXT_MAX;
+/// Maximum number of values that one evaluation may search for cycles.
+const VISITED_MAX: usize = 10_000_000;
 /// Maximum number of items of a list that a template stores.
 const ITEMS_MAX: usize = 1_000_000;
 /// The filter that checks values stored by `set`. A playbook cannot use it, because the compiler
@@ -25,14 +27,30 @@ const KEEP: &str = "remoor_keep";
 thread_local! {
     /// Number of bytes that the current template has printed.
     static PRINTED: Cell<usize> = const { Cell::new(0) };
+    /// Number of values that the current evaluation has searched for cycles.
+    static VISITED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Runs `f`, which renders one template, with an output counter of its own.
 pub fn with_output_count<T>(f: impl FnOnce() -> T) -> T {
     let around = PRINTED.replace(0);
-    let out = f();
+    let out = with_visit_count(f);
     PRINTED.set(around);
     out
+}
+
+/// Runs `f`, which evaluates one text, with a counter of its own for the search for cycles.
+pub fn with_visit_count<T>(f: impl FnOnce() -> T) -> T {
+    let around = VISITED.replace(0);
+    let out = f();
+    VISITED.set(around);
+    out
+}
+
+/// Counts a value that is searched for cycles. Fails if the evaluation has searched too many.
+pub fn visit() -> Result<(), Error> {
+    VISITED.set(VISITED.get().saturating_add(1));
+    check_limit("the list of searched values", VISITED.get(), VISITED_MAX)
 }
 
 /// Counts a text that is about to be printed. Fails if the template has printed too much.

@@ -7,7 +7,7 @@
 
 use crate::filters::{self, UndefinedPolicy};
 use crate::lang::python;
-use crate::template::{bounds, lint, undefined_chain};
+use crate::template::{bounds, lint, python_source, undefined_chain};
 use crate::vars::scope::ExprScope;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
@@ -57,15 +57,15 @@ fn environment(named: Named, undefined: UndefinedPolicy) -> Environment<'static>
         if value.is_undefined() {
             return Ok(());
         }
+        if value.is_none() {
+            return Ok(());
+        }
         PRINTED.with_borrow_mut(|frames| {
             if let Some(frame) = frames.last_mut() {
                 frame.push(value.clone());
                 frame.truncate(2);
             }
         });
-        if value.is_none() {
-            return Ok(());
-        }
         let text =
             value.as_str().map_or_else(|| python::text(value).map(Cow::Owned), |text| Ok(Cow::Borrowed(text)))?;
         bounds::print(&text)?;
@@ -121,8 +121,9 @@ fn circle(error: &Error) -> Option<String> {
 /// Evaluates an expression (without braces).
 pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     again_if_undefined(|env, chained| {
-        let text = if chained { undefined_chain::expression(text) } else { text.to_owned() };
-        bounds::value(env.compile_expression_owned(text)?.eval(scope.root())?)
+        let text = if chained { undefined_chain::expression(text).into() } else { Cow::Borrowed(text) };
+        let compiled = env.compile_expression_owned(python_source::expression(&text).into_owned())?;
+        bounds::value(bounds::with_visit_count(|| compiled.eval(scope.root()))?)
     })
 }
 
@@ -185,13 +186,11 @@ pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     again_if_undefined(|env, chained| {
         let text = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
-        let out = bounds::with_output_count(|| {
-            env.render_named_str("template", &bounds::limit_stored_values(&text), scope.root())
-        });
+        let out = bounds::with_output_count(|| env.render_named_str("template", &ready(&text), scope.root()));
         let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
         let out = bounds::text(out?)?;
         match printed.as_slice() {
-            [one] if one.as_str().is_none() && !one.is_none() && python::text(one)? == out => Ok(one.clone()),
+            [one] if one.as_str().is_none() && python::text(one)? == out => Ok(one.clone()),
             _ => Ok(Value::from(out)),
         }
     })
@@ -247,17 +246,47 @@ pub fn inner_expression(text: &str) -> Option<&str> {
     let inner = inner.strip_prefix('-').unwrap_or(inner);
     let inner = inner.strip_suffix('-').unwrap_or(inner).trim();
     // `{{ a }} {{ b }}` begins and ends in the same way, but its inside is not an expression.
-    STRICT.compile_expression_owned(inner.to_owned()).ok()?;
+    STRICT.compile_expression_owned(python_source::expression(inner).into_owned()).ok()?;
     Some(inner)
+}
+
+/// A template as minijinja gets it, with limits for the values that it stores.
+fn ready(text: &str) -> Cow<'_, str> {
+    match python_source::template(text) {
+        Cow::Borrowed(text) => bounds::limit_stored_values(text),
+        Cow::Owned(text) => bounds::limit_stored_values(&text).into_owned().into(),
+    }
+}
+
+/// Renders a template file like `render`. Also returns whether the result is a value of another type
+/// than text, or nothing at all. Ansible adds no newline to such a result.
+pub fn render_file(
+    scope: &ExprScope,
+    name: &str,
+    text: &str,
+    parts: &BTreeMap<String, Arc<str>>,
+) -> Result<(String, bool), Error> {
+    PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
+    let out = render(scope, name, text, parts);
+    let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let out = out?;
+    let is_value = match printed.as_slice() {
+        [] => out.is_empty(),
+        [one] => one.as_str().is_none() && python::text(one)? == out,
+        _ => false,
+    };
+    Ok((out, is_value))
 }
 
 /// Renders a template file. `parts` are the templates that the file may include, by the names that
 /// the file uses.
 pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
     again_if_undefined(|base, chained| {
+        // A second attempt prints anew.
+        PRINTED.with_borrow_mut(|frames| frames.last_mut().into_iter().for_each(Vec::clear));
         let written = |text| {
             let text: Cow<str> = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
-            bounds::limit_stored_values(&text).into_owned()
+            ready(&text).into_owned()
         };
         let mut own = Cow::Borrowed(base);
         for (part, source) in parts {
@@ -274,7 +303,8 @@ pub fn is_function(name: &str) -> bool {
 
 /// Names that a template reads and does not set itself. Empty if the text is not a valid template.
 pub fn names_read(text: &str) -> BTreeSet<String> {
-    let Ok(template) = STRICT.template_from_named_str("template", text) else { return BTreeSet::new() };
+    let text = ready(text);
+    let Ok(template) = STRICT.template_from_named_str("template", &text) else { return BTreeSet::new() };
     template.undeclared_variables(false).into_iter().filter(|name| !is_function(name)).collect()
 }
 
@@ -285,13 +315,13 @@ pub fn check_expression(text: &str) -> Result<(), Error> {
     if markup {
         return check_template(text);
     }
-    STRICT.compile_expression_owned(text.to_owned())?;
+    STRICT.compile_expression_owned(python_source::expression(text).into_owned())?;
     filters::check_names(&format!("{{{{ {text} }}}}"))
 }
 
 /// Checks syntax, filter names and test names of a template.
 pub fn check_template(text: &str) -> Result<(), Error> {
-    STRICT.template_from_named_str("template", text)?;
+    STRICT.template_from_named_str("template", &ready(text))?;
     filters::check_names(text)
 }
 

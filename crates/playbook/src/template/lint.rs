@@ -2,7 +2,7 @@
 //! could be variables. This is a scanner and not a parser: when in doubt, it reports too much
 //! rather than too little.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
@@ -186,19 +186,18 @@ pub fn methods(template: &str) -> BTreeSet<String> {
     out
 }
 
-/// Whether a template formats a literal text with Python's `%` operator.
-pub fn formats_by_percent(template: &str) -> bool {
-    tokens(template).windows(2).any(|pair| matches!(pair, [Token::Text(_), Token::Sign('%')]))
-}
-
-/// Names of the templates that this one includes, imports or extends with a literal name.
-pub fn includes(template: &str) -> BTreeSet<String> {
+/// The templates that this one includes, imports or extends with a literal name. The value is true
+/// if the template needs the file, and false for `ignore missing`.
+pub fn includes(template: &str) -> BTreeMap<String, bool> {
     let tokens = tokens(template);
-    let pairs = tokens.windows(2).filter_map(|pair| match pair {
-        [Token::Word("include" | "import" | "extends" | "from"), Token::Text(name)] => Some((*name).to_owned()),
-        _ => None,
-    });
-    pairs.collect()
+    let mut out = BTreeMap::new();
+    for (at, pair) in tokens.windows(2).enumerate() {
+        if let [Token::Word("include" | "import" | "extends" | "from"), Token::Text(name)] = pair {
+            let lenient = matches!(tokens.get(at + 2..at + 4), Some([Token::Word("ignore"), Token::Word("missing")]));
+            *out.entry((*name).to_owned()).or_insert(false) |= !lenient;
+        }
+    }
+    out
 }
 
 /// A call of `lookup`, `query` or `q` with a literal name.
@@ -413,8 +412,9 @@ mod tests {
         assert_eq!(found, ["default", "map", "defined", "version"]);
         assert_eq!(
             includes("{% include 'a.j2' %}{% from \"m.j2\" import x %}").into_iter().collect::<Vec<_>>(),
-            ["a.j2", "m.j2"]
+            [("a.j2".to_owned(), true), ("m.j2".to_owned(), true)]
         );
+        assert!(!includes("{% include 'a.j2' ignore missing %}")["a.j2"]);
         assert!(filters_and_tests("{% raw %}{{ a | nope }}{% endraw %}").is_empty());
         let found = lookups("{{ lookup('url', 'x', y=1) }}{{ q('file', a) }}{{ query('env', 'A', 'B') | first }}");
         let found: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.terms.as_ref().map(|t| t.join(" ")))).collect();
@@ -423,7 +423,6 @@ mod tests {
             "{{ a.get('x').split(',') }} {{ 'x'.upper() }} {{ b | ansible.builtin.bool() is c.d.e(1) }} f(1).g",
         );
         assert_eq!(called.into_iter().collect::<Vec<_>>(), ["get", "split", "upper"]);
-        assert!(formats_by_percent("{{ '%s' % x }}") && !formats_by_percent("{% if x == '5' %}{% endif %}{{ 5 % 2 }}"));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! `vars`.
 
 pub(crate) mod bounds;
+pub(crate) mod dialect;
 pub(crate) mod expr;
 pub(crate) mod lint;
+pub(crate) mod python_source;
 pub(crate) mod template_fault;
 pub(crate) mod tera_text;
 pub(crate) mod undefined_chain;

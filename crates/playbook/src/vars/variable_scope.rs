@@ -1,10 +1,12 @@
 //! The variables of a plan in their order of precedence, and the items, options and environment
 //! that a task makes of them. The run and `rendered` share this code, so both see the same values.
 
+use crate::lang::python;
+use crate::plan::elevation::octal_mode;
 use crate::plan::{Exports, Plan, Play, REFUSED, Repeat, Task, TaskCondition};
 use crate::template::expr;
 pub use crate::vars::loops::{item_layer, items};
-use crate::vars::scope::{ExprScope, HostLayers, with_trace};
+use crate::vars::scope::{ExprScope, HostLayers, plain_value, with_trace};
 use crate::vars::var_map::{Var, VarMap, has_markup};
 use minijinja::Error;
 use serde_json::{Map, Value};
@@ -248,6 +250,9 @@ pub fn args(scope: &ExprScope, task: &Task) -> Result<Map<String, Value>, String
             name.clone()
         };
         let rendered = expr::render_json(scope, value).map_err(|e| format!("`{name}`: {}", expr::explain(&e)))?;
+        // A mode that a variable holds as a number is octal, as in Ansible.
+        let octal = if name == "mode" && task.module != "set_fact" { octal_mode(&rendered) } else { None };
+        let rendered = octal.map_or(rendered, Value::String);
         if rendered.as_str() != Some(OMIT) {
             out.insert(name, rendered);
         }
@@ -262,7 +267,8 @@ pub fn environment(scope: &ExprScope, task: &Task) -> Result<Vec<(String, String
         match expr::render_json(scope, value).map_err(|e| format!("`environment`: {}", expr::explain(&e)))? {
             Value::Object(map) => {
                 for (name, value) in map {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    // As in Ansible, a value has the text of Python's `str`: `True`, `None`.
+                    let text = python::text(&plain_value(&value)).map_err(|e| expr::explain(&e))?;
                     if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
                         return Err(format!("`environment`: `{name}` cannot be set"));
                     }
