@@ -455,7 +455,7 @@ fn lint_dir(dir: &Path) -> Vec<Fault> {
 /// of lint in the new directory. Contacts no host.
 pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
     let summary = solo::import(request)?;
-    Ok((summary, lint(&request.into)))
+    Ok((summary, lint(&request.into, false)))
 }
 
 /// The files of a fleet directory, serialized as the body of a request to `/v1/apply`.
