@@ -7,6 +7,8 @@
 
 pub mod telemetry; // logs and metrics
 
+pub mod module_packer; // packs modules that are not native, with ansible-core
+
 pub mod fleet; // the meaning of a fleet directory for one node: lint, manifest, plans
 
 pub mod agent; // the code that runs on every node

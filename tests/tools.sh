@@ -82,6 +82,19 @@ fetch_goss() {
     mv "$tools/bin/goss.new" "$tools/bin/goss"
 }
 
+# Installs ansible-core into a virtual environment. The tests compare modules that run as Python with
+# Ansible's own results.
+fetch_ansible() {
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    [ ! -x "$tools/ansible/bin/ansible-playbook" ] || return 0
+    say "installing ansible-core with pip into $tools/ansible"
+    mkdir -p "$tools"
+    if ! { python3 -m venv "$tools/ansible" && "$tools/ansible/bin/pip" install --quiet 'ansible-core>=2.15,<2.20'; }; then
+        rm -rf "$tools/ansible"
+        say "SKIPPED: ansible-core IS NOT AVAILABLE: MODULES THAT RUN AS PYTHON ARE NOT COMPARED WITH ANSIBLE"
+    fi
+}
+
 # --- services for loopback hosts, into target/tools -----------------------------------------------
 
 fetch_loopback_services() {
@@ -177,7 +190,8 @@ END
 
 if may_be_root; then
     install_container_tools "${1:-}"
-    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss; }
+    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss && fetch_ansible; }
 else
     fetch_loopback_services
+    [ "${1:-}" != test ] || fetch_ansible
 fi

@@ -6,6 +6,7 @@ use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::daemon::{self, NodeConfig};
 use crate::fleet;
+use crate::module_packer::{self, ModulePolicy};
 use crate::solo;
 use crate::telemetry;
 use anyhow::Context;
@@ -433,20 +434,21 @@ fn digest_error(error: digest::DigestError) -> anyhow::Error {
 /// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
 /// is about the playbooks in it. With `strict`, a task that cannot be compiled is an error even if
 /// no run may reach it.
-pub fn lint(dir: &Path, strict: bool) -> Vec<Fault> {
-    let mut faults = lint_dir(dir);
+pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
+    let mut faults = lint_dir(dir, modules);
+    module_packer::release();
     let refused = |fault: &&mut Fault| strict && fault.message.starts_with(REFUSAL_NOTE);
     faults.iter_mut().filter(refused).for_each(|fault| fault.warning = false);
     faults
 }
 
-fn lint_dir(dir: &Path) -> Vec<Fault> {
+fn lint_dir(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
-        return solo::play::lint(dir);
+        return solo::play::lint(dir, modules);
     }
     match Fleet::load(dir) {
-        Ok(loaded) => fleet::lint(&loaded),
+        Ok(loaded) => fleet::lint(&loaded, modules),
         Err(faults) => faults,
     }
 }
@@ -455,7 +457,12 @@ fn lint_dir(dir: &Path) -> Vec<Fault> {
 /// of lint in the new directory. Contacts no host.
 pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
     let summary = solo::import(request)?;
-    Ok((summary, lint(&request.into, false)))
+    Ok((summary, lint(&request.into, false, ModulePolicy::default())))
+}
+
+/// The modules that the option `--native-only` allows.
+pub fn module_policy(native_only: bool) -> ModulePolicy {
+    if native_only { ModulePolicy::NativeOnly } else { ModulePolicy::Any }
 }
 
 /// The files of a fleet directory, serialized as the body of a request to `/v1/apply`.

@@ -2,9 +2,10 @@
 
 use super::manifest::{Expected, manifest};
 use super::{ClusterContext, NodeVariables, context};
+use crate::module_packer::{FleetModules, ModulePolicy, NativeModules};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
 use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
-use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
+use remoor_playbook::{self as playbook, CompileOptions, HostContext, ModuleSource, Plan};
 use serde_json::{Map, Value};
 
 /// The scope of a plan: the services to run, and additional variables.
@@ -15,6 +16,8 @@ pub struct PlanScope {
     /// Variables with the highest precedence: the job's own variables, and `remoor_job`,
     /// `remoor_attempt`, `remoor_phase`, `remoor_services`.
     pub extra: Map<String, Value>,
+    /// Which modules the plan may use.
+    pub modules: ModulePolicy,
 }
 
 /// Compiles the plan of `phase` (cleanup or provision) for `host`. Errors have their positions in
@@ -34,7 +37,12 @@ pub fn compile(
     let tags = tags_of(fleet, &scope.services);
     let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.vars.clone() };
     let (tags, extra_vars, shared) = (&tags[..], scope.extra.clone(), context.shared.clone());
-    let options = CompileOptions { tags, extra_vars, shared, ..CompileOptions::default() };
+    let packed = FleetModules { files: &fleet.files, slot: &context.packer };
+    let modules: Option<&dyn ModuleSource> = match scope.modules {
+        ModulePolicy::Any => Some(&packed),
+        ModulePolicy::NativeOnly => Some(&NativeModules),
+    };
+    let options = CompileOptions { tags, extra_vars, shared, modules, ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
 }
 
@@ -147,7 +155,7 @@ pub(super) fn left_down(
     let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
     let mut out = Vec::new();
     for service in services {
-        let scope = PlanScope { services: vec![service], extra: Map::new() };
+        let scope = PlanScope { services: vec![service], ..PlanScope::default() };
         let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
         let tags = tags_of(fleet, &scope.services);
         // If the group's provisioning plan has a task with the service's tags, the service is set

@@ -61,7 +61,18 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("remoor::telemetry", &["remoor_model"]),
-    ("remoor::fleet", &["remoor_model", "remoor_host::disk", "remoor_config", "remoor_check", "remoor_playbook"]),
+    ("remoor::module_packer", &["remoor_model", "remoor_playbook"]),
+    (
+        "remoor::fleet",
+        &[
+            "remoor_model",
+            "remoor_host::disk",
+            "remoor_config",
+            "remoor_check",
+            "remoor_playbook",
+            "remoor::module_packer",
+        ],
+    ),
     ("remoor::agent", &["remoor_model", "remoor_host", "remoor_check", "remoor_cluster", "remoor::telemetry"]),
     (
         "remoor::manager",
@@ -91,6 +102,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_cluster",
             "remoor::agent",
             "remoor::manager",
+            "remoor::module_packer",
             "remoor::telemetry",
         ],
     ),
@@ -104,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_playbook",
             "remoor_exec",
             "remoor::fleet",
+            "remoor::module_packer",
         ],
     ),
     ("remoor::cli", &["remoor_model", "remoor_exec::STATE_DIR", "remoor_cluster::rpc", "remoor::cli::drivers"]),
@@ -120,6 +133,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_cluster::rpc",
             "remoor::daemon",
             "remoor::fleet",
+            "remoor::module_packer",
             "remoor::solo",
             "remoor::telemetry",
         ],
@@ -485,7 +499,8 @@ fn write_fleet(dir: &Path, edit: impl FnMut(&str, String) -> String) {
 
 /// All errors and warnings of `remoor lint` for a fleet directory.
 fn lint(dir: &Path) -> Vec<String> {
-    let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
+    let faults = Fleet::load(dir)
+        .map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet, remoor::module_packer::ModulePolicy::Any));
     faults.iter().map(ToString::to_string).collect()
 }
 

@@ -300,6 +300,7 @@ mod tests {
             layers: vec![],
             plays: vec![play],
             blobs: Default::default(),
+            modules: Default::default(),
         }
     }
 

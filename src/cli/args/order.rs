@@ -70,6 +70,10 @@ pub struct LintArgs {
     /// Report tasks that remoor cannot run as faults even if their condition may be false
     #[arg(long)]
     pub strict: bool,
+    /// Refuse tasks whose module is not native (it needs Python on the node and ansible-core on
+    /// the manager)
+    #[arg(long)]
+    pub native_only: bool,
     #[command(flatten)]
     pub output: Output,
 }

@@ -30,6 +30,9 @@ pub struct PlayArgs {
     /// (repeatable)
     #[arg(short, long, value_name = "VARS")]
     pub extra_vars: Vec<String>,
+    /// Refuse tasks whose module is not native (it needs Python on the host and ansible-core here)
+    #[arg(long)]
+    pub native_only: bool,
     /// Change nothing; report what would change
     #[arg(short = 'C', long)]
     pub check: bool,

@@ -13,7 +13,7 @@ use remoor_model::{Fault, count_noun};
 use serde_json::{Value, json};
 
 pub fn lint(out: &Out, args: &LintArgs) -> anyhow::Result<Exit> {
-    let faults = drivers::lint(&args.dir, args.strict);
+    let faults = drivers::lint(&args.dir, args.strict, drivers::module_policy(args.native_only));
     show_faults(out, &faults)
 }
 

@@ -75,6 +75,7 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
         },
         strict: args.strict,
         force: args.force,
+        modules: drivers::module_policy(args.native_only),
     })
 }
 

@@ -3,6 +3,7 @@
 
 use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
+use crate::module_packer::ModulePolicy;
 use remoor_model::Fault;
 use remoor_playbook::{self as playbook, LOCAL};
 use serde_json::{Map, json};
@@ -39,7 +40,7 @@ const ANY_HOST: &str = "any-host";
 /// `ansible.cfg` names, or one with a usual name; an executable inventory is run. Without an
 /// inventory, each playbook is compiled for one host that is in every group that the playbook
 /// names. Then undefined variables are only warnings, because an inventory may define them.
-pub fn lint(dir: &Path) -> Vec<Fault> {
+pub fn lint(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
     let mut playbooks = Vec::new();
     find(dir, 0, &mut playbooks);
     if playbooks.is_empty() {
@@ -48,11 +49,11 @@ pub fn lint(dir: &Path) -> Vec<Fault> {
     }
     let inventory = inventory(dir);
     let faults: BTreeSet<Fault> =
-        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory)).collect();
+        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules)).collect();
     faults.into_iter().collect()
 }
 
-fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
+fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: ModulePolicy) -> Vec<Fault> {
     let root = root(dir, playbook);
     let known = !inventory.is_empty();
     let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
@@ -67,10 +68,11 @@ fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault
         inventory: invented.iter().chain(inventory).cloned().collect(),
         forks: 1,
         login: Login::default(),
+        modules,
         ..PlayRequest::default()
     };
     let mut faults = match prepare(request) {
-        Ok(prepared) => prepared.warnings,
+        Ok(prepared) => [&prepared.warnings[..], &prepared.python_warnings()].concat(),
         Err(faults) => faults,
     };
     faults.retain(|fault| Some(&fault.file) != invented.as_ref());
@@ -197,7 +199,9 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
-        let lines = lint(dir.path()).into_iter().map(|f| f.to_string().lines().next().unwrap_or_default().to_owned());
+        let lines = lint(dir.path(), ModulePolicy::Any)
+            .into_iter()
+            .map(|f| f.to_string().lines().next().unwrap_or_default().to_owned());
         lines.collect::<Vec<_>>().join("\n").replace(&real, "DIR")
     }
 

@@ -29,6 +29,7 @@ pub use prepare::{PreparedPlay, prepare};
 pub use recap::Recap;
 pub use run::{Control, PlayStop, run};
 
+use crate::module_packer::ModulePolicy;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub struct PlayRequest {
     pub strict: bool,
     /// Whether the playbook also runs on nodes of a fleet.
     pub force: bool,
+    /// Which modules the playbook may use.
+    pub modules: ModulePolicy,
 }
 
 /// The settings of the connection to a host.

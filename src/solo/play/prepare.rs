@@ -6,9 +6,12 @@ use super::connection::{ConnectionFinder, HostConnection};
 use super::files::{self, Files};
 use super::host_selection::HostSelection;
 use super::host_variables::HostVariables;
+use crate::module_packer::{self, ModulePolicy, NativeModules, python_warnings};
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, REFUSAL_NOTE, SPECIAL_TAGS};
+use remoor_playbook::{
+    self as playbook, CompileOptions, Compiled, MIXED, ModuleSource, Plan, PlayKeys, REFUSAL_NOTE, SPECIAL_TAGS,
+};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,6 +34,8 @@ pub struct PreparedPlay {
     /// The plays in order, each with its hosts.
     pub(super) plays: Vec<(PlayKeys, Vec<String>)>,
     pub warnings: Vec<Fault>,
+    /// The directory of the playbook's files, as messages show it.
+    shown_root: PathBuf,
 }
 
 /// One host with its plan.
@@ -68,6 +73,11 @@ pub(in crate::solo) fn prepare_with_sources(
     let mut hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
+    let packer = module_packer::packer_of_directory(Path::new(&root));
+    let modules: &dyn ModuleSource = match request.modules {
+        ModulePolicy::Any => &*packer,
+        ModulePolicy::NativeOnly => &NativeModules,
+    };
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
         let options = CompileOptions {
@@ -79,6 +89,7 @@ pub(in crate::solo) fn prepare_with_sources(
             shared: contexts.shared_values().clone(),
             modes: Some(&files.modes),
             root: &root,
+            modules: Some(modules),
             here: matches!(roads.connection_to(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
@@ -131,7 +142,8 @@ pub(in crate::solo) fn prepare_with_sources(
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
     drop((contexts, roads));
     let warnings = warnings.into_iter().collect();
-    Ok((PreparedPlay { request, playbook, hosts, plays, warnings }, files, sources))
+    let shown_root = files.root.clone();
+    Ok((PreparedPlay { request, playbook, hosts, plays, warnings, shown_root }, files, sources))
 }
 
 /// Loads the inventory. Without `--inventory`, it contains only this machine.
@@ -215,6 +227,16 @@ impl PreparedPlay {
     /// The plan of each host, with the name of the host.
     pub(in crate::solo) fn plans(&self) -> impl Iterator<Item = (&str, &Plan)> {
         self.hosts.iter().map(|host| (host.name.as_str(), &host.plan))
+    }
+
+    /// What lint reports about tasks that are not native, each once.
+    pub(super) fn python_warnings(&self) -> Vec<Fault> {
+        let all: BTreeSet<Fault> = self.hosts.iter().flat_map(|host| python_warnings(&host.plan)).collect();
+        let shown = |fault: Fault| match self.shown_root.as_os_str().is_empty() {
+            true => fault,
+            false => Fault { file: self.shown_root.join(&fault.file).display().to_string(), ..fault },
+        };
+        all.into_iter().map(shown).collect()
     }
 
     /// Whether every host is this machine.

@@ -56,6 +56,9 @@ impl Compiler<'_> {
             return options.values;
         }
         self.check_markup(file, node);
+        if spec.name.is_empty() {
+            return options.values;
+        }
         if spec.name == "set_fact" {
             self.check_fact_names(file, spec, &mut options);
             return options.values;

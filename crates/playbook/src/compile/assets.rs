@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of files that one file name with markup may match.
 const MATCHES_MAX: usize = 500;
 /// Maximum size in bytes of all files of one plan.
-const BLOBS_MAX: usize = 64 << 20;
+pub(super) const BLOBS_MAX: usize = 64 << 20;
 
 /// The directory of a path, or an empty text for a path at the top level.
 pub(super) fn parent(path: &str) -> String {

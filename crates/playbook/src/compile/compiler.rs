@@ -5,7 +5,7 @@ use super::diagnostics::Diagnostics;
 use super::refusal::RefusedTask;
 use super::{CompileOptions, HostContext, argument_specs};
 use crate::lang::yaml::{self, SpannedNode};
-use crate::plan::{Blob, Handler, SourcePlace, VarsFile};
+use crate::plan::{Blob, Handler, PythonModule, SourcePlace, VarsFile};
 use crate::vars::var_map::VarMap;
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
@@ -50,6 +50,8 @@ pub(super) struct FileCache {
     /// By path: whether the file could be a file of tasks, and whether it could be one of
     /// variables.
     pub shapes: RefCell<BTreeMap<String, (bool, bool)>>,
+    /// Directories that have modules of their own, see `module_dirs`. None: not yet searched.
+    pub module_dirs: Option<Vec<String>>,
     /// Number of times that files of tasks, roles and playbooks were opened.
     pub opened: u32,
 }
@@ -63,6 +65,7 @@ pub(super) struct PlanParts {
     /// Indices in `layers` of the variables that list the other hosts of a play.
     pub other_host_layers: Vec<u32>,
     pub blobs: BTreeMap<String, Blob>,
+    pub modules: BTreeMap<String, PythonModule>,
     /// The files of the fleet directory that lookups read.
     pub lookup_files: Map<String, Value>,
     /// Number of tasks of the plan so far.

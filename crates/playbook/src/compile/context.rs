@@ -69,6 +69,8 @@ pub(super) struct InheritedKeywords {
     pub run_once: bool,
     pub timeout: Option<Value>,
     pub notify: Vec<String>,
+    /// Collections in which modules without a collection are searched.
+    pub collections: Vec<String>,
     /// Default options of modules (the keyword `module_defaults`), by module name.
     pub module_defaults: BTreeMap<String, Rc<SpannedNode>>,
 }

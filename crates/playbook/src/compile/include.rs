@@ -139,7 +139,7 @@ impl Compiler<'_> {
             &["loop", "loop_control"],
             "write it into `apply:` of the include",
         );
-        let mut call = TaskModule { args: call.args.clone(), ..*call };
+        let mut call = TaskModule { args: call.args.clone(), python: None, ..*call };
         let (file_arg, apply) = split_option(&mut call.args, "apply");
         call.args = file_arg;
         let mut task = self.base_task(node, &call, own);

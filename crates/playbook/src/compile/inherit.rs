@@ -1,6 +1,7 @@
 //! Keywords that plays, roles, blocks and tasks share. Each is applied as in Ansible or rejected by
 //! name.
 
+use super::python_module::is_usual_collection;
 use super::{Compiler, Context, HINT_ANSIBLE, module_specs};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
@@ -60,7 +61,7 @@ impl Compiler<'_> {
                 self.fault_hint(file, at, "`debugger` is not part of the language", HINT_ANSIBLE);
             }
             "module_defaults" => self.module_defaults(file, value, context),
-            "collections" => self.collections(file, value),
+            "collections" => context.keywords.collections = self.collections(file, value),
             "become" | "sudo" | "become_user" | "sudo_user" | "become_method" | "become_flags" | "become_exe" => {
                 self.elevation(file, key, value, context);
             }
@@ -219,15 +220,17 @@ impl Compiler<'_> {
         }
     }
 
-    /// Rejects collections that may give the short names of modules another meaning.
-    pub(super) fn collections(&mut self, file: &str, node: &SpannedNode) {
-        for name in self.word_list(file, "collections", node) {
-            let known = ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name.as_str());
-            if !known && !name.starts_with("community.") {
+    /// Reads the keyword `collections`. Without a source of modules, collections that may give the
+    /// short names of modules another meaning are rejected.
+    pub(super) fn collections(&mut self, file: &str, node: &SpannedNode) -> Vec<String> {
+        let names = self.word_list(file, "collections", node);
+        for name in &names {
+            if self.options.modules.is_none() && !is_usual_collection(name) {
                 let message = format!("collection `{name}` may give modules another meaning");
                 self.fault_hint(file, (node.line, node.column), message, HINT_ANSIBLE);
             }
         }
+        names
     }
 
     fn module_defaults(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
@@ -241,10 +244,12 @@ impl Compiler<'_> {
                 let at = (key.line, key.column);
                 let short = module_specs::short_name(&key.text);
                 let Some(found) = module_specs::find(short) else {
-                    if short.starts_with("group/") {
+                    if self.options.modules.is_some() && !short.starts_with("group/") {
+                        self.check_markup(file, options);
+                        context.keywords.module_defaults.insert(key.text.clone(), Rc::new(options.clone()));
+                    } else if short.starts_with("group/") {
                         self.fault_hint(file, at, "groups of modules are not part of the language", HINT_ANSIBLE);
-                    } else if !module_specs::has_word(module_specs::UNSUPPORTED_MODULES, short) && !short.contains('.')
-                    {
+                    } else if !module_specs::is_foreign(short) && !short.contains('.') {
                         let near = did_you_mean(short, module_specs::MODULES.iter().map(|m| m.name));
                         let fault = self.fault(file, at, format!("unknown module `{}`", key.text));
                         fault.hint = near;

@@ -21,6 +21,7 @@ mod option_types;
 pub mod options;
 mod play;
 mod playbook;
+mod python_module;
 mod refusal;
 mod repeat;
 mod role;
@@ -33,7 +34,7 @@ pub(super) use option_types::check_rendered;
 pub use refusal::{REFUSAL_NOTE, refusal_message};
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
-use super::plan::{PLAN_VERSION, Plan, TaskCondition};
+use super::plan::{ModuleSource, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, TaskCondition};
 use crate::lang::hosts::InventoryNames;
 use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::schedule::PlayKeys;
@@ -82,6 +83,8 @@ pub struct CompileOptions<'a> {
     pub root: &'a str,
     /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
+    /// Packs modules that are not native. None: such modules are faults.
+    pub modules: Option<&'a dyn ModuleSource>,
 }
 
 #[derive(Debug, Clone)]
@@ -111,9 +114,9 @@ pub fn compile(
     let Compiler { diagnostics, parts, set_on_first_host: elsewhere, unmet, refused, tags, .. } = compiler;
     let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
     faults.extend(limits);
-    let PlanParts { layers, other_host_layers, blobs, .. } = parts;
+    let PlanParts { layers, other_host_layers, blobs, modules, .. } = parts;
     let mut plan = Plan {
-        version: PLAN_VERSION,
+        version: if modules.is_empty() { PLAN_VERSION } else { PYTHON_PLAN_VERSION },
         playbook: playbook.to_owned(),
         host: host.name.clone(),
         vars: Map::new(),
@@ -122,6 +125,7 @@ pub fn compile(
         layers,
         plays,
         blobs,
+        modules,
     };
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));

@@ -25,6 +25,9 @@ macro_rules! spec {
     };
 }
 
+/// The place of a module that runs as Python. Its options are checked by the module itself.
+pub static PYTHON: ModuleSpec = ModuleSpec { name: "", options: &[], required: &[], free: None };
+
 pub const MODULES: &[ModuleSpec] = &[
     spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding" "variable_start_string" "variable_end_string" "block_start_string" "block_end_string" "comment_start_string" "comment_end_string"], need [["src"] ["dest"]]),
     spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum"], need [["dest"] ["src" "content"]]),
@@ -85,16 +88,19 @@ pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include
 const COLLECTIONS: &[(&str, &str)] =
     &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
 
-/// Ansible modules that remoor does not support. With this list, an error distinguishes them from
-/// typing errors.
-pub const UNSUPPORTED_MODULES: &str = "apt_repository rpm_key apt_key yum_repository \
-    firewalld pip fetch reboot assemble selinux seboolean known_hosts \
-    synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
-    set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
-    mysql_user mysql_db postgresql_user postgresql_db \
-    apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry locale_gen monit nmcli npm \
-    openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
-    zypper_repository";
+/// Ansible modules that remoor refuses, because their action plugin runs on the manager or because
+/// Ansible has removed them.
+pub const UNSUPPORTED_MODULES: &str = "fetch reboot assemble synchronize add_host group_by async_status gather_facts set_stats \
+    wait_for_connection docker kube";
+
+/// Ansible modules that are not native and run as Python. The list distinguishes them from typing
+/// errors where no ansible-core is installed; other modules run in the same way.
+pub const PYTHON_MODULES: &str = "apt_repository rpm_key apt_key yum_repository firewalld pip selinux seboolean known_hosts \
+    alternatives iptables debconf deb822_repository dpkg_selections expect subversion sysvinit \
+    docker_container docker_image filesystem lvol lvg parted mysql_user mysql_db postgresql_user \
+    postgresql_db apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry \
+    locale_gen monit nmcli npm openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit \
+    sefcontext seport snap supervisorctl timezone ufw xml zypper zypper_repository";
 
 /// Lists the keywords of a play, block or task: the given ones, and those that all three have. A
 /// task inherits the common keywords from its block, and a block from its play.
@@ -162,6 +168,11 @@ pub fn short_name(name: &str) -> &str {
 pub fn find(name: &str) -> Option<&'static ModuleSpec> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     MODULES.iter().find(|spec| spec.name == name)
+}
+
+/// Whether the name is that of a module of Ansible that is not native.
+pub fn is_foreign(name: &str) -> bool {
+    has_word(UNSUPPORTED_MODULES, name) || has_word(PYTHON_MODULES, name)
 }
 
 /// Whether the list `words`, separated by blanks, contains `word`.

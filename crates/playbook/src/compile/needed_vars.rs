@@ -2,6 +2,7 @@
 //! an unrelated change of the inventory does not change the desired state of the host.
 
 use super::lookup;
+use crate::modules::PYTHON_VARIABLE;
 use crate::plan::{Plan, PlanStep, SourcePlace, Task};
 use crate::template::lint;
 use crate::vars::var_map::{self, SharedVar};
@@ -90,6 +91,9 @@ pub fn needed_with_shared(
                 collect(&value, &mut words, &mut whole);
             }
         });
+    }
+    if !plan.modules.is_empty() {
+        words.insert(PYTHON_VARIABLE.to_owned());
     }
     let many = |name: &str| matches!(name, "hostvars" | "groups" | "peers");
     for layer in plan.layers.iter().chain([&plan.extra, &plan.vars]) {

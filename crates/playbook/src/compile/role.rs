@@ -193,7 +193,7 @@ impl Compiler<'_> {
         }
         let mut args = call.args.clone();
         let (rest, apply) = include::split_option(&mut args, "apply");
-        let call = TaskModule { args: rest, ..*call };
+        let call = TaskModule { args: rest, python: None, ..*call };
         let task = self.base_task(node, &call, own);
         let Some(inner) = self.include_context(own, around, apply.as_ref()) else { return Vec::new() };
         let public = task.args.get("public").is_some_and(is_true);
@@ -319,7 +319,7 @@ impl Compiler<'_> {
 
     fn role_dir(&self, name: &str, context: &Context) -> Option<String> {
         let files = self.files;
-        let parts = ["tasks", "handlers", "vars", "defaults", "meta", "files", "templates"];
+        let parts = ["tasks", "handlers", "vars", "defaults", "meta", "files", "templates", "library", "module_utils"];
         self.role_roots(context).iter().filter_map(|root| assets::join(root, name)).find(|dir| {
             !dir.is_empty()
                 && files
@@ -378,6 +378,10 @@ impl Compiler<'_> {
         }
         let mut own = context.clone();
         own.role = outer.role;
+        if let Some(node) = meta.as_deref().and_then(|meta| meta.get("collections")) {
+            let more = std::mem::take(&mut own.keywords.collections);
+            own.keywords.collections = [self.word_list(&meta_file, "collections", node), more].concat();
+        }
         own.layers.defaults = [&given.defaults[..], &context.layers.chain_defaults, &own_defaults].concat();
         own.layers.role_vars = [&context.layers.chain_vars[..], &given.exports, &own_vars, &named].concat();
         own.layers.chain_vars = outer.layers.chain_vars;
@@ -412,7 +416,7 @@ impl Compiler<'_> {
         for (key, value) in meta.map().unwrap_or_default() {
             match key.text.as_str() {
                 "galaxy_info" | "allow_duplicates" | "dependencies" | "argument_specs" => {}
-                "collections" => self.collections(file, value),
+                "collections" => drop(self.collections(file, value)),
                 _ => {
                     let message = format!("unknown keyword `{}` of a role's meta", key.text);
                     self.warn(file, (key.line, key.column), message, "Ansible refuses it too");

@@ -1,8 +1,9 @@
 //! Compiles tasks and blocks: their module, keywords and inherited values. Loops are in
 //! `repeat.rs`, includes in `include.rs`.
 
-use super::{Compiler, Context, HINT_ANSIBLE, include, module_specs, repeat};
+use super::{Compiler, Context, HINT_ANSIBLE, include, module_specs, python_module, repeat};
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
 use crate::plan::{Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskPrivileges};
 use crate::vars::var_map;
@@ -19,9 +20,18 @@ const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 pub(super) struct TaskModule<'n> {
     pub key: &'n SpannedKey,
     pub spec: &'static module_specs::ModuleSpec,
+    /// The name in `Plan::modules`, if the module runs as Python. Then `spec` is `PYTHON`.
+    pub python: Option<String>,
     pub args: SpannedNode,
     /// Whether the task was written with the old `include`, which can be an import or an include.
     pub old_include: bool,
+}
+
+impl TaskModule<'_> {
+    /// The name of the module in the plan.
+    pub fn name(&self) -> &str {
+        self.python.as_deref().unwrap_or(self.spec.name)
+    }
 }
 
 impl Compiler<'_> {
@@ -72,7 +82,7 @@ impl Compiler<'_> {
         if node.get("block").is_some() {
             return self.block(node, pairs, &own);
         }
-        let Some(call) = self.module(&file, at, pairs) else { return Vec::new() };
+        let Some(call) = self.module(&own, at, pairs) else { return Vec::new() };
         let name = match call.spec.name {
             "include_tasks" if call.old_include => self.old_include(&file, &call, pairs),
             name => name,
@@ -97,7 +107,7 @@ impl Compiler<'_> {
     fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
         if let Some(user) = &task.privileges.become_user
-            && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
+            && !elevation::runs_as_any_user(call.name())
         {
             let message = format!(
                 "`become_user` `{user}` works only with command, shell, raw and script; {} runs as root",
@@ -170,7 +180,7 @@ impl Compiler<'_> {
         let mut task = Task {
             id: self.parts.tasks,
             place: SourcePlace { file: file.to_owned(), line: node.line },
-            module: call.spec.name.to_owned(),
+            module: call.name().to_owned(),
             when: own.keywords.when.clone(),
             environment: own.keywords.environment.clone(),
             outcome: OutcomeRules {
@@ -195,7 +205,12 @@ impl Compiler<'_> {
             },
             ..Task::default()
         };
-        let defaults = own.keywords.module_defaults.get(call.spec.name).cloned();
+        let written = call.key.text.as_str();
+        let defaults = match &call.python {
+            None => own.keywords.module_defaults.get(call.spec.name),
+            Some(name) => [written, name].iter().find_map(|name| own.keywords.module_defaults.get(*name)),
+        };
+        let defaults = defaults.cloned();
         task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());
         if FILES.contains(&call.spec.name) {
             for option in ["src", "file"] {
@@ -234,11 +249,14 @@ impl Compiler<'_> {
     /// `action` names. More than one module is an error.
     fn module<'n>(
         &mut self,
-        file: &str,
+        own: &Context,
         at: (u32, u32),
         pairs: &'n [(SpannedKey, SpannedNode)],
     ) -> Option<TaskModule<'n>> {
+        let file = own.file.as_str();
         let mut found: Option<TaskModule> = None;
+        // A word beside a native module is a misspelled keyword and not a module.
+        let has_native = pairs.iter().any(|(key, _)| module_specs::find(module_specs::short_name(&key.text)).is_some());
         let mut faulty = false;
         for (key, value) in pairs {
             let place = (key.line, key.column);
@@ -264,23 +282,56 @@ impl Compiler<'_> {
                     self.fault(file, place, message);
                     faulty = true;
                 }
-                found = Some(TaskModule { key, spec, args, old_include: short == "include" });
+                let python = self.replacement_of_native(own, &named, short);
+                let spec = if python.is_some() { &module_specs::PYTHON } else { spec };
+                found = Some(TaskModule { key, spec, python, args, old_include: short == "include" });
                 continue;
             }
+            let keyword =
+                module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_");
+            let refusal = match self.options.modules {
+                Some(_) if !keyword && (!has_native || named.contains('.')) => match self.python_module(own, &named) {
+                    Ok(name) => {
+                        found = Some(TaskModule {
+                            key,
+                            spec: &module_specs::PYTHON,
+                            python: Some(name),
+                            args,
+                            old_include: false,
+                        });
+                        continue;
+                    }
+                    Err(refusal) => Some(refusal),
+                },
+                _ => None,
+            };
             faulty = true;
-            if module_specs::has_word(module_specs::UNSUPPORTED_MODULES, short)
-                || short.contains('.') && !short.starts_with("with_")
-            {
+            let typo = || {
+                let modules = module_specs::MODULES.iter().map(|m| m.name);
+                let keys = module_specs::TASK_KEYS.iter().copied();
+                did_you_mean(short, modules.chain(keys).chain(["block", "rescue", "always"]))
+            };
+            let unclear = !short.contains('.') && !module_specs::is_foreign(short);
+            let unclear = unclear
+                && matches!(
+                    refusal,
+                    Some(ModuleRefusal::NotFound(_) | ModuleRefusal::NoCore(_) | ModuleRefusal::NativeOnly)
+                );
+            if let Some(refusal) = refusal.filter(|_| !unclear || typo().is_none()) {
+                let (message, hint) = python_module::refusal_text(&named, &refusal);
+                match refusal {
+                    // The user forbids such modules wherever they are.
+                    ModuleRefusal::NativeOnly => self.limit_fault(file, place, message),
+                    _ => self.fault_hint(file, place, message, hint),
+                }
+                continue;
+            }
+            if module_specs::is_foreign(short) || short.contains('.') && !short.starts_with("with_") {
                 self.fault_hint(file, place, format!("module `{named}` is not part of the language"), HINT_ANSIBLE);
             } else if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_") {
                 self.fault_hint(file, place, format!("`{named}` is not part of the language"), HINT_ANSIBLE);
             } else {
-                let modules = module_specs::MODULES.iter().map(|m| m.name);
-                let near = did_you_mean(
-                    short,
-                    modules.chain(module_specs::TASK_KEYS.iter().copied()).chain(["block", "rescue", "always"]),
-                );
-                let hint = near.unwrap_or_else(|| format!("if it is a module of Ansible, {HINT_ANSIBLE}"));
+                let hint = typo().unwrap_or_else(|| format!("if it is a module of Ansible, {HINT_ANSIBLE}"));
                 self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
             }
         }

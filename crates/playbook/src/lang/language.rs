@@ -29,6 +29,8 @@ pub enum State {
     Known,
     /// Supported, with this difference.
     Differs(&'static str),
+    /// A module that is not native. It needs Python on the node and ansible-core on the manager.
+    Python,
     /// Rejected at compile time, for this reason.
     Refused(&'static str),
 }
@@ -65,6 +67,7 @@ pub fn all_words() -> Vec<LanguageWord> {
     module_specs::UNSUPPORTED_MODULES
         .split_whitespace()
         .for_each(|name| put(WordKind::Module, name, "", State::Refused(HINT_ANSIBLE)));
+    module_specs::PYTHON_MODULES.split_whitespace().for_each(|name| put(WordKind::Module, name, "", State::Python));
     filters::all_filters().for_each(|filter| put(WordKind::Filter, filter.name, "", told(filter.differs)));
     filters::all_tests().for_each(|ask| put(WordKind::Test, ask.name, "", told(ask.differs)));
     filters::BUILTIN_TESTS.iter().for_each(|name| put(WordKind::Test, *name, "", State::Known));
@@ -107,6 +110,7 @@ mod tests {
         match state {
             State::Known => "same".into(),
             State::Differs(how) => format!("differs: {how}"),
+            State::Python => "python".into(),
             State::Refused(why) => format!("refused: {why}"),
         }
     }
@@ -126,8 +130,10 @@ mod tests {
                 }
                 Some((_, said)) => {
                     let refused = said.starts_with("refused");
+                    let python = said == &"python";
                     if refused != matches!(word.state, State::Refused(_))
-                        || !["same", "differs", "refused"].iter().any(|s| said.starts_with(s))
+                        || python != (word.state == State::Python)
+                        || !["same", "differs", "python", "refused"].iter().any(|s| said.starts_with(s))
                     {
                         faults.push(format!("{heading}: `{}` is `{want}`, not `{said}`", word.name));
                     }
@@ -163,7 +169,9 @@ mod tests {
         }
         compare(&document, "Modules", WordKind::Module, false, &mut faults);
         // The row of a module lists its options.
-        for (module, said) in rows(&document, "Modules").into_iter().filter(|(_, said)| !said.starts_with("refused")) {
+        for (module, said) in
+            rows(&document, "Modules").into_iter().filter(|(_, said)| !said.starts_with("refused") && *said != "python")
+        {
             let (said, refused) = said.split_once("; refused:").unwrap_or((said, ""));
             let named: BTreeSet<&str> = said.split('`').skip(1).step_by(2).collect();
             let known: BTreeSet<&str> =

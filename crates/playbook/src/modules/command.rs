@@ -1,6 +1,6 @@
 //! The modules `command`, `shell`, `raw` and `script`. The compiler has already split a command
 //! into words, so a value with spaces stays one argument. Check mode runs none of them, and their
-//! results are then UNKNOWN. Only these modules can run as another user.
+//! results are then UNKNOWN. Only these modules and Python modules can run as another user.
 
 use super::content::{asset_content, find_asset};
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
@@ -20,9 +20,9 @@ use std::time::Instant;
 const GLOBBED_MAX: usize = 100_000;
 
 /// The user that runs a command, if it is not the user of this process.
-struct CommandUser {
-    uid: u32,
-    gid: u32,
+pub(super) struct CommandUser {
+    pub uid: u32,
+    pub gid: u32,
     home: PathBuf,
 }
 
@@ -31,7 +31,7 @@ struct CommandUser {
 ///
 /// For another user, the environment of the call is replaced by one like that of sudo: the
 /// variables of that user, PATH, language, time zone, and the variables of the task.
-fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
+pub(super) fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
     let key = match (&call.task.privileges.become_user, call.ground.options.login) {
         (Some(name), _) => name.clone(),
         (None, Some(login)) if !call.task.privileges.elevated => login.to_string(),
@@ -295,7 +295,7 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
 /// Wraps a command so that setpriv (part of util-linux) runs it as another user. setpriv sets
 /// exactly the groups of that user, and then replaces its process by the command. The working
 /// directory is `chdir`, else the home directory of that user if it exists, else `/`.
-fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
+pub(super) fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
     let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
         .map(str::to_owned);
     let home = if account.home.is_dir() { account.home.clone() } else { PathBuf::from("/") };

@@ -30,6 +30,8 @@ mod mount;
 mod package;
 mod pause;
 mod ping;
+mod python_module;
+mod python_runtime;
 mod run_context;
 mod service;
 mod set_fact;
@@ -44,6 +46,7 @@ mod wait_for;
 mod write_file;
 
 pub use content::{ContentError, content_of, template_of};
+pub(crate) use python_runtime::PYTHON_VARIABLE;
 pub use run_context::RunContext;
 
 use super::compile;
@@ -82,11 +85,15 @@ pub struct TaskOutcome {
     /// Whether the registered result keeps the trailing newlines of the output.
     pub keep_trailing_newlines: bool,
     pub diff: Option<String>,
+    /// The path of the file in `diff`. None: the key `path` of the result has it.
+    pub diff_path: Option<String>,
     pub attributes: Vec<AttributeChange>,
     /// Variables that the module sets for the host without `register`, by name.
     pub facts: Map<String, Value>,
     /// Additional keys of the registered result.
     pub extra_keys: Map<String, Value>,
+    /// Whether the registered result gets no `msg` if the module returned none.
+    pub keeps_msg_out: bool,
 }
 
 impl TaskOutcome {
@@ -98,6 +105,11 @@ impl TaskOutcome {
     pub fn change(msg: impl Into<String>) -> Self {
         Self { changed: true, msg: msg.into(), ..Self::default() }
     }
+    /// The path of the file that the diff is about.
+    pub fn path(&self) -> Option<String> {
+        self.diff_path.clone().or_else(|| self.extra_keys.get("path")?.as_str().map(str::to_owned))
+    }
+
     /// The outcome of a task whose effect check mode cannot predict. `msg` is the reason.
     pub fn indeterminate(msg: impl Into<String>) -> Self {
         Self { unknown: true, msg: msg.into(), ..Self::default() }
@@ -451,6 +463,7 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         #[cfg(any(test, feature = "testing"))]
         "panic" => panic!("a defect in a module"),
         "fail" => fail::fail(call),
+        name if call.plan.modules.contains_key(name) => python_module::python_module(call),
         other => Err(format!("the module `{other}` is not supported by this version of remoor")),
     }
 }

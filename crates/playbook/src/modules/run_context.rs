@@ -2,6 +2,7 @@
 //! protected paths. A task that would remove a protected path moves it to the parking directory
 //! instead.
 
+use super::python_runtime::PythonRuntime;
 use crate::backup::{Backup, PriorRecord};
 use crate::node::NodeAccess;
 use crate::os::atomic_fs::{self, Attributes, SafeError};
@@ -56,6 +57,8 @@ pub struct RunContext<'a> {
     pub secrets: Secrets,
     protect: GlobSet,
     parked: u32,
+    /// The node's Python and the archives of modules that were written for it.
+    pub python: PythonRuntime,
 }
 
 impl<'a> RunContext<'a> {
@@ -83,6 +86,7 @@ impl<'a> RunContext<'a> {
             secrets: Secrets::new(&options.secret),
             protect,
             parked: 0,
+            python: PythonRuntime::default(),
         })
     }
 

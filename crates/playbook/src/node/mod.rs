@@ -76,6 +76,12 @@ impl NodeAccess {
         Ok(())
     }
 
+    /// Whether earlier tasks of a run in check mode would have changed the node.
+    pub fn has_predicted_changes(&self) -> bool {
+        let changes = |would: &(Overlay, PredictedState)| !would.0.is_empty() || would.1 != PredictedState::default();
+        self.prediction.as_deref().is_some_and(changes)
+    }
+
     /// Whether this is check mode.
     pub fn is_check_mode(&self) -> bool {
         self.prediction.is_some()

@@ -84,6 +84,11 @@ enum LinkTrust {
 }
 
 impl Overlay {
+    /// Whether no file would be changed.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub fn stat(&self, path: &Path) -> Result<Option<Stat>> {
         require_absolute(path)?;
         match self.locate(path) {

@@ -18,7 +18,7 @@ const UNIT_DIRS: [&str; 5] = [
 
 /// Predicted units, packages and accounts. The value None means that the package or account would
 /// be removed.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct PredictedState {
     /// Predicted properties by unit, named as in `systemctl show`.
     units: BTreeMap<String, BTreeMap<String, String>>,

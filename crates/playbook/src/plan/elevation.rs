@@ -1,5 +1,5 @@
 //! The user that a plan needs. A run is one process, which runs all its tasks either as root or as
-//! the login user. Only commands can run as another user.
+//! the login user. Only commands and Python modules can run as another user.
 
 use crate::plan::{Plan, REFUSED, Task};
 
@@ -19,6 +19,12 @@ pub(crate) fn octal_mode(mode: &serde_json::Value) -> Option<String> {
     mode.as_u64().map(|mode| format!("0{mode:o}"))
 }
 
+/// Whether a module can run as a user other than root in a run as root. Names with a dot are those
+/// of Python modules.
+pub(crate) fn runs_as_any_user(module: &str) -> bool {
+    ANYBODY.contains(&module) || COMMANDS.contains(&module) || module.contains('.')
+}
+
 impl Plan {
     /// Whether any task must run as root.
     pub fn needs_root(&self) -> bool {
@@ -28,8 +34,7 @@ impl Plan {
     /// The first task that is not for root and can run only as the user of the run. Tasks that only
     /// run a command, or that do not touch the host, can run as another user.
     pub fn first_unelevated_task(&self) -> Option<&Task> {
-        let fits = |task: &Task| [&ANYBODY[..], &COMMANDS].iter().any(|list| list.contains(&task.module.as_str()));
-        self.find(&|task| !task.privileges.elevated && !fits(task))
+        self.find(&|task| !task.privileges.elevated && !runs_as_any_user(&task.module))
     }
 
     fn find(&self, wanted: &dyn Fn(&Task) -> bool) -> Option<&Task> {

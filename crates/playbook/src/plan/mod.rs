@@ -6,16 +6,18 @@
 
 pub(crate) mod elevation;
 pub(crate) mod plan_hash;
+pub mod python_module;
 pub(crate) mod schedule;
 
 use crate::vars::var_map::SharedVar;
 use base64::Engine as _;
+pub use python_module::{ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule};
 use remoor_model::flat_form;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Version of the plan's format. A node rejects plans of other versions.
+/// Version of the format of a plan without Python modules. A node rejects plans of other versions.
 pub const PLAN_VERSION: u32 = 4;
 
 /// Module of a step that stands for a task that could not be compiled. The step fails with the text
@@ -62,6 +64,9 @@ pub struct Plan {
     pub plays: Vec<Play>,
     /// Files and templates by the hex SHA-256 of their content.
     pub blobs: BTreeMap<String, Blob>,
+    /// Modules that run as Python, by the name that tasks have in `module`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: BTreeMap<String, PythonModule>,
 }
 
 impl Plan {

@@ -1,6 +1,6 @@
 //! The hash of a plan, by which a node's desired state is compared.
 
-use crate::plan::{Blob, Plan, Play};
+use crate::plan::{Blob, Plan, Play, PythonModule};
 use crate::vars::var_map::SharedVar;
 use remoor_model::Sha256;
 use serde::{Serialize, Serializer};
@@ -19,6 +19,8 @@ struct HashedPlan<'a> {
     layers: &'a [Map<String, Value>],
     plays: &'a [Play],
     blobs: &'a BTreeMap<String, Blob>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    modules: &'a BTreeMap<String, PythonModule>,
 }
 
 /// A map that is serialized in the order of its pairs.
@@ -33,7 +35,7 @@ impl Serialize for SerializedMap<'_> {
 impl Plan {
     /// The hash of the plan. Equal plans of the same compiler have equal hashes.
     pub fn sha256(&self) -> Sha256 {
-        let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs } = self;
+        let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs, modules } = self;
         // A shared variable can also be a variable of the host. It is then hashed at the place of
         // the host's variable, as if the plan contained a copy.
         let own = vars.iter().map(|(name, value)| (name, shared.get(name).map_or(value, SharedVar::json)));
@@ -48,6 +50,7 @@ impl Plan {
             layers,
             plays,
             blobs,
+            modules,
         };
         Sha256::digest(&serde_json::to_vec(&hashed).unwrap_or_default())
     }

@@ -478,7 +478,11 @@ impl<'p> Walk<'p> {
 
     fn note(&mut self, fault: TemplateFault, scope: &ExprScope, certain: bool) {
         let Some(review) = &self.review else { return };
-        self.faults.push(fault.with_hint(review.names, scope).fault(certain && !self.may_be_skipped_or_fail));
+        self.faults.push(
+            fault
+                .with_hint(review.names, scope)
+                .fault(certain && !self.may_be_skipped_or_fail && !self.frame.plan().sets_unknown_facts()),
+        );
     }
 
     /// Adds to a predicted file the mode, owner and group that a `file` task sets for it.

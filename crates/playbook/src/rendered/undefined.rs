@@ -82,6 +82,7 @@ pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault>
         }
         set.extend(set_by(task));
     });
+    let certain = |sure: bool| sure && !plan.sets_unknown_facts();
     let mut out = Vec::new();
     plan.each_task(&mut |task| {
         let mut texts = Vec::new();
@@ -93,13 +94,13 @@ pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault>
             for (name, _) in ungathered_facts(&text, &set) {
                 let source = files.text(&task.place.file).unwrap_or_default();
                 let at = find(source, task.place.line, &name).unwrap_or((task.place.line, 1));
-                out.push(fault(&task.place.file, at, &name, task.when.is_empty()));
+                out.push(fault(&task.place.file, at, &name, certain(task.when.is_empty())));
             }
         }
         // The first condition is always evaluated.
         if let Some(first) = task.when.first() {
             for (name, _) in ungathered_facts(&format!("{{{{ {} }}}}", first.text), &set) {
-                out.push(fault(&task.place.file, (first.line, 1), &name, true));
+                out.push(fault(&task.place.file, (first.line, 1), &name, certain(true)));
             }
         }
         if task.module == "template" {
@@ -108,7 +109,7 @@ pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault>
             for asset in templates {
                 let text = files.text(&asset.path).unwrap_or_default();
                 for (name, offset) in ungathered_facts(text, &set) {
-                    out.push(fault(&asset.path, lint::place(text, offset), &name, task.when.is_empty()));
+                    out.push(fault(&asset.path, lint::place(text, offset), &name, certain(task.when.is_empty())));
                 }
             }
         }

@@ -10,11 +10,12 @@ pub(crate) mod handlers;
 pub(crate) mod loop_result;
 pub(crate) mod output_throttle;
 pub(crate) mod play_barrier;
+pub(crate) mod python_check;
 pub(crate) mod secrets;
 pub(crate) mod task;
 
 use super::modules::RunContext;
-use super::plan::{Block, PLAN_VERSION, Plan, PlanStep, Play, Task};
+use super::plan::{Block, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, PlanStep, Play, Task};
 use super::{compile, facts, rendered};
 use crate::os::atomic_fs;
 use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
@@ -40,8 +41,11 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         pending_handlers: options.pending_handlers.clone(),
         ..RunEnd::default()
     };
-    if plan.version != PLAN_VERSION {
-        return refuse(format!("the plan has version {}, but this node supports version {PLAN_VERSION}", plan.version));
+    if ![PLAN_VERSION, PYTHON_PLAN_VERSION].contains(&plan.version) {
+        return refuse(format!(
+            "the plan has version {}, but this node supports the versions {PLAN_VERSION} and {PYTHON_PLAN_VERSION}",
+            plan.version
+        ));
     }
     let mut ground = match RunContext::open(options, cancel) {
         Ok(ground) => ground,
@@ -61,6 +65,9 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     }
     if let Some(step) = rendered::certain_refusals(plan, &facts, options.check).first() {
         return refuse(format!("{}:{}: {}", step.place.file, step.place.line, step.message));
+    }
+    if let Some((place, why)) = python_check::refusal(plan, &mut frame, &mut ground, cancel) {
+        return refuse(format!("{}:{}: {why}", place.file, place.line));
     }
     let before = owed.clone();
     let mut run = Run {

@@ -30,6 +30,11 @@ impl Secrets {
         self.paths.insert(path.into());
     }
 
+    /// Whether no path is secret.
+    pub fn is_empty(&self) -> bool {
+        !self.all && self.paths.is_empty() && self.globs.is_empty()
+    }
+
     /// Whether this path is secret by its name alone.
     pub fn names(&self, path: &Path) -> bool {
         self.all || self.paths.contains(path) || self.globs.is_match(path)

@@ -106,7 +106,7 @@ impl<'a> Run<'a, '_> {
                 changed: status == Status::Ignored && changed,
                 rc: outcome.rc,
                 stdout_tail: if task.no_log { String::new() } else { tail },
-                path: shows.then(|| outcome.extra_keys.get("path")?.as_str().map(str::to_owned)).flatten(),
+                path: shows.then(|| outcome.path()).flatten(),
                 diff: hide_no_log(task, outcome.diff.clone().filter(|_| shows)),
                 attributes: if shows && !task.no_log { outcome.attributes.clone() } else { Vec::new() },
                 took_ms: start.elapsed().as_millis() as u64,
@@ -422,7 +422,9 @@ fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, 
     let whole = outcome.output.as_ref().is_none_or(|o| !o.timed_out && !o.cancelled);
     result.insert("changed".into(), json!(outcome.changed && whole));
     result.entry("failed").or_insert(json!(outcome.failed));
-    result.entry("msg").or_insert(json!(outcome.msg));
+    if !(outcome.keeps_msg_out && outcome.msg.is_empty()) {
+        result.entry("msg").or_insert(json!(outcome.msg));
+    }
     if outcome.skipped {
         result.insert("skipped".into(), json!(true));
     }

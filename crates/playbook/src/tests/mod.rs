@@ -18,6 +18,7 @@ mod links;
 mod other_users;
 mod pending_handlers;
 mod properties;
+mod python_modules;
 mod refusals;
 mod set_a;
 mod set_b;
@@ -480,7 +481,7 @@ fn services_are_asked_once_and_only_then_changed() {
 fn a_plan_of_another_version_is_refused() {
     let dir = TempDir::new().unwrap();
     let mut plan = tasks(dir.path(), "    - debug:\n");
-    plan.version += 1;
+    plan.version = crate::PYTHON_PLAN_VERSION + 1;
     assert!(go(&plan, &options(dir.path())).end.failure.is_some());
     assert!(predict_files(&plan, &Map::new()).is_empty());
 }

@@ -1,0 +1,142 @@
+//! Compiles tasks whose module is not native: it is packed as Python and becomes part of the plan.
+
+use super::{Compiler, Context, HINT_ANSIBLE, assets, module_specs};
+use crate::plan::{Blob, ModuleRefusal, ModuleRequest, PackedModule};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Subdirectories in which a playbook or a role has modules and plugins of its own.
+const OWN: [&str; 4] = ["library", "module_utils", "action_plugins", "collections"];
+/// Native modules that Ansible runs by an action plugin. A module of the same name in a library does
+/// not replace them.
+const ACTIONS: &str = "assert command copy debug dnf fail include_role include_tasks import_role import_tasks \
+    include_vars meta package pause raw script service set_fact shell template unarchive uri";
+
+impl Compiler<'_> {
+    /// Adds a module to the plan as Python, and returns its name in the plan.
+    pub(super) fn python_module(&mut self, own: &Context, named: &str) -> Result<String, ModuleRefusal> {
+        let source = self.options.modules.ok_or(ModuleRefusal::NativeOnly)?;
+        let request = ModuleRequest {
+            name: named.to_owned(),
+            dirs: self.dirs_of_modules(own),
+            collections: if named.contains('.') { Vec::new() } else { own.keywords.collections.clone() },
+        };
+        source.pack(&request).and_then(|packed| self.add_module(&packed))
+    }
+
+    fn add_module(&mut self, packed: &Arc<PackedModule>) -> Result<String, ModuleRefusal> {
+        let PackedModule { name, module, archive } = &**packed;
+        let mut key = name.clone();
+        // Two roles may have different modules of one name.
+        if self.parts.modules.get(&key).is_some_and(|other| other != module) {
+            key = format!("{name}@{}", module.sha256.get(..8).unwrap_or_default());
+        }
+        if !self.parts.blobs.contains_key(&module.sha256) {
+            let total: usize = self.parts.blobs.values().map(|blob| blob.0.len()).sum();
+            if total + archive.len() > assets::BLOBS_MAX {
+                let most = assets::BLOBS_MAX >> 20;
+                return Err(ModuleRefusal::Failed(format!("the files and modules of this plan exceed {most} MiB")));
+            }
+            self.parts.blobs.insert(module.sha256.clone(), Blob(archive.clone()));
+        }
+        self.parts.modules.insert(key.clone(), module.clone());
+        Ok(key)
+    }
+
+    /// The Python module that Ansible would run instead of the native module `short`: one of a
+    /// library, if the name has no collection, or one of a collection of `collections`.
+    pub(super) fn replacement_of_native(&mut self, own: &Context, named: &str, short: &str) -> Option<String> {
+        let source = self.options.modules?;
+        if named.starts_with("ansible.builtin.") || module_specs::has_word(ACTIONS, short) {
+            return None;
+        }
+        let plain = named.strip_prefix("ansible.legacy.").unwrap_or(named);
+        if plain.contains('.') {
+            return None;
+        }
+        let dirs = self.dirs_of_modules(own);
+        let foreign = |name: &&String| !is_usual_collection(name);
+        let candidates =
+            own.keywords.collections.iter().filter(foreign).map(|collection| format!("{collection}.{plain}"));
+        for name in candidates.collect::<Vec<_>>() {
+            let request = ModuleRequest { name, dirs: dirs.clone(), collections: Vec::new() };
+            if let Ok(packed) = source.pack(&request) {
+                return self.add_module(&packed).ok();
+            }
+        }
+        let has = |dir: &String| {
+            let path = assets::join(dir, &format!("library/{plain}.py")).unwrap_or_default();
+            self.files.get(&path).is_some()
+        };
+        if !dirs.iter().any(has) {
+            return None;
+        }
+        self.python_module(own, plain).ok()
+    }
+
+    /// The directories of the fleet that may have modules for this task: those of the playbook and
+    /// of the role, then those of other roles, because Ansible finds the modules of every role of a
+    /// play.
+    fn dirs_of_modules(&mut self, own: &Context) -> Vec<String> {
+        let all = match self.cache.module_dirs.take() {
+            Some(all) => all,
+            None => self.module_dirs(),
+        };
+        let first = [Some(&self.current_play.base), own.role.as_ref().map(|role| &role.dir)];
+        let mut out: Vec<String> = first.into_iter().flatten().filter(|dir| all.contains(dir)).cloned().collect();
+        let is_role = |dir: &str| matches!(assets::parent(dir).rsplit('/').next(), Some("roles"));
+        out.extend(all.iter().filter(|dir| dir.is_empty() || is_role(dir)).cloned());
+        let mut seen = BTreeSet::new();
+        out.retain(|dir| seen.insert(dir.clone()));
+        self.cache.module_dirs = Some(all);
+        out
+    }
+
+    /// All directories with a subdirectory for modules or plugins.
+    fn module_dirs(&self) -> Vec<String> {
+        let mut out = BTreeSet::new();
+        for path in self.files.0.keys() {
+            let parts: Vec<&str> = path.split('/').collect();
+            let inner = &parts[..parts.len() - 1];
+            if let Some(at) = inner.iter().position(|part| OWN.contains(part)) {
+                out.insert(inner[..at].join("/"));
+            }
+        }
+        out.into_iter().collect()
+    }
+}
+
+/// Whether short names mean the same with or without this collection in `collections`.
+pub(super) fn is_usual_collection(name: &str) -> bool {
+    ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name) || name.starts_with("community.")
+}
+
+/// The error and the hint for a module that cannot run as Python.
+pub(super) fn refusal_text(named: &str, refusal: &ModuleRefusal) -> (String, String) {
+    match refusal {
+        ModuleRefusal::NativeOnly => {
+            (format!("module `{named}` is not native, and only native modules are allowed"), HINT_ANSIBLE.to_owned())
+        }
+        ModuleRefusal::NotFound(why) => (
+            format!("module `{named}` was not found: {why}"),
+            "check its spelling; a module of your own belongs in `library/` beside the playbook or in its role"
+                .to_owned(),
+        ),
+        ModuleRefusal::NoCollection(name) => (
+            format!("module `{named}`: the collection {name} is not installed"),
+            format!("ansible-galaxy collection install {name}"),
+        ),
+        ModuleRefusal::ActionPlugin(full) => (
+            format!(
+                "module `{named}` has an action plugin ({full}), which runs on the manager and is not part of the language"
+            ),
+            HINT_ANSIBLE.to_owned(),
+        ),
+        ModuleRefusal::NoCore(why) => (
+            format!("module `{named}` is not native and needs ansible-core on this machine: {why}"),
+            "pipx install ansible-core (or apt install ansible-core); REMOOR_ANSIBLE_PYTHON names its Python"
+                .to_owned(),
+        ),
+        ModuleRefusal::Failed(why) => (format!("module `{named}` cannot be packed: {why}"), HINT_ANSIBLE.to_owned()),
+    }
+}

@@ -1,0 +1,89 @@
+//! Modules that a plan carries as Python, because remoor has no native form of them; and the
+//! source from which the compiler gets them.
+
+use super::{PLAN_VERSION, Plan, Task};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Version of a plan that contains Python modules. A node whose program cannot run them rejects
+/// the plan before its first task.
+pub const PYTHON_PLAN_VERSION: u32 = PLAN_VERSION + 1;
+
+/// A module with the `module_utils` that it imports, as ansible-core has packed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonModule {
+    /// SHA-256 of the zip archive in hex, which is the key of the archive in the plan's `blobs`.
+    pub sha256: String,
+    /// Name of the Python module in the archive that is run.
+    pub entry: String,
+    /// The format of arguments and result. Empty before ansible-core 2.19, which had only one.
+    pub profile: String,
+    /// Version of the ansible-core that packed the module.
+    pub core: String,
+    /// The oldest Python that the module supports, for example `3.8`.
+    pub min_python: String,
+    /// Names of the internal arguments (`_ansible_*`) that this ansible-core knows.
+    pub internals: Vec<String>,
+    /// Whether the module may set facts.
+    pub facts: bool,
+}
+
+/// A request for a module that is not native.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ModuleRequest {
+    /// The name in the playbook, with or without a collection.
+    pub name: String,
+    /// Directories of the fleet that may contain `library`, `module_utils`, `action_plugins` and
+    /// `collections`, in order of preference.
+    pub dirs: Vec<String>,
+    /// The collections of the keyword `collections`.
+    pub collections: Vec<String>,
+}
+
+/// A packed module and its archive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PackedModule {
+    /// Full name, with the collection.
+    pub name: String,
+    pub module: PythonModule,
+    pub archive: Vec<u8>,
+}
+
+/// The reason why a module cannot run as Python on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModuleRefusal {
+    /// No library, collection or ansible-core has the module.
+    NotFound(String),
+    /// This collection is not installed.
+    NoCollection(String),
+    /// The module with this full name has an action plugin, which runs on the manager.
+    ActionPlugin(String),
+    /// ansible-core is not installed.
+    NoCore(String),
+    /// Only native modules are allowed.
+    NativeOnly,
+    Failed(String),
+}
+
+/// Packs modules that are not native. Compilation stays pure, because an implementation returns
+/// equal modules for equal requests as long as the fleet and the installed software are the same.
+pub trait ModuleSource: std::fmt::Debug {
+    fn pack(&self, request: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal>;
+}
+
+impl Plan {
+    /// Whether the plan has a Python module that may set facts. Their names are only known during
+    /// a run.
+    pub fn sets_unknown_facts(&self) -> bool {
+        self.modules.values().any(|module| module.facts)
+    }
+
+    /// The tasks and handlers that run as Python, with the module of each.
+    pub fn python_tasks(&self) -> Vec<(&Task, &PythonModule)> {
+        let mut out = Vec::new();
+        if !self.modules.is_empty() {
+            self.each_task(&mut |task| out.extend(self.modules.get(&task.module).map(|module| (task, module))));
+        }
+        out
+    }
+}

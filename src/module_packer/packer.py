@@ -1,0 +1,297 @@
+"""Packs Ansible modules for remoor.
+
+The program reads one request per line (JSON) from standard input, and writes one answer per line.
+It ends at the end of the input, or after a minute without a request. Each request is handled in a
+forked child with limits for time and memory. So a request leaves nothing behind in this process.
+"""
+
+import sys
+
+# A file of the working directory must not replace a module of Python.
+sys.path[:] = [path for path in sys.path if path not in ("", ".")]
+import base64
+import importlib
+import inspect
+import io
+import json
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import tempfile
+import traceback
+import zipfile
+
+IDLE_SECONDS = 60
+REQUEST_SECONDS = int(os.environ.get("REMOOR_PACKER_SECONDS", "30"))
+MEMORY_MAX = 2 << 30
+PACKED_MAX = 8 << 20
+
+
+class Refused(Exception):
+    """A module that cannot run on a node. `kind` tells the caller which advice to give."""
+
+    def __init__(self, kind, message):
+        super().__init__(message)
+        self.kind = kind
+
+
+def hello():
+    from ansible.release import __version__
+
+    return {
+        "core": __version__,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "executable": sys.executable,
+    }
+
+
+def open_collections(bases):
+    """Makes the collections beside the playbook known, in addition to the installed ones."""
+    from ansible.plugins import loader
+
+    dirs = [os.path.join(base, "collections") for base in bases]
+    dirs = [path for path in dirs if os.path.isdir(path)]
+    if hasattr(loader, "init_plugin_loader"):
+        loader.init_plugin_loader(dirs)
+        return loader
+    from ansible import constants
+    from ansible.utils.collection_loader import AnsibleCollectionConfig
+    from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+
+    # The releases before 2.15 set the collections up when they are imported.
+    AnsibleCollectionConfig.collection_finder._remove()
+    for name in [name for name in sys.modules if name.split(".")[0] == "ansible_collections"]:
+        del sys.modules[name]
+    paths = dirs + list(constants.COLLECTIONS_PATHS)
+    _AnsibleCollectionFinder(paths, constants.COLLECTIONS_SCAN_SYS_PATH)._install()
+    return loader
+
+
+def has_action_plugin(loader, names, collections):
+    for name in names:
+        context = loader.action_loader.find_plugin_with_context(name, collection_list=collections)
+        if context.resolved:
+            return True
+    return False
+
+
+def find_module(loader, name, collections):
+    from ansible.errors import AnsibleError
+
+    try:
+        context = loader.module_loader.find_plugin_with_context(name, "", collection_list=collections)
+    except AnsibleError as error:
+        # A redirect can name a collection that is not installed.
+        raise Refused("not-found", first_line(error))
+    if context.resolved:
+        return context
+    chain = [name] + list(context.redirect_list or [])
+    last = chain[-1]
+    if context.removal_version or context.removal_date:
+        raise Refused("removed", "the module %s was removed from its collection" % last)
+    parts = last.split(".")
+    if len(parts) < 3:
+        raise Refused("not-found", "no library, collection or ansible-core has the module")
+    collection = ".".join(parts[:2])
+    if collection in ("ansible.builtin", "ansible.legacy"):
+        raise Refused("not-found", "no library and no installed ansible-core has the module %s" % last)
+    try:
+        importlib.import_module("ansible_collections." + collection)
+    except ImportError:
+        raise Refused("collection", collection)
+    raise Refused("not-found", "the collection %s has no module %s" % (collection, ".".join(parts[2:])))
+
+
+def pack(request):
+    bases = request["bases"]
+    loader = open_collections(bases)
+    for base in bases:
+        for kind, folder in (
+            (loader.module_loader, "library"),
+            (loader.module_utils_loader, "module_utils"),
+            (loader.action_loader, "action_plugins"),
+        ):
+            path = os.path.join(base, folder)
+            if os.path.isdir(path):
+                kind.add_directory(path)
+    collections = request["collections"] or None
+    if collections and not {"ansible.legacy", "ansible.builtin"} & set(collections):
+        collections = collections + ["ansible.legacy"]
+    name = request["name"]
+    context = find_module(loader, name, collections)
+    full = getattr(context, "resolved_fqcn", None) or context.plugin_resolved_name or name
+    names = [name] + [other for other in list(context.redirect_list or []) + [full] if other != name]
+    if has_action_plugin(loader, dict.fromkeys(names), collections):
+        raise Refused("action", full)
+    path = context.plugin_resolved_path
+    with open(path, "rb") as source:
+        text = source.read()
+    wrapper, style = wrap(full.rsplit(".", 1)[-1] if "." in full else full, path)
+    if style != "new" or b"_ansiballz_main" not in wrapper:
+        raise Refused("style", "it is no Python module that uses AnsibleModule (style `%s`)" % style)
+    packed, fqn, names = repack(wrapper)
+    loads = "ansible/module_utils/_internal/_ansiballz/_loader.py" in names
+    if not loads and "ansible/module_utils/basic.py" not in names:
+        raise Refused("failed", "this ansible-core packs modules in a form that remoor does not know")
+    profile = re.search(rb"^\s*profile='([a-z0-9_]+)',$", wrapper, re.M)
+    return {
+        "name": full if full.count(".") >= 2 else "ansible.legacy." + full,
+        "entry": fqn,
+        "profile": profile.group(1).decode() if profile else "",
+        "zip": base64.b64encode(packed).decode(),
+        "internals": internals(),
+        "facts": b"ansible_facts" in text,
+        "min_python": ".".join(str(part) for part in minimum_python()),
+        "core": hello()["core"],
+    }
+
+
+def wrap(name, path):
+    """The program that Ansible would send to the node for this module, and its style."""
+    from ansible import constants
+    from ansible.executor import module_common
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar
+
+    # Ansible's cache of packed modules has the module's name as its key, and two roles may have
+    # different modules of one name.
+    scratch = tempfile.mkdtemp(prefix="pack-", dir=os.environ["REMOOR_PACKER_DIR"])
+    try:
+        constants.DEFAULT_LOCAL_TMP = scratch
+        variables = {"ansible_python_interpreter": "/usr/bin/python3"}
+        given = {
+            "module_name": name,
+            "module_path": path,
+            "module_args": {},
+            "templar": Templar(loader=DataLoader(), variables=variables),
+            "task_vars": variables,
+            "module_compression": "ZIP_STORED",
+        }
+        known = inspect.signature(module_common.modify_module).parameters
+        made = module_common.modify_module(**{key: value for key, value in given.items() if key in known})
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if isinstance(made, tuple):
+        return made[0], made[1]
+    return made.b_module_data, made.module_style
+
+
+def repack(wrapper):
+    """The archive in the wrapper, written again without times, so that equal modules have equal bytes."""
+    longest = max(re.findall(rb"[A-Za-z0-9+/]{200,}={0,2}", wrapper), key=len)
+    entry = re.search(rb"(?:module_fqn=|mod_name=)['\"]([A-Za-z0-9_.]+)['\"]", wrapper)
+    if entry is None:
+        raise Refused("failed", "this ansible-core packs modules in a form that remoor does not know")
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(longest))) as old, zipfile.ZipFile(out, "w") as new:
+        names = sorted(set(old.namelist()))
+        for name in names:
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = 0o600 << 16
+            new.writestr(info, old.read(name))
+    if out.tell() > PACKED_MAX:
+        raise Refused("failed", "the packed module is larger than %d MiB" % (PACKED_MAX >> 20))
+    return out.getvalue(), entry.group(1).decode(), set(names)
+
+
+def internals():
+    from ansible.module_utils.common import parameters
+
+    return sorted(parameters.PASS_VARS)
+
+
+def minimum_python():
+    from ansible.module_utils import basic
+
+    least = getattr(basic, "_PY_MIN", None)
+    least = least if isinstance(least, tuple) else getattr(basic, "_PY3_MIN", None)
+    if isinstance(least, tuple) and least:
+        return least[:2]
+    # The releases before 2.17 keep only the result of the comparison. They support Python 3.5.
+    return (3, 5)
+
+
+def first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:1000]
+
+
+def answer(request):
+    try:
+        if request["op"] == "hello":
+            return hello()
+        if request["op"] == "pack":
+            return pack(request)
+        return {"refused": "failed", "message": "unknown request"}
+    except Refused as refused:
+        return {"refused": refused.kind, "message": str(refused)}
+    except ImportError as error:
+        if (getattr(error, "name", None) or "").split(".")[0] == "ansible":
+            return {"refused": "core", "message": first_line(error)}
+        return {"refused": "failed", "message": first_line(error)}
+    except MemoryError:
+        return {"refused": "failed", "message": "packing the module takes too much memory"}
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return {"refused": "failed", "message": first_line(error)}
+
+
+def in_child(request):
+    """Handles a request in a child, which the kernel ends after the time limit."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+            resource.setrlimit(resource.RLIMIT_CPU, (REQUEST_SECONDS, REQUEST_SECONDS))
+            signal.alarm(REQUEST_SECONDS)
+            # What ansible-core or a collection prints must not mix with the answers.
+            os.dup2(2, 1)
+            with os.fdopen(writing, "wb") as out:
+                out.write(json.dumps(answer(request)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answers:
+        text = answers.read(2 * PACKED_MAX)
+    os.waitpid(child, 0)
+    if not text:
+        text = json.dumps({"refused": "failed", "message": "packing took longer than %d s or was killed" % REQUEST_SECONDS}).encode()
+    return text
+
+
+def main():
+    scratch = tempfile.mkdtemp(prefix="remoor-packer-")
+    try:
+        os.environ["REMOOR_PACKER_DIR"] = os.environ["ANSIBLE_LOCAL_TEMP"] = scratch
+        serve()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        # ansible-core would create the directory again when Python ends.
+        os._exit(0)
+
+
+def serve():
+    try:
+        # A child has what its parent has imported, so the imports are paid once.
+        importlib.import_module("ansible.executor.module_common")
+        importlib.import_module("ansible.plugins.loader")
+        importlib.import_module("ansible.template")
+    except Exception:
+        # The answer to the first request tells the reason.
+        pass
+    requests = sys.stdin.buffer
+    output = os.fdopen(os.dup(1), "wb")
+    while select.select([requests], [], [], IDLE_SECONDS)[0]:
+        line = requests.readline(1 << 20)
+        if not line:
+            break
+        output.write(in_child(json.loads(line)) + b"\n")
+        output.flush()
+
+
+main()
