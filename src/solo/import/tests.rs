@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fleet;
+use crate::module_packer::ModulePolicy;
 use remoor_config::Fleet;
 
 const SITE: &str = "\
@@ -56,7 +57,7 @@ fn project() -> (tempfile::TempDir, ImportRequest) {
 }
 
 fn lint_text(dir: &Path) -> String {
-    let faults = Fleet::load(dir).map_or_else(|faults| faults, |loaded| fleet::lint(&loaded));
+    let faults = Fleet::load(dir).map_or_else(|faults| faults, |loaded| fleet::lint(&loaded, ModulePolicy::NativeOnly));
     faults.iter().map(|fault| format!("{fault}\n")).collect()
 }
 
