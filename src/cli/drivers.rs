@@ -18,7 +18,6 @@ use remoor_exec as exec;
 use remoor_exec::ssh;
 use remoor_host::files;
 use remoor_model::{CheckFile, Fault};
-use remoor_playbook::REFUSAL_NOTE;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -437,8 +436,9 @@ fn digest_error(error: digest::DigestError) -> anyhow::Error {
 pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
     let mut faults = lint_dir(dir, modules);
     module_packer::release();
-    let refused = |fault: &&mut Fault| strict && fault.message.starts_with(REFUSAL_NOTE);
-    faults.iter_mut().filter(refused).for_each(|fault| fault.warning = false);
+    if strict {
+        fleet::deny_refused_tasks(&mut faults);
+    }
     faults
 }
 

@@ -146,36 +146,32 @@ pub fn created_directory(task: &PredictedTask) -> Option<String> {
     path.starts_with('/').then(|| path.trim_end_matches('/').to_owned())
 }
 
-/// The names of the packages that a task installs, without versions.
-pub fn installed_packages(task: &PredictedTask) -> Vec<String> {
-    let Some(args) = task.args.as_ref().filter(|_| is_package_module(&task.module)) else { return Vec::new() };
-    if one_of(args, &["state"]).is_some_and(|state| ["absent", "removed", "build-dep"].contains(&&*state)) {
-        return Vec::new();
-    }
-    let mut names = Vec::new();
+/// The packages that a task names, without versions. A name that is no plain package name, such as
+/// a file or an architecture, is left out.
+pub fn named_packages(task: &PredictedTask) -> Vec<String> {
+    let plain = |name: &&str| !name.is_empty() && !name.contains(['/', '*', ' ', ':', '@']);
+    let words = written_packages(task);
+    words.iter().filter_map(|word| word.split('=').next().filter(plain)).map(str::to_owned).collect()
+}
+
+/// The number of words in a task that stand for packages.
+pub fn package_words(task: &PredictedTask) -> usize {
+    written_packages(task).len() + usize::from(task.args.as_ref().is_some_and(|args| args.contains_key("deb")))
+}
+
+fn written_packages(task: &PredictedTask) -> Vec<String> {
+    let Some(args) = &task.args else { return Vec::new() };
+    let mut words = Vec::new();
     ["name", "pkg", "package"].iter().filter_map(|name| args.get(*name)).for_each(|value| match value {
-        Value::Array(items) => names.extend(items.iter().filter_map(Value::as_str).map(str::to_owned)),
-        Value::String(text) => names.extend(text.split(',').map(str::trim).map(str::to_owned)),
-        _ => {}
+        Value::Array(items) => words.extend(items.iter().map(|item| item.as_str().unwrap_or_default().to_owned())),
+        Value::String(text) => words.extend(text.split(',').map(str::trim).map(str::to_owned)),
+        _ => words.push(String::new()),
     });
-    let plain = |name: &str| !name.is_empty() && !name.contains(['/', '*', ' ', ':']);
-    names.into_iter().filter_map(|name| name.split('=').next().filter(|n| plain(n)).map(str::to_owned)).collect()
+    words
 }
 
 pub fn is_package_module(module: &str) -> bool {
     ["apt", "yum", "dnf", "package"].contains(&module)
-}
-
-/// The unit that a task names, with the state that the task gives it: started, enabled.
-pub fn managed_unit(task: &PredictedTask) -> Option<(String, bool, bool)> {
-    let args = task.args.as_ref()?;
-    if !is_unit_module(&task.module) {
-        return None;
-    }
-    let state = one_of(args, &["state"]).unwrap_or_default();
-    let started = ["started", "restarted", "reloaded"].contains(&state.as_str());
-    let enabled = args.get("enabled").and_then(truth) == Some(true);
-    Some((one_of(args, &["name", "unit", "service"])?, started, enabled))
 }
 
 pub fn is_unit_module(module: &str) -> bool {

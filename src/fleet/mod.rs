@@ -26,7 +26,7 @@ pub use paths::paths;
 pub use plans::{PhaseWork, PlanScope, compile, expected_files, tags_of, work};
 pub use remoor_model::ClusterContext;
 pub use rendered_content::RenderedContent;
-pub use summary::{lint, summary};
+pub use summary::{deny_refused_tasks, lint, summary};
 
 #[cfg(test)]
 mod tests;

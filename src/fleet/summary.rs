@@ -66,6 +66,12 @@ fn as_managers(
     found
 }
 
+/// Turns each warning about a task that cannot be compiled into an error.
+pub fn deny_refused_tasks(faults: &mut [Fault]) {
+    let refused = |fault: &&mut Fault| fault.message.starts_with(remoor_playbook::REFUSAL_NOTE);
+    faults.iter_mut().filter(refused).for_each(|fault| fault.warning = false);
+}
+
 /// The summary that is written to the Raft log.
 pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Vec<Fault>> {
     let mut faults: Vec<Fault> = fleet.validate().into_iter().filter(|f| !f.warning).collect();

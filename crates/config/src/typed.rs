@@ -110,7 +110,12 @@ fn fleet(r: &mut ConfigReader, node: &ConfigNode) -> FleetConfig {
         Some(_) => {}
     }
     match s.get("inventory") {
-        Some(node) if matches!(node.kind, ConfigNodeKind::List(_)) => out.inventories = r.texts(node, "inventory"),
+        Some(node) if matches!(node.kind, ConfigNodeKind::List(_)) => {
+            out.inventories = r.texts(node, "inventory");
+            if out.inventories.is_empty() {
+                r.fault(node, "`inventory` is empty");
+            }
+        }
         Some(node) => out.inventories = r.text(node, "inventory").into_iter().collect(),
         None => {
             r.fault(node, "`inventory` is missing").hint =

@@ -27,6 +27,7 @@ pub fn run(out: &Out, args: &ImportArgs) -> anyhow::Result<Exit> {
     }
     if out.quiet {
         out.names(summary.written.iter().map(String::as_str))?;
+        faults.iter().filter(|fault| !fault.warning).for_each(|fault| out.talk(&fault.to_string()));
         return Ok(exit);
     }
     out.table(&services(&summary))?;
@@ -35,22 +36,29 @@ pub fn run(out: &Out, args: &ImportArgs) -> anyhow::Result<Exit> {
         text.push_str(&format!("{fault}\n"));
     }
     text.push_str(&format!(
-        "{} without a known effect, {} of lint\n\nnext:\n",
+        "unknown effects: {}; lint: {}\n\nnext:\n",
         count_noun(summary.unknown.len(), "task"),
         count_noun(faults.len(), "finding"),
     ));
-    let dir = args.dir.display();
-    let mut steps = vec![
-        (format!("remoor lint {dir}"), "after each change of the fleet"),
-        (format!("remoor apply {dir}"), "makes it the desired state; contacts no node"),
-    ];
-    let adopt = |group: &String| (format!("remoor adopt --group {group}"), "records the present state; runs nothing");
-    steps.extend(summary.groups.keys().map(adopt));
+    let dir = quoted(&args.dir.display().to_string());
+    let mut steps = vec![(format!("remoor lint {dir}"), "after each change of the fleet")];
+    if !grave {
+        steps.push((format!("remoor apply {dir}"), "makes it the desired state; contacts no node"));
+        let adopt =
+            |group: &String| (format!("remoor adopt --group {group}"), "records the present state; runs nothing");
+        steps.extend(summary.groups.keys().map(adopt));
+    }
     for (command, purpose) in steps {
         text.push_str(&format!("  {command:<32} {purpose}\n"));
     }
     out.text(&text)?;
     Ok(exit)
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 fn services(summary: &ImportSummary) -> Table {

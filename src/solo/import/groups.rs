@@ -1,8 +1,9 @@
 //! Divides the hosts into the groups of `remoor.yml`: all hosts of a group have the same services,
-//! and each host is in one group.
+//! and each host is in one group. A host of the inventory that no play sets up is in a group
+//! without services.
 
 use super::ImportSource;
-use super::work::Work;
+use super::work::ServiceParts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that a group of `remoor.yml` must not have.
@@ -17,10 +18,10 @@ pub(super) struct ImportedGroup {
 }
 
 /// Takes groups of the inventory, large ones first. Hosts that remain are put into new groups.
-pub(super) fn divide(source: &ImportSource, work: &Work) -> Vec<ImportedGroup> {
+pub(super) fn divide(source: &ImportSource, work: &ServiceParts) -> Vec<ImportedGroup> {
     let none = BTreeSet::new();
     let services = |host: &String| work.of_hosts.get(host).unwrap_or(&none);
-    let mut left: BTreeSet<String> = work.of_hosts.keys().cloned().collect();
+    let mut left: BTreeSet<String> = source.hosts().cloned().collect();
     let mut candidates: Vec<(String, BTreeSet<String>)> = source
         .groups()
         .into_iter()

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! playbook, inventory -> play::prepare: a plan for each host
-//!   -> work: services, each with what its tasks make   -> groups: hosts with the same services
-//!   -> text: remoor.yml, cleanup.yml, checks, groups   -> files below the fleet directory
+//!   -> work, parts: services with their files, units, packages
+//!   -> groups: hosts with the same services
+//!   -> text, vital: remoor.yml, remoor-cleanup.yml, checks
 //! ```
 //! The playbook stays as it is and becomes `provision` of all groups. What a task makes is taken
 //! from `fleet::effects`. A task whose effect is not known is reported with its file and line.
 
 mod groups;
+mod parts;
 mod text;
+mod vital;
 mod work;
 
 #[cfg(test)]
@@ -23,14 +26,19 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Name of the directory for inventories that are not below the playbook's directory.
 const INVENTORY_DIR: &str = "inventory";
-/// Maximum number of files of an inventory that is copied.
+/// Maximum number of files of all inventories that are copied.
 const INVENTORY_FILES_MAX: usize = 10_000;
+/// Maximum depth of the directories of an inventory. The limit is needed because links may form a
+/// circle.
+const INVENTORY_DEPTH_MAX: usize = 16;
+/// Maximum size of a file with facts, in bytes.
+const FACTS_MAX: u64 = 16 << 20;
 
 /// The options of `remoor import`.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +90,11 @@ pub fn import(request: &ImportRequest) -> Result<ImportSummary, Vec<Fault>> {
     let (play, files, sources) = prepare_with_sources(play)?;
     let source = ImportSource { play, files, sources };
     let target = Target::new(&request.into, &source).map_err(|fault| vec![fault])?;
-    let work = work::collect(&source, &facts);
+    let work = work::collect(&source, &facts).map_err(|fault| vec![fault])?;
+    if work.of_hosts.is_empty() {
+        let fault = Fault::error(&source.files.playbook, 0, 0, "its plays have no host besides this machine");
+        return Err(vec![fault.hint("a fleet has nodes that managers reach by SSH; name their inventory with -i")]);
+    }
     let groups = groups::divide(&source, &work);
     let inventories = inventories(request, &source, &target).map_err(|fault| vec![fault])?;
     let written = text::generate(&source.files.playbook, &work, &groups, &inventories.names);
@@ -108,7 +120,12 @@ impl ImportSource {
         self.play.plans().filter(|(host, _)| !LOCAL.contains(host))
     }
 
-    /// The groups of the inventory, each with all its hosts that have a plan.
+    /// All hosts of the inventory, except of this machine.
+    fn hosts(&self) -> impl Iterator<Item = &String> {
+        self.sources.order.iter().filter(|host| !LOCAL.contains(&host.as_str()))
+    }
+
+    /// The groups of the inventory, each with all its hosts.
     fn groups(&self) -> BTreeMap<String, BTreeSet<String>> {
         groups_of(&self.sources).into_iter().map(|(name, hosts)| (name, hosts.into_iter().collect())).collect()
     }
@@ -123,12 +140,18 @@ impl ImportSource {
 /// output of `ansible -m setup`.
 fn read_facts(path: &Path) -> Result<Map<String, Value>, Fault> {
     let shown = path.display().to_string();
-    let wrong = |why: String| Fault::error(&shown, 0, 0, why).hint("the file contains facts as a JSON object");
-    let text = fs::read_to_string(path).map_err(|e| wrong(format!("can't be read: {e}")))?;
+    let wrong = |why: String| Fault::error(&shown, 0, 0, why);
+    let mut text = String::new();
+    let read = fs::File::open(path).and_then(|file| file.take(FACTS_MAX + 1).read_to_string(&mut text));
+    read.map_err(|e| wrong(format!("can't be read: {e}")))?;
+    if text.len() as u64 > FACTS_MAX {
+        return Err(wrong(format!("is larger than {} MiB", FACTS_MAX >> 20)));
+    }
+    let hint = "the file contains the facts of one host as a JSON object";
     // `ansible -m setup` prints the host before the object.
-    let text = text.find('{').map_or("", |begin| &text[begin..]);
-    let value: Value = serde_json::from_str(text).map_err(|e| wrong(format!("is not JSON: {e}")))?;
-    let Value::Object(all) = value else { return Err(wrong("is not a JSON object".to_owned())) };
+    let text = text.find('{').map_or(text.as_str(), |begin| &text[begin..]);
+    let value: Value = serde_json::from_str(text).map_err(|e| wrong(format!("can't be parsed: {e}")).hint(hint))?;
+    let Value::Object(all) = value else { return Err(wrong("is not a JSON object".to_owned()).hint(hint)) };
     let inner = match all.get("ansible_facts") {
         Some(Value::Object(inner)) => inner.clone(),
         _ => all,
@@ -136,20 +159,16 @@ fn read_facts(path: &Path) -> Result<Map<String, Value>, Fault> {
     Ok(with_both_names(inner))
 }
 
-/// Facts that every Debian 12 has.
+/// Facts of every Debian 12. The full version and the architecture differ from host to host.
 fn debian_facts() -> Map<String, Value> {
     let facts = json!({
-        "architecture": "x86_64",
         "distribution": "Debian",
         "distribution_major_version": "12",
         "distribution_release": "bookworm",
-        "distribution_version": "12",
-        "lsb": {"codename": "bookworm", "id": "Debian", "major_release": "12", "release": "12"},
         "os_family": "Debian",
         "pkg_mgr": "apt",
         "service_mgr": "systemd",
         "system": "Linux",
-        "userspace_architecture": "x86_64",
     });
     facts.as_object().cloned().map(with_both_names).unwrap_or_default()
 }
@@ -188,14 +207,20 @@ fn inventories(request: &ImportRequest, source: &ImportSource, target: &Target) 
             out.names.push(if name.is_empty() { ".".to_owned() } else { name.to_owned() });
             continue;
         }
-        if target.in_place {
+        // A program may need other files next to it, so it stays where it is.
+        let is_program = real.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        if target.in_place || is_program {
             out.names.push(real.display().to_string());
             continue;
         }
         // Each source has its own directory, because the variables next to it belong to it.
-        let place = if n == 0 { INVENTORY_DIR.to_owned() } else { format!("{INVENTORY_DIR}-{}", n + 1) };
+        let taken = |name: &String| source.files.set.paths_below(name).next().is_some();
+        let mut names =
+            (n + 1..).map(|n| if n == 1 { INVENTORY_DIR.to_owned() } else { format!("{INVENTORY_DIR}-{n}") });
+        let place = names.find(|name| !taken(name) && !out.copies.iter().any(|(known, _)| known.starts_with(name)));
+        let place = place.unwrap_or_default();
         if real.is_dir() {
-            copy_tree(&real, &place, &mut out.copies)?;
+            copy_tree(&real, &place, INVENTORY_DEPTH_MAX, &mut out.copies)?;
             out.names.push(place);
             continue;
         }
@@ -206,7 +231,7 @@ fn inventories(request: &ImportRequest, source: &ImportSource, target: &Target) 
         if bases.insert(base.clone()) {
             for vars in ["group_vars", "host_vars"] {
                 if base.join(vars).is_dir() {
-                    copy_tree(&base.join(vars), &format!("{place}/{vars}"), &mut out.copies)?;
+                    copy_tree(&base.join(vars), &format!("{place}/{vars}"), INVENTORY_DEPTH_MAX, &mut out.copies)?;
                 }
             }
         }
@@ -214,16 +239,19 @@ fn inventories(request: &ImportRequest, source: &ImportSource, target: &Target) 
     Ok(out)
 }
 
-fn copy_tree(from: &Path, place: &str, out: &mut Vec<(String, PathBuf)>) -> Result<(), Fault> {
+fn copy_tree(from: &Path, place: &str, depth: usize, out: &mut Vec<(String, PathBuf)>) -> Result<(), Fault> {
     let wrong = |why: String| Fault::error(&from.display().to_string(), 0, 0, why);
-    let entries = fs::read_dir(from).map_err(|e| wrong(format!("can't be read: {e}")))?;
-    for entry in entries.flatten() {
+    if depth == 0 {
+        return Err(wrong(format!("directories nested deeper than {INVENTORY_DEPTH_MAX}")));
+    }
+    let unreadable = |e: std::io::Error| wrong(format!("can't be read: {e}"));
+    for entry in fs::read_dir(from).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
         let (path, name) = (entry.path(), entry.file_name());
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
         let place = format!("{place}/{name}");
-        // A link to a directory could lead in a circle.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            copy_tree(&path, &place, out)?;
+        if path.is_dir() {
+            copy_tree(&path, &place, depth - 1, out)?;
         } else if path.is_file() {
             out.push((place, path));
         }

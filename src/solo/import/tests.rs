@@ -86,32 +86,179 @@ fn a_playbook_becomes_a_fleet_that_lints() {
     assert!(checks.contains("0644") && checks.contains("running: true") && !checks.contains("yum"), "{checks}");
 }
 
+/// The tasks of a playbook for all hosts, imported; the texts of the cleanup and of `remoor.yml`.
+fn import_tasks(tasks: &str) -> (ImportSummary, String, String) {
+    let (dir, request) = project();
+    let indented: String = tasks.lines().map(|line| format!("    {line}\n")).collect();
+    write(dir.path(), &[("repo/site.yml", &format!("- hosts: all\n  tasks:\n{indented}"))]);
+    write(dir.path(), &[("repo/files/www/index.html", "x"), ("repo/files/motd", "x"), ("repo/templates/a.j2", "x")]);
+    let summary = import(&request).unwrap();
+    let read = |name: &str| fs::read_to_string(request.into.join(name)).unwrap();
+    assert!(!lint_text(&request.into).contains("error"), "{}", lint_text(&request.into));
+    (summary, read("remoor-cleanup.yml"), read("remoor.yml"))
+}
+
+#[test]
+fn a_cleanup_removes_only_files_that_every_run_writes_and_nobody_needs() {
+    let tasks = "\
+- {copy: {src: www/, dest: /var/www/html}}
+- {copy: {src: motd, dest: /etc}}
+- {get_url: {url: 'http://x/tool', dest: /usr/local/bin}}
+- {file: {path: /opt/exporter, state: directory}}
+- {copy: {src: motd, dest: /opt/exporter}}
+- {copy: {content: x, dest: /etc/ssh/sshd_config}}
+- {copy: {content: x, dest: /etc/sudoers.d/deploy}}
+- {template: {src: a.j2, dest: /etc/resolv.conf}}
+- {copy: {content: x, dest: /root/.ssh/authorized_keys}}
+- {stat: {path: /etc/old}, register: old}
+- {copy: {content: x, dest: /etc/when.conf}, when: old.stat.exists}
+- {copy: {content: x, dest: /etc/checked.conf}, check_mode: true}
+- {copy: {content: x, dest: /etc/ignored.conf}, ignore_errors: true}
+- {file: {path: /etc/hosts, state: touch}}
+- {copy: {content: x, dest: /var/lib/app/data.db}}
+- {copy: {content: x, dest: /etc/once.conf, force: false}}
+- {file: {src: /usr/share/zoneinfo/UTC, dest: /etc/localtime, state: link}}
+- {copy: {content: x, dest: /etc/gone.conf}}
+- {file: {path: /etc/gone.conf, state: absent}}
+- {service: {name: ssh, state: restarted, enabled: true}}
+- {service: {name: systemd-networkd, state: started}}
+- {service: {name: exim4, state: stopped, enabled: false}}
+- {cron: {name: backup, user: deploy, job: /bin/true}}
+- {copy: {content: x, dest: /etc/app.conf}}
+- {copy: {src: motd, dest: /etc/app/motd}}
+- {template: {src: a.j2, dest: /etc/app/a}}
+- {service: {name: app, state: started}}
+";
+    let (_, cleanup, config) = import_tasks(tasks);
+    let removed: Vec<&str> = cleanup.lines().filter_map(|line| line.trim().strip_prefix("path: ")).collect();
+    assert_eq!(removed, ["/etc/app/a", "/etc/app/motd", "/etc/app.conf"], "{cleanup}");
+    let stopped: Vec<&str> = cleanup.lines().filter_map(|line| line.trim().strip_prefix("- name: Stop ")).collect();
+    assert!(stopped.len() == 1 && stopped[0].starts_with("app.service"), "{stopped:?}");
+    assert!(!cleanup.contains("cron"), "{cleanup}");
+    assert!(!config.contains("/etc/gone.conf") && config.contains("/var/lib/app/data.db"), "{config}");
+}
+
+#[test]
+fn checks_say_what_the_last_task_leaves() {
+    let (dir, request) = project();
+    let tasks = "\
+- hosts: all
+  tasks:
+    - {apt: {name: nano}}
+    - {apt: {name: nano, state: absent}}
+    - {apt: {name: vim, only_upgrade: true}}
+    - {service: {name: once, state: started}}
+    - {service: {name: once, state: stopped}}
+    - {service: {name: boots, enabled: true}}
+    - {copy: {content: x, dest: /etc/a.conf, mode: '0644'}}
+    - {file: {path: /etc/a.conf, mode: '0600'}}
+    - {copy: {content: x, dest: /etc/b.conf, mode: '04755'}}
+    - {copy: {content: x, dest: /etc/c.conf, mode: '{{ m }}'}}
+";
+    write(dir.path(), &[("repo/site.yml", tasks), ("inv/hosts", "w1 m=0644\nw2 m=0600\n[other]\n")]);
+    import(&request).unwrap();
+    let checks = fs::read_to_string(request.into.join("checks/site.yml")).unwrap();
+    assert!(!checks.contains("nano") && !checks.contains("vim") && !checks.contains("once"), "{checks}");
+    assert!(checks.contains("boots:\n    enabled: true\n") && !checks.contains("running"), "{checks}");
+    for part in
+        ["/etc/a.conf:\n    exists: true\n    mode: \"0600\"", "mode: \"4755\"", "/etc/c.conf:\n    exists: true\n"]
+    {
+        assert!(checks.contains(part), "{part}:\n{checks}");
+    }
+    assert!(!checks.contains("0644"), "{checks}");
+}
+
+#[test]
+fn a_file_of_two_services_belongs_to_neither_and_tags_of_all_tasks_decide() {
+    let (dir, request) = project();
+    let shared =
+        "- {copy: {content: x, dest: /etc/shared.conf}}\n- {copy: {content: x, dest: '/etc/{{ own }}.conf'}}\n";
+    write(
+        dir.path(),
+        &[
+            ("repo/roles/one/tasks/main.yml", shared),
+            ("repo/roles/two/tasks/main.yml", shared),
+            (
+                "repo/site.yml",
+                "- {hosts: web, roles: [{role: one, tags: one, own: a}]}\n- {hosts: db, roles: [{role: two, tags: always, own: b}]}\n",
+            ),
+        ],
+    );
+    let summary = import(&request).unwrap();
+    let names: Vec<&str> = summary.services.iter().map(|service| service.name.as_str()).collect();
+    assert_eq!(names, ["one", "shared", "two"]);
+    let config = fs::read_to_string(request.into.join("remoor.yml")).unwrap();
+    assert!(config.contains("scope: group") && !config.contains("scope: service"), "{config}");
+    assert!(!config.contains("always"), "{config}");
+}
+
 #[test]
 fn hosts_without_a_group_of_their_own_get_one() {
     let (dir, mut request) = project();
-    write(dir.path(), &[("inv/hosts", "w1 port=80\nw2 port=80\nd1\n[web]\nw1\nw2\n")]);
-    write(
-        dir.path(),
-        &[("repo/site.yml", "- {hosts: 'w1', roles: [nginx]}\n- {hosts: w2:d1, tasks: [{apt: {name: chrony}}]}\n")],
-    );
+    write(dir.path(), &[("inv/hosts", "w1 port=80\nw2 port=80\nd1\nlone\n[web]\nw1\nw2\n")]);
+    let site = "- {hosts: w1, roles: [nginx]}\n- {hosts: w2:d1, tasks: [{apt: {name: chrony}}]}\n";
+    write(dir.path(), &[("repo/site.yml", site)]);
     request.into = dir.path().join("other");
     let summary = import(&request).unwrap();
-    assert_eq!(summary.groups.len(), 2, "{:?}", summary.groups);
+    let groups: Vec<_> = summary.groups.iter().map(|(name, hosts)| (name.as_str(), hosts.join(" "))).collect();
+    // The host `lone` is in no play, so it is watched and never set up.
+    assert_eq!(
+        groups,
+        [("remoor_1", "lone".to_owned()), ("remoor_2", "w1".to_owned()), ("remoor_3", "d1 w2".to_owned())]
+    );
     assert_eq!(lint_text(&request.into), "");
+}
+
+/// The names and contents of all files below a directory.
+fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        match entry.path().is_dir() {
+            true => out.extend(tree(&entry.path())),
+            false => drop(out.insert(entry.path(), fs::read(entry.path()).unwrap())),
+        }
+    }
+    out
 }
 
 #[test]
 fn a_fleet_beside_the_playbook_copies_nothing_and_replaces_nothing() {
     let (dir, mut request) = project();
     request.into = dir.path().join("repo");
+    let before = tree(&request.into);
     let summary = import(&request).unwrap();
     assert_eq!(lint_text(&request.into), "");
-    assert!(summary.written.contains(&"remoor.yml".to_owned()));
+    let after = tree(&request.into);
+    assert!(before.iter().all(|(path, content)| after.get(path) == Some(content)));
+    assert_eq!(after.len(), before.len() + summary.written.len());
     let faults = import(&request).unwrap_err();
+    assert_eq!(faults.len(), summary.written.len());
     assert!(faults.iter().all(|fault| fault.message == "exists already"), "{faults:?}");
+    assert_eq!(tree(&request.into), after);
     request.into = dir.path().join("inv");
-    let faults = import(&request).unwrap_err();
-    assert_eq!(faults[0].message, "is not empty");
+    assert_eq!(import(&request).unwrap_err()[0].message, "is not empty");
+}
+
+#[test]
+fn inventories_are_copied_with_the_variables_beside_them() {
+    let (dir, mut request) = project();
+    write(dir.path(), &[("real/web.yml", "port: 81\n"), ("repo/inventory/group_vars/web.yml", "port: 1\n")]);
+    fs::remove_dir_all(dir.path().join("inv/group_vars")).unwrap();
+    std::os::unix::fs::symlink("../real", dir.path().join("inv/group_vars")).unwrap();
+    request.inventory = vec![dir.path().join("inv").display().to_string()];
+    import(&request).unwrap();
+    let fleet = Fleet::load(&request.into).unwrap();
+    assert_eq!(fleet.config.inventories, ["inventory-2"], "the repository has a directory `inventory`");
+    assert_eq!(fleet.vars("w1").unwrap().0["port"], 81);
+}
+
+#[test]
+fn a_playbook_for_this_machine_only_is_refused() {
+    let (dir, mut request) = project();
+    write(dir.path(), &[("repo/site.yml", "- {hosts: localhost, connection: local, tasks: [{ping: }]}\n")]);
+    request.into = dir.path().join("other");
+    assert!(import(&request).unwrap_err()[0].message.contains("no host besides this machine"));
+    assert!(!request.into.exists());
 }
 
 #[test]
@@ -122,8 +269,11 @@ fn facts_of_a_file_replace_those_of_debian() {
     import(&request).unwrap();
     let config = fs::read_to_string(request.into.join("remoor.yml")).unwrap();
     assert!(config.contains("/etc/yum.conf"), "{config}");
-    write(dir.path(), &[("facts.json", "[]")]);
-    assert!(import(&request).unwrap_err()[0].message.contains("JSON"));
+    for (text, message) in [("[]", "is not a JSON object"), ("{", "can't be parsed"), ("a {} b {}", "can't be parsed")]
+    {
+        write(dir.path(), &[("facts.json", text)]);
+        assert!(import(&request).unwrap_err()[0].message.contains(message), "{text}");
+    }
 }
 
 #[test]

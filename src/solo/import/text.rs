@@ -1,18 +1,24 @@
 //! The texts of the generated files.
 
 use super::groups::ImportedGroup;
-use super::work::{Origin, Part, Work};
+use super::parts::Part;
+use super::vital::{is_vital_path, is_vital_unit};
+use super::work::{Origin, ServiceParts};
+use remoor_playbook::SourcePlace;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CLEANUP: &str = "remoor-cleanup.yml";
-const GROUPS: &str = "remoor-groups.yml";
+/// In a directory of its own, because the variables next to an inventory count too.
+const GROUPS: &str = "remoor-groups/hosts.yml";
+/// Maximum number of tasks that the name of a cleanup step lists.
+const PLACES_MAX: usize = 3;
 const OCCASIONS: [&str; 6] = ["network", "reboot", "agent", "left", "live", "apply"];
 
 /// All generated files: name and text.
 pub(super) fn generate(
     playbook: &str,
-    work: &Work,
+    work: &ServiceParts,
     groups: &[ImportedGroup],
     inventories: &[String],
 ) -> Vec<(String, String)> {
@@ -33,12 +39,12 @@ pub(super) fn generate(
 }
 
 fn yaml(comment: &str, value: &Value) -> String {
-    // A value of JSON can always be written as YAML.
+    // JSON is YAML too.
     let text = serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string());
     format!("{comment}{text}")
 }
 
-fn config(playbook: &str, work: &Work, groups: &[ImportedGroup], inventories: &[String]) -> String {
+fn config(playbook: &str, work: &ServiceParts, groups: &[ImportedGroup], inventories: &[String]) -> String {
     let mut sources: Vec<Value> = inventories.iter().map(|name| json!(name)).collect();
     if groups.iter().any(|group| group.added) {
         sources.push(json!(GROUPS));
@@ -47,6 +53,9 @@ fn config(playbook: &str, work: &Work, groups: &[ImportedGroup], inventories: &[
     let policy: Map<String, Value> =
         OCCASIONS.iter().map(|occasion| ((*occasion).to_owned(), json!("report"))).collect();
     let group = |group: &ImportedGroup| {
+        if group.services.is_empty() {
+            return json!({"policy": policy});
+        }
         let selectable = group.services.iter().all(|service| work.own_tag(service).is_some());
         json!({
             "services": group.services,
@@ -64,106 +73,150 @@ fn config(playbook: &str, work: &Work, groups: &[ImportedGroup], inventories: &[
 }
 
 fn service(parts: &BTreeMap<Part, Origin>, tag: Option<&str>) -> Value {
-    let mut lists: Map<String, Value> = Map::new();
-    let mut add = |field: &str, text: &str| {
-        if let Value::Array(list) = lists.entry(field).or_insert_with(|| json!([]))
-            && !list.contains(&json!(text))
-        {
-            list.push(json!(text));
-        }
+    let mut lists: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut add = |field, text: String| {
+        lists.entry(field).or_default().insert(text);
     };
-    for part in parts.keys() {
+    for (part, origin) in parts {
         match part {
-            Part::File(path) => add("files", &globset::escape(path)),
-            Part::Edited(path) => {
-                add("files", &globset::escape(path));
-                if !parts.contains_key(&Part::File(path.clone())) {
-                    add("keep", &globset::escape(path));
+            Part::File(path) | Part::Edited(path) => {
+                add("files", globset::escape(path));
+                if !is_removable(part, origin) {
+                    add("keep", globset::escape(path));
                 }
             }
-            Part::State(path) => add("state", &globset::escape(path)),
-            Part::Unit(unit) => add("units", unit),
-            Part::Package(_) | Part::User(_) | Part::Group(_) | Part::CronEntry(_) => {}
+            Part::State(path) => add("state", globset::escape(path)),
+            // After a cleanup, the units of a service must be stopped.
+            Part::Unit(unit) if is_removable(part, origin) => add("units", unit.clone()),
+            _ => {}
         }
     }
     if let Some(tag) = tag {
-        add("tags", tag);
+        add("tags", tag.to_owned());
     }
-    Value::Object(lists)
+    json!(lists)
+}
+
+/// Whether a cleanup removes the file or stops the unit. The provisioning must certainly make it
+/// again, and no manager may need it to reach the node.
+fn is_removable(part: &Part, origin: &Origin) -> bool {
+    origin.certain
+        && match part {
+            Part::File(path) => !is_vital_path(path),
+            Part::Unit(unit) => (origin.started || origin.enabled) && !is_vital_unit(unit),
+            Part::CronEntry(_) => true,
+            _ => false,
+        }
 }
 
 /// A play for each group: the inverse of the provisioning, from its last task to its first. Data,
 /// packages and accounts stay.
-fn cleanup(work: &Work, groups: &[ImportedGroup]) -> String {
-    let plays: Vec<Value> = groups
-        .iter()
-        .map(|group| {
-            json!({
-                "name": format!("Clean up {}", group.name),
-                "hosts": group.name,
-                "become": true,
-                "gather_facts": false,
-                "tasks": cleanup_tasks(work, group),
-            })
+fn cleanup(work: &ServiceParts, groups: &[ImportedGroup]) -> String {
+    let play = |group: &ImportedGroup| {
+        json!({
+            "name": format!("Clean up {}", group.name),
+            "hosts": group.name,
+            "become": true,
+            "gather_facts": false,
+            "tasks": cleanup_tasks(work, group),
         })
-        .collect();
+    };
+    let plays = groups.iter().filter(|group| !group.services.is_empty()).map(play).collect();
     let comment = "# Written by `remoor import`: the inverse of the provisioning. Each step names its task.\n\
-                   # Data, packages, accounts and files that are only edited stay.\n";
+                   # These stay: data, packages, accounts, files that are only edited, whatever the\n\
+                   # playbook may not make again, and what managers need to reach the node.\n";
     yaml(comment, &Value::Array(plays))
 }
 
-fn cleanup_tasks(work: &Work, group: &ImportedGroup) -> Vec<Value> {
-    let (mut stops, mut removals, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
+/// The steps of a cleanup for one group: units, then files and cron entries, each from the last task
+/// of the provisioning to its first.
+fn cleanup_tasks(work: &ServiceParts, group: &ImportedGroup) -> Vec<Value> {
+    let mut steps: Vec<(usize, Value)> = Vec::new();
+    let mut accounts = BTreeSet::new();
+    let mut has_unit_files = false;
     for (service, parts) in work.parts.iter().filter(|(service, _)| group.services.contains(*service)) {
+        let tag = work.own_tag(service);
+        // The files that only some hosts of the group have, with the tasks that make them.
+        let (mut single, mut places) = (BTreeMap::<&str, BTreeSet<&str>>::new(), BTreeSet::new());
         for (part, origin) in parts {
-            let hosts: Vec<&String> = group.hosts.iter().filter(|host| origin.hosts.contains(*host)).collect();
-            if hosts.is_empty() {
+            if let Part::User(name) | Part::Group(name) = part {
+                accounts.insert(name);
+            }
+            if !is_removable(part, origin) {
                 continue;
             }
-            let from = format!("({}:{})", origin.place.file, origin.place.line);
-            let (list, name, module, options) = match part {
-                // Without a certain task, the unit may not exist on the node.
-                Part::Unit(unit) if origin.certain => (
-                    &mut stops,
-                    format!("Stop {unit} {from}"),
-                    "systemd",
-                    json!({"name": unit, "state": "stopped", "enabled": false}),
-                ),
-                Part::File(path) => {
-                    (&mut removals, format!("Remove {path} {from}"), "file", json!({"path": path, "state": "absent"}))
+            let hosts: Vec<&String> = group.hosts.iter().filter(|host| origin.hosts.contains(*host)).collect();
+            match part {
+                // A unit or cron entry of some hosts stays.
+                _ if hosts.len() == group.hosts.len() => {
+                    steps.extend(step(part, origin).map(|step| (key(part, origin.order), with_tag(step, tag))));
                 }
-                Part::CronEntry(name) => (
-                    &mut removals,
-                    format!("Remove the cron entry {name} {from}"),
-                    "cron",
-                    json!({"name": name, "state": "absent"}),
-                ),
-                Part::User(name) | Part::Group(name) => {
-                    accounts.push(json!(name));
-                    continue;
+                Part::File(path) if !hosts.is_empty() => {
+                    for host in hosts {
+                        single.entry(host.as_str()).or_default().insert(path);
+                    }
+                    places.insert(shown_place(&origin.place));
                 }
-                _ => continue,
-            };
-            let mut task = json!({"name": name, module: options});
-            if hosts.len() < group.hosts.len() {
-                task["when"] = json!(format!("inventory_hostname in {}", json!(hosts)));
+                _ => {}
             }
-            if let Some(tag) = work.own_tag(service) {
-                task["tags"] = json!([tag]);
-            }
-            list.push((origin.place.clone(), task));
+            has_unit_files |= matches!(part, Part::File(path) if path.contains("/systemd/system/"));
+        }
+        if !single.is_empty() {
+            let shown: Vec<String> = places.into_iter().take(PLACES_MAX).collect();
+            let task = json!({
+                "name": format!("Remove the files of single hosts ({})", shown.join(", ")),
+                "file": {"path": "{{ item }}", "state": "absent"},
+                "loop": "{{ single_host_files[inventory_hostname] | default([]) }}",
+                "vars": {"single_host_files": single},
+            });
+            steps.push((0, with_tag(task, tag)));
         }
     }
-    let mut tasks = Vec::new();
-    for mut list in [stops, removals] {
-        list.sort_by(|a, b| (&b.0.file, b.0.line).cmp(&(&a.0.file, a.0.line)));
-        tasks.extend(list.into_iter().map(|(_, task)| task));
+    steps.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
+    let mut tasks: Vec<Value> = steps.into_iter().map(|(_, task)| task).collect();
+    if has_unit_files {
+        tasks.push(json!({"name": "Forget the units that were removed", "systemd": {"daemon_reload": true}}));
     }
     if !accounts.is_empty() {
         let name = "Keep the accounts, because their files would have no owner";
         tasks.push(json!({"name": name, "debug": {"msg": accounts}}));
     }
     tasks
+}
+
+/// The position of a step: units are stopped before anything is removed.
+fn key(part: &Part, order: usize) -> usize {
+    order + if matches!(part, Part::Unit(_)) { usize::MAX / 2 } else { 1 }
+}
+
+/// The inverse of the task that makes a part.
+fn step(part: &Part, origin: &Origin) -> Option<Value> {
+    let from = shown_place(&origin.place);
+    Some(match part {
+        Part::Unit(unit) => json!({
+            "name": format!("Stop {unit} ({from})"),
+            "systemd": {"name": unit, "state": "stopped", "enabled": false},
+        }),
+        Part::File(path) => {
+            json!({"name": format!("Remove {path} ({from})"), "file": {"path": path, "state": "absent"}})
+        }
+        Part::CronEntry(name) => json!({
+            "name": format!("Remove the cron entry {name} ({from})"),
+            "cron": {"name": name, "state": "absent"},
+        }),
+        _ => return None,
+    })
+}
+
+fn with_tag(mut task: Value, tag: Option<&str>) -> Value {
+    if let Some(tag) = tag {
+        task["tags"] = json!([tag]);
+    }
+    task
+}
+
+fn shown_place(place: &SourcePlace) -> String {
+    format!("{}:{}", place.file, place.line)
 }
 
 fn added_groups(groups: &[ImportedGroup]) -> String {
@@ -175,7 +228,7 @@ fn added_groups(groups: &[ImportedGroup]) -> String {
             (group.name.clone(), json!({"hosts": hosts}))
         })
         .collect();
-    let comment = "# Written by `remoor import`: hosts with the same services that no group of the inventory has.\n";
+    let comment = "# Written by `remoor import`: groups of hosts that the inventory lacks.\n";
     yaml(comment, &json!({"all": {"children": children}}))
 }
 
@@ -199,8 +252,8 @@ fn checks(service: &str, parts: &BTreeMap<Part, Origin>, hosts: usize) -> Option
             }
             Part::File(path) => {
                 let mut check = json!({"exists": true});
-                if let Some(mode) = &origin.mode {
-                    check["mode"] = json!(mode);
+                if let Some(mode) = origin.mode {
+                    check["mode"] = json!(format!("{mode:04o}"));
                 }
                 ("file", path.clone(), check)
             }

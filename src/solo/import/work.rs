@@ -1,110 +1,50 @@
 //! Divides the tasks of all hosts into services, and collects what the tasks of each service make.
 
+use super::parts::{Found, Part, found_parts, is_unknown_effect};
 use super::{ImportSource, ImportedService};
-use crate::fleet::effects;
 use remoor_model::Fault;
-use remoor_playbook::{PredictedTask, SourcePlace};
+use remoor_playbook::{Plan, PredictedTask, SourcePlace, Task};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Directories whose content is configuration. A directory that a task creates elsewhere is data.
-const CONFIGURATION: [&str; 6] = ["/etc", "/usr", "/lib", "/bin", "/sbin", "/root"];
-/// Directories that are empty after the next boot, or that the kernel provides.
-const PASSING: [&str; 7] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/proc", "/sys"];
-/// Modules that change nothing on the node, or nothing that a service could name.
-const WITHOUT_TRACE: [&str; 23] = [
-    "add_host",
-    "assert",
-    "async_status",
-    "debug",
-    "fail",
-    "find",
-    "getent",
-    "group_by",
-    "include_vars",
-    "meta",
-    "package_facts",
-    "pause",
-    "ping",
-    "reboot",
-    "service_facts",
-    "set_fact",
-    "setup",
-    "slurp",
-    "stat",
-    "tempfile",
-    "uri",
-    "wait_for",
-    "wait_for_connection",
-];
-/// Modules whose effect `fleet::effects` knows, besides those for packages and units.
-const KNOWN: [&str; 16] = [
-    "blockinfile",
-    "copy",
-    "cron",
-    "file",
-    "get_url",
-    "git",
-    "group",
-    "hostname",
-    "ini_file",
-    "lineinfile",
-    "mount",
-    "replace",
-    "sysctl",
-    "template",
-    "unarchive",
-    "user",
-];
 /// Maximum length of a service's name, as in `remoor.yml`.
 const NAME_MAX: usize = 63;
+/// Maximum number of parts of all services together.
+const PARTS_MAX: usize = 20_000;
+/// Tags that select tasks of all services.
+const SPECIAL_TAGS: [&str; 2] = ["always", "never"];
 
-/// One thing that a service has.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
-    /// A file that tasks write completely.
-    File(String),
-    /// A file that tasks change in part.
-    Edited(String),
-    /// A directory with data: unpacked, cloned, mounted, or created outside of the configuration.
-    State(String),
-    /// A systemd unit with its suffix.
-    Unit(String),
-    Package(String),
-    User(String),
-    Group(String),
-    /// An entry of root's crontab, by its name.
-    CronEntry(String),
-}
-
-/// Where a part comes from.
-#[derive(Debug, Clone)]
+/// A part of a service on some hosts, as the last tasks leave it.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Origin {
+    /// The first task that makes the part.
     pub place: SourcePlace,
-    /// Whether every run of the playbook makes the part.
+    /// Position of that task among the tasks of its host.
+    pub order: usize,
+    /// Whether every run of the playbook makes the part on these hosts.
     pub certain: bool,
     pub started: bool,
     pub enabled: bool,
-    /// The mode of the file, as octal text.
-    pub mode: Option<String>,
+    /// The mode of the file in octal. None: unknown, or not the same on all hosts.
+    pub mode: Option<u32>,
     pub hosts: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct ServiceParts {
     /// The parts of each service.
     pub parts: BTreeMap<String, BTreeMap<Part, Origin>>,
     /// The services of each host.
     pub of_hosts: BTreeMap<String, BTreeSet<String>>,
     /// The tags that all tasks of a service have.
-    pub tags: BTreeMap<String, BTreeSet<String>>,
+    tags: BTreeMap<String, BTreeSet<String>>,
     pub unknown: BTreeSet<Fault>,
 }
 
-impl Work {
+impl ServiceParts {
     pub fn services(&self) -> Vec<ImportedService> {
         let count =
-            |parts: &BTreeMap<Part, Origin>, of: fn(&Part) -> bool| parts.keys().filter(|part| of(part)).count();
+            |parts: &BTreeMap<Part, Origin>, is: fn(&Part) -> bool| parts.keys().filter(|part| is(part)).count();
         self.parts
             .iter()
             .map(|(name, parts)| ImportedService {
@@ -124,55 +64,191 @@ impl Work {
         let own = self.tags.get(service)?;
         own.iter().map(String::as_str).find(|tag| others().all(|(_, tags)| !tags.contains(*tag)))
     }
-}
 
-/// Collects the work of all hosts. `facts` are the facts that count as known.
-pub(super) fn collect(source: &ImportSource, facts: &Map<String, Value>) -> Work {
-    let mut work = Work::default();
-    let mut owners: BTreeMap<Part, String> = BTreeMap::new();
-    for (host, plan) in source.plans() {
-        let services = work.of_hosts.entry(host.to_owned()).or_default();
-        let mut tags_of_places: BTreeMap<(&str, u32), &[String]> = BTreeMap::new();
-        plan.each_task(&mut |task| {
-            tags_of_places.insert((task.place.file.as_str(), task.place.line), &task.tags);
-        });
-        for task in plan.predicted_tasks(facts) {
-            if WITHOUT_TRACE.contains(&task.module.as_str()) {
-                continue;
-            }
-            let service = service_name(&task.place.file);
-            let tags = tags_of_places.get(&(task.place.file.as_str(), task.place.line)).copied().unwrap_or_default();
-            let tags: BTreeSet<String> = tags.iter().cloned().collect();
-            work.tags.entry(service.clone()).and_modify(|known| known.retain(|tag| tags.contains(tag))).or_insert(tags);
-            services.insert(service.clone());
-            let parts = parts_of(&task);
-            if parts.is_empty() {
-                work.unknown.extend(unknown_effect(&task));
-            }
-            for (part, started, enabled) in parts {
-                // Two services must not have the same file, so the first one keeps it.
-                let owner = owners.entry(part.clone()).or_insert_with(|| service.clone()).clone();
-                services.insert(owner.clone());
-                let origin = work.parts.entry(owner).or_default().entry(part).or_insert_with(|| Origin {
-                    place: task.place.clone(),
-                    certain: task.certain,
-                    started: false,
-                    enabled: false,
-                    mode: None,
-                    hosts: BTreeSet::new(),
-                });
-                origin.certain |= task.certain;
-                origin.started |= started && task.certain;
-                origin.enabled |= enabled && task.certain;
-                origin.mode = mode(&task).or(origin.mode.take());
-                origin.hosts.insert(host.to_owned());
+    /// Adds the parts of one host. A part that several services make belongs to `shared`, because
+    /// none of them can be set up alone.
+    fn add_host(&mut self, host: &str, parts: BTreeMap<(Part, String), Origin>, owners: &Owners) {
+        for ((part, service), origin) in parts {
+            let service = match owners.is_shared(&part) {
+                true => owners.shared.clone(),
+                false => service,
+            };
+            self.of_hosts.entry(host.to_owned()).or_default().insert(service.clone());
+            match self.parts.entry(service).or_default().entry(part) {
+                std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(origin)),
+                std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().join(origin),
             }
         }
     }
-    for service in work.of_hosts.values().flatten() {
-        work.parts.entry(service.clone()).or_default();
+}
+
+impl Origin {
+    /// Adds the same part of another host, or of another service of the same host.
+    fn join(&mut self, other: Self) {
+        self.certain &= other.certain;
+        self.started &= other.started;
+        self.enabled &= other.enabled;
+        self.mode = self.mode.filter(|mode| Some(*mode) == other.mode);
+        self.order = self.order.min(other.order);
+        self.hosts.extend(other.hosts);
     }
-    work
+}
+
+/// The services that make each part.
+#[derive(Debug, Default)]
+struct Owners {
+    services: BTreeMap<Part, BTreeSet<String>>,
+    /// Name of the service for parts of several services.
+    shared: String,
+}
+
+impl Owners {
+    fn is_shared(&self, part: &Part) -> bool {
+        let several = self.services.get(part).is_some_and(|services| services.len() > 1);
+        several && matches!(part, Part::File(_) | Part::Edited(_) | Part::State(_) | Part::Unit(_))
+    }
+}
+
+/// Collects the parts of all hosts. `facts` are the facts that count as known. Fails if there are
+/// too many parts.
+pub(super) fn collect(source: &ImportSource, facts: &Map<String, Value>) -> Result<ServiceParts, Fault> {
+    let mut work = ServiceParts::default();
+    let mut owners = Owners::default();
+    let mut hosts = Vec::new();
+    let mut count = 0;
+    for (host, plan) in source.plans() {
+        work.of_hosts.entry(host.to_owned()).or_default();
+        collect_tags(plan, &mut work.tags);
+        let parts = host_parts(host, plan, facts, &mut work);
+        count += parts.len();
+        if count > PARTS_MAX {
+            let message = format!("the hosts have more than {PARTS_MAX} files, units and packages together");
+            return Err(Fault::error(&source.files.playbook, 0, 0, message).hint("import fewer hosts at once"));
+        }
+        for (part, service) in parts.keys() {
+            owners.services.entry(part.clone()).or_default().insert(service.clone());
+        }
+        hosts.push((host.to_owned(), parts));
+    }
+    let taken = |name: &str| owners.services.values().flatten().any(|service| service == name);
+    owners.shared = if taken("shared") { "shared-by-services".to_owned() } else { "shared".to_owned() };
+    for (host, parts) in hosts {
+        work.add_host(&host, parts, &owners);
+    }
+    Ok(work)
+}
+
+/// The tags that all tasks of each service have. Handlers run whenever they are notified, so their
+/// tags do not count.
+fn collect_tags(plan: &Plan, tags: &mut BTreeMap<String, BTreeSet<String>>) {
+    plan.each_task(&mut |task| {
+        if task.module == "meta" || task.place.file.contains("/handlers/") {
+            return;
+        }
+        let own = task.tags.iter().filter(|tag| !SPECIAL_TAGS.contains(&tag.as_str())).cloned().collect();
+        tags.entry(service_name(&task.place.file)).and_modify(|known| *known = &*known & &own).or_insert(own);
+    });
+}
+
+/// The parts that one host has after a run, each with the service whose task made it.
+fn host_parts(
+    host: &str,
+    plan: &Plan,
+    facts: &Map<String, Value>,
+    work: &mut ServiceParts,
+) -> BTreeMap<(Part, String), Origin> {
+    let mut written: BTreeMap<(&str, u32), Vec<&Task>> = BTreeMap::new();
+    plan.each_task(&mut |task| written.entry((&task.place.file, task.place.line)).or_default().push(task));
+    let mut parts: BTreeMap<(Part, String), Origin> = BTreeMap::new();
+    for (order, task) in plan.predicted_tasks(facts).iter().enumerate() {
+        let written = written.get(&(task.place.file.as_str(), task.place.line)).map(Vec::as_slice).unwrap_or_default();
+        // A task that only ever predicts makes nothing.
+        if written.iter().any(|task| task.check_mode == Some(Value::Bool(true))) {
+            continue;
+        }
+        if is_unknown_effect(task) {
+            work.unknown.insert(unknown_effect(task));
+        }
+        let certain = task.certain && written.iter().all(|task| task.outcome.ignore_errors.is_none());
+        let service = service_name(&task.place.file);
+        for found in found_parts(task) {
+            apply(
+                &mut parts,
+                found,
+                &service,
+                Origin {
+                    place: task.place.clone(),
+                    order,
+                    certain,
+                    started: false,
+                    enabled: false,
+                    mode: None,
+                    hosts: [host.to_owned()].into(),
+                },
+            );
+        }
+    }
+    drop_contradictions(&mut parts);
+    parts
+}
+
+/// Applies the effect of one task to the parts of its host.
+fn apply(parts: &mut BTreeMap<(Part, String), Origin>, found: Found, service: &str, origin: Origin) {
+    let certain = origin.certain;
+    match found {
+        Found::Removed(part) => {
+            // A task that may not run leaves the part in doubt.
+            parts.retain(|(known, _), _| !certain || *known != part);
+            parts.iter_mut().filter(|((known, _), _)| *known == part).for_each(|(_, origin)| origin.certain = false);
+        }
+        Found::Unit { unit, started, enabled } => {
+            let key = (Part::Unit(unit), service.to_owned());
+            // A unit that tasks only stop is no unit of the service.
+            if started != Some(true) && enabled != Some(true) && !parts.contains_key(&key) {
+                return;
+            }
+            let known = parts.entry(key).or_insert(origin);
+            known.certain |= certain;
+            known.started = started.map_or(known.started, |started| started && certain);
+            known.enabled = enabled.map_or(known.enabled, |enabled| enabled && certain);
+        }
+        Found::Made { part, mode } => {
+            let mode = mode.filter(|_| certain);
+            // An edit may change the mode of a file that another task wrote.
+            if let Part::Edited(path) = &part {
+                let file = Part::File(path.clone());
+                parts.iter_mut().filter(|((known, _), _)| *known == file).for_each(|(_, origin)| {
+                    origin.mode = mode;
+                });
+            }
+            let known = parts.entry((part, service.to_owned())).or_insert(Origin { mode, ..origin });
+            known.certain |= certain;
+            known.mode = mode;
+        }
+    }
+}
+
+/// A path that is also a directory of this host is no file, and an edited file that another task
+/// writes completely is listed once.
+fn drop_contradictions(parts: &mut BTreeMap<(Part, String), Origin>) {
+    let mut directories = BTreeSet::new();
+    let mut files = BTreeSet::new();
+    for (part, _) in parts.keys() {
+        match part {
+            Part::State(path) | Part::Directory(path) => drop(directories.insert(path.clone())),
+            Part::File(path) => drop(files.insert(path.clone())),
+            _ => {}
+        }
+        if let Part::File(path) | Part::Edited(path) | Part::State(path) = part {
+            directories.extend(path.match_indices('/').skip(1).map(|(end, _)| path[..end].to_owned()));
+        }
+    }
+    parts.retain(|(part, _), _| match part {
+        Part::File(path) => !directories.contains(path),
+        Part::Edited(path) => !directories.contains(path) && !files.contains(path),
+        Part::Directory(_) => false,
+        _ => true,
+    });
 }
 
 /// The service of a task: the role that contains the file of the task, or else the playbook.
@@ -181,74 +257,23 @@ fn service_name(file: &str) -> String {
     let role = folders.windows(2).rev().find(|pair| ["tasks", "handlers"].contains(&pair[1])).map(|pair| pair[0]);
     let stem = || folders.last().and_then(|name| name.rsplit_once('.')).map_or("playbook", |(stem, _)| stem);
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
-    let name: String = role.unwrap_or_else(stem).chars().map(plain).take(NAME_MAX).collect();
+    let name: String = role.unwrap_or_else(stem).chars().map(plain).take(NAME_MAX - 1).collect();
     if name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') { name } else { format!("_{name}") }
 }
 
-/// What a task makes. For a unit, also whether the task starts and enables it.
-fn parts_of(task: &PredictedTask) -> Vec<(Part, bool, bool)> {
-    let below = |dirs: &[&str], path: &str| {
-        dirs.iter().any(|dir| path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+fn unknown_effect(task: &PredictedTask) -> Fault {
+    let module = task.module.split('@').next().unwrap_or_default();
+    let (message, hint) = match task.args {
+        None => (
+            format!("the options of `{module}` are known only during a run"),
+            "give the facts of a host with --facts, or add the files to the service in remoor.yml",
+        ),
+        Some(_) => (
+            format!("the effect of `{module}` is not known completely"),
+            "add the files, units and data that it makes to its service in remoor.yml",
+        ),
     };
-    let mut parts = Vec::new();
-    if let Some(path) = effects::created_file(task) {
-        parts.push(Part::File(path));
-    } else if let Some(path) = effects::edited_file(task) {
-        parts.push(Part::Edited(path));
-    } else if let Some((path, _)) = effects::filled_directory(task) {
-        parts.push(Part::State(path));
-    } else if let Some(path) = effects::created_directory(task) {
-        parts.push(Part::State(path));
-    }
-    parts.retain(|part| match part {
-        Part::File(path) | Part::Edited(path) => !below(&PASSING, path),
-        Part::State(path) => !below(&PASSING, path) && !below(&CONFIGURATION, path) && path.len() > 1,
-        _ => true,
-    });
-    if let Some((kind, name)) = effects::named_entry(task) {
-        parts.push(match kind {
-            "user" => Part::User(name),
-            "group" => Part::Group(name),
-            _ => Part::CronEntry(name),
-        });
-    }
-    parts.extend(effects::installed_packages(task).into_iter().map(Part::Package));
-    let mut parts: Vec<_> = parts.into_iter().map(|part| (part, false, false)).collect();
-    if let Some((name, started, enabled)) = effects::managed_unit(task) {
-        parts.push((Part::Unit(unit_with_suffix(&name)), started, enabled));
-    }
-    for name in effects::started_units(task) {
-        parts.push((Part::Unit(unit_with_suffix(&name)), true, false));
-    }
-    parts
-}
-
-fn unit_with_suffix(name: &str) -> String {
-    let suffixes = [".service", ".socket", ".timer", ".mount", ".path", ".target", ".slice", ".automount", ".swap"];
-    if suffixes.iter().any(|suffix| name.ends_with(suffix)) { name.to_owned() } else { format!("{name}.service") }
-}
-
-/// The mode that a task gives its file, if it is octal.
-fn mode(task: &PredictedTask) -> Option<String> {
-    let mode = task.args.as_ref()?.get("mode")?.as_str()?.trim_start_matches("0o");
-    let octal = (3..=5).contains(&mode.len()) && mode.bytes().all(|b| (b'0'..=b'7').contains(&b));
-    octal.then(|| format!("{mode:0>4}"))
-}
-
-/// A warning for a task of which nothing could be taken over. None: the task makes nothing that a
-/// service could have, such as a directory for configuration.
-fn unknown_effect(task: &PredictedTask) -> Option<Fault> {
-    let module = &task.module;
-    let (message, hint) = if task.args.is_none() && !effects::is_command(task) {
-        let message = format!("the options of `{module}` are known only during a run");
-        (message, "give the facts of a host with --facts, or add the files to the service in remoor.yml")
-    } else if KNOWN.contains(&module.as_str()) || effects::is_package_module(module) || effects::is_unit_module(module)
-    {
-        return None;
-    } else {
-        (format!("what `{module}` changes is not known"), "add what it makes to its service in remoor.yml")
-    };
-    Some(Fault::warn(&task.place.file, task.place.line, 1, message).hint(hint))
+    Fault::warn(&task.place.file, task.place.line, 1, message).hint(hint)
 }
 
 #[cfg(test)]

@@ -19,14 +19,14 @@ fn random(state: &mut State, value: Value, args: Args) -> FilterResult {
             if step > 0 { width.saturating_add(step - 1) / step } else { width.saturating_add(step + 1) / step };
         let count = u32::try_from(count).ok().filter(|count| *count > 0);
         let count = count.ok_or_else(|| failure("random: the range is empty or too large"))?;
-        return Ok(Value::from(start + step * i64::from(source.below(count)?)));
+        return Ok(Value::from(start + step * i64::from(source.draw_below(count)?)));
     }
     if args.get("start").is_some() || args.get("step").is_some() {
         return Err(failure("random: start and step can only be used with integer values"));
     }
     let items = list("random", &value)?;
     let count = u32::try_from(items.len()).ok().filter(|count| *count > 0);
-    let at = source.below(count.ok_or_else(|| failure("random: the list is empty"))?)?;
+    let at = source.draw_below(count.ok_or_else(|| failure("random: the list is empty"))?)?;
     Ok(items[at as usize].clone())
 }
 
@@ -35,7 +35,7 @@ fn shuffle(state: &mut State, value: Value, args: Args) -> FilterResult {
     let mut items = list("shuffle", &value)?;
     for i in (1..items.len()).rev() {
         let count = u32::try_from(i + 1).map_err(|_| failure("shuffle: the list is too long"))?;
-        items.swap(i, source.below(count)? as usize);
+        items.swap(i, source.draw_below(count)? as usize);
     }
     Ok(items.into())
 }
@@ -76,7 +76,7 @@ fn key(seed: &Value) -> Result<Vec<u32>, Error> {
 
 impl Source {
     /// A number below `count`, as Python's `_randbelow` takes it from the bits.
-    fn below(&mut self, count: u32) -> Result<u32, Error> {
+    fn draw_below(&mut self, count: u32) -> Result<u32, Error> {
         let bits = 32 - count.leading_zeros();
         loop {
             let word = match self {

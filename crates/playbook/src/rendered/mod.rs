@@ -360,6 +360,12 @@ impl<'p> Walk<'p> {
             }
             return;
         }
+        self.write_file(task, scope, path, &args, holds.is_ok());
+    }
+
+    /// Predicts the content of a file that a task writes or edits. `known` says whether the task's
+    /// condition could be evaluated.
+    fn write_file(&mut self, task: &'p Task, scope: &ExprScope, path: String, args: &Map<String, Value>, known: bool) {
         self.declared.insert(path.clone());
         let edits = EDITS.contains(&task.module.as_str());
         if edits && self.files.contains_key(&path) {
@@ -370,11 +376,11 @@ impl<'p> Walk<'p> {
                 fault.hint("put the line into the template; otherwise drift of the file is reported, but not repaired"),
             );
         }
-        let uncertain = holds.is_err() || edits || args.get("remote_src").and_then(var_map::boolean) == Some(true);
-        let (content, trace) = with_trace(|| modules::content_of(self.frame.plan(), task, &args, scope));
+        let uncertain = !known || edits || args.get("remote_src").and_then(var_map::boolean) == Some(true);
+        let (content, trace) = with_trace(|| modules::content_of(self.frame.plan(), task, args, scope));
         if let Err(ContentError::Template(fault)) = &content {
-            let template = modules::template_of(self.frame.plan(), task, &args);
-            let certain = holds.is_ok() && !may_fail(task);
+            let template = modules::template_of(self.frame.plan(), task, args);
+            let certain = known && !may_fail(task);
             if let Some((fault, always)) =
                 classify_fault(template.unwrap_or_default(), (**fault).clone(), &trace, scope)
             {

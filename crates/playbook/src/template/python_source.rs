@@ -206,7 +206,7 @@ impl Rewriter {
                 }
                 c if c.is_alphanumeric() || c == '_' => {
                     taken = word_length(rest);
-                    self.word(&rest[..taken]);
+                    self.read_word(&rest[..taken]);
                 }
                 c if c.is_whitespace() => self.text.push(if c.is_ascii() { c } else { ' ' }),
                 '(' | '[' | '{' => self.open(c),
@@ -257,7 +257,7 @@ impl Rewriter {
         self.after_value = true;
     }
 
-    fn word(&mut self, word: &str) {
+    fn read_word(&mut self, word: &str) {
         let named = self.text.trim_end().ends_with(['.', '|']);
         if !named && WORDS.contains(&word) {
             self.end_chain();

@@ -1,0 +1,267 @@
+//! What one task makes, as parts of a service.
+//!
+//! A cleanup removes each `File`. So a path is a `File` only if the task certainly writes a file and
+//! nothing else there; otherwise the effect counts as unknown.
+
+use super::vital::is_below;
+use crate::fleet::effects;
+use remoor_playbook::PredictedTask;
+use serde_json::{Map, Value};
+
+/// Directories with configuration and programs. A cleanup removes files only below these.
+const CONFIGURATION: [&str; 5] = ["/etc", "/opt", "/usr/local", "/usr/lib/systemd", "/lib/systemd"];
+/// Directories for temporary files, and directories that the kernel provides.
+const VOLATILE: [&str; 7] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/proc", "/sys"];
+/// Directories that many services share, so none of them has the directory as its data.
+const SHARED: [&str; 14] = [
+    "/home",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/root",
+    "/srv",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/share",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/spool",
+];
+/// Modules that change nothing on the node, or nothing that lasts.
+const WITHOUT_EFFECT: [&str; 21] = [
+    "add_host",
+    "assert",
+    "async_status",
+    "debug",
+    "fail",
+    "find",
+    "getent",
+    "group_by",
+    "include_vars",
+    "meta",
+    "package_facts",
+    "pause",
+    "ping",
+    "reboot",
+    "service_facts",
+    "set_fact",
+    "setup",
+    "slurp",
+    "stat",
+    "tempfile",
+    "wait_for",
+];
+
+/// One thing that a service has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// A file that tasks write completely.
+    File(String),
+    /// A file that tasks change in part, or data in a single file.
+    Edited(String),
+    /// A directory with data: unpacked, cloned, mounted, or created outside of the configuration.
+    State(String),
+    /// A directory for configuration. It only shows that its path is no file.
+    Directory(String),
+    /// A systemd unit with its suffix.
+    Unit(String),
+    Package(String),
+    User(String),
+    Group(String),
+    /// An entry of root's crontab, by its name.
+    CronEntry(String),
+}
+
+/// The effect of a task on one part.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Found {
+    Made {
+        part: Part,
+        mode: Option<u32>,
+    },
+    Removed(Part),
+    /// A unit that the task starts or stops, and enables or disables.
+    Unit {
+        unit: String,
+        started: Option<bool>,
+        enabled: Option<bool>,
+    },
+}
+
+/// The effects of a task. The list is empty if the task has none, or if none is known.
+pub(super) fn found_parts(task: &PredictedTask) -> Vec<Found> {
+    let Some(args) = &task.args else { return Vec::new() };
+    let absent = text(args, "state").is_some_and(|state| ["absent", "removed"].contains(&state));
+    let mode = mode(args);
+    let made = |part| Found::Made { part, mode };
+    let mut out = Vec::new();
+    match task.module.as_str() {
+        "file" if absent => {
+            let path = path(args).unwrap_or_default();
+            out.extend([Part::File(path.clone()), Part::Edited(path.clone()), Part::State(path)].map(Found::Removed));
+        }
+        "user" | "group" if absent => {
+            let name = text(args, "name").unwrap_or_default().to_owned();
+            out.push(Found::Removed(if task.module == "user" { Part::User(name) } else { Part::Group(name) }));
+        }
+        "cron" if absent => {
+            out.push(Found::Removed(Part::CronEntry(text(args, "name").unwrap_or_default().to_owned())));
+        }
+        _ if effects::is_package_module(&task.module) => {
+            let names = effects::named_packages(task).into_iter().map(Part::Package);
+            let only_upgrade = args.get("only_upgrade").and_then(effects::truth) == Some(true);
+            match absent {
+                true => out.extend(names.map(Found::Removed)),
+                false if only_upgrade => {}
+                false => out.extend(names.map(made)),
+            }
+        }
+        _ if effects::is_unit_module(&task.module) => out.extend(unit(args)),
+        _ => out.extend(made_paths(task, args).into_iter().map(made)),
+    }
+    if let Some((kind, name)) = effects::named_entry(task) {
+        out.extend(match kind {
+            "user" => Some(made(Part::User(name))),
+            "group" => Some(made(Part::Group(name))),
+            _ if is_plain_cron(args) => Some(made(Part::CronEntry(name))),
+            _ => None,
+        });
+    }
+    out
+}
+
+/// Whether a task may make something that `found_parts` does not contain.
+pub(super) fn is_unknown_effect(task: &PredictedTask) -> bool {
+    let module = task.module.as_str();
+    if WITHOUT_EFFECT.contains(&module) {
+        return false;
+    }
+    let Some(args) = &task.args else { return true };
+    let absent = text(args, "state").is_some_and(|state| ["absent", "removed"].contains(&state));
+    match module {
+        "uri" => args.contains_key("dest"),
+        "cron" => !absent && !is_plain_cron(args) && effects::created_file(task).is_none(),
+        "user" | "group" => false,
+        "file" if absent => false,
+        "file" if text(args, "state") == Some("directory") => false,
+        _ if effects::is_package_module(module) => effects::named_packages(task).len() < effects::package_words(task),
+        _ if effects::is_unit_module(module) => text(args, "scope").is_some_and(|scope| scope != "system"),
+        "mount" => text(args, "state").is_none(),
+        "template" | "copy" | "get_url" | "file" | "lineinfile" | "blockinfile" | "replace" | "ini_file"
+        | "unarchive" | "git" | "sysctl" | "hostname" | "authorized_key" => {
+            let volatile = path(args).is_some_and(|path| is_below_any(&path, &VOLATILE));
+            !volatile && made_paths(task, args).is_empty()
+        }
+        _ => true,
+    }
+}
+
+/// The files and directories that a task makes or edits.
+fn made_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
+    let mut out = Vec::new();
+    if let Some(path) = effects::created_file(task) {
+        let data = !is_below_any(&path, &CONFIGURATION);
+        if is_surely_file(task, args, &path) {
+            out.push(if data || keeps_content(task, args) { Part::Edited(path) } else { Part::File(path) });
+        }
+    }
+    if let Some(path) = effects::edited_file(task) {
+        out.push(Part::Edited(path));
+    }
+    if let Some((path, _)) = effects::filled_directory(task) {
+        out.push(Part::State(path));
+    }
+    if let Some(path) = effects::created_directory(task) {
+        let configuration = is_below_any(&path, &["/etc", "/usr", "/lib", "/bin", "/sbin"]);
+        out.push(if configuration { Part::Directory(path) } else { Part::State(path) });
+    }
+    out.retain(|part| match part {
+        Part::File(path) | Part::Edited(path) => !is_below_any(path, &VOLATILE),
+        Part::State(path) => {
+            let configuration = is_below_any(path, &["/etc", "/usr/bin", "/usr/lib", "/lib", "/bin", "/sbin"]);
+            let wide = SHARED.contains(&path.as_str()) || path.matches('/').count() < 2;
+            !is_below_any(path, &VOLATILE) && !configuration && !wide
+        }
+        _ => true,
+    });
+    out
+}
+
+/// Whether the task writes one file at `path`. A `copy` of a directory fills a directory, and `copy`
+/// and `get_url` put a file into a directory that exists.
+fn is_surely_file(task: &PredictedTask, args: &Map<String, Value>, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let source = text(args, "src").or(text(args, "url")).unwrap_or_default();
+    let directory = source.ends_with('/') || args.get("remote_src").and_then(effects::truth) == Some(true);
+    let same_name =
+        source.rsplit('/').next().is_some_and(|source| source.strip_suffix(".j2").unwrap_or(source) == name);
+    match task.module.as_str() {
+        "copy" if args.contains_key("content") => true,
+        "copy" => !directory && (same_name || has_extension(name)),
+        "get_url" => same_name || has_extension(name),
+        "template" => same_name || has_extension(name) || !path.ends_with(".d") && path.matches('/').count() > 2,
+        _ => true,
+    }
+}
+
+fn has_extension(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty() && end != "d")
+}
+
+/// Whether the task may leave the content that the file has before it.
+fn keeps_content(task: &PredictedTask, args: &Map<String, Value>) -> bool {
+    let forced = args.get("force").and_then(effects::truth) != Some(false);
+    !forced || task.module == "file" || task.module == "cron"
+}
+
+/// Whether an entry of root's crontab is meant.
+fn is_plain_cron(args: &Map<String, Value>) -> bool {
+    let root = text(args, "user").is_none_or(|user| user == "root");
+    let env = args.get("env").and_then(effects::truth) == Some(true);
+    root && !env && !args.contains_key("cron_file")
+}
+
+fn unit(args: &Map<String, Value>) -> Option<Found> {
+    if text(args, "scope").is_some_and(|scope| scope != "system") {
+        return None;
+    }
+    let name = ["name", "unit", "service"].iter().find_map(|key| text(args, key))?;
+    let started = match text(args, "state") {
+        Some("started" | "restarted" | "reloaded") => Some(true),
+        Some("stopped") => Some(false),
+        _ => None,
+    };
+    let enabled = args.get("enabled").and_then(effects::truth);
+    Some(Found::Unit { unit: unit_with_suffix(name), started, enabled })
+}
+
+fn unit_with_suffix(name: &str) -> String {
+    let suffixes = [".service", ".socket", ".timer", ".mount", ".path", ".target", ".slice", ".automount", ".swap"];
+    if suffixes.iter().any(|suffix| name.ends_with(suffix)) { name.to_owned() } else { format!("{name}.service") }
+}
+
+fn path(args: &Map<String, Value>) -> Option<String> {
+    let path = ["path", "dest", "destfile", "name"].iter().find_map(|key| text(args, key))?;
+    Some(path.trim_end_matches('/').to_owned())
+}
+
+/// The mode that a task gives its file, if it is octal.
+fn mode(args: &Map<String, Value>) -> Option<u32> {
+    match args.get("mode")? {
+        Value::Number(mode) => u32::try_from(mode.as_u64()?).ok().filter(|mode| *mode <= 0o7777),
+        Value::String(text) => {
+            u32::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|mode| *mode <= 0o7777)
+        }
+        _ => None,
+    }
+}
+
+fn text<'a>(args: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    args.get(name).and_then(Value::as_str)
+}
+
+fn is_below_any(path: &str, dirs: &[&str]) -> bool {
+    dirs.iter().any(|dir| is_below(path, dir))
+}
