@@ -24,8 +24,9 @@ from pathlib import Path
 TYPES = "addr command dns file gossfile group http interface kernel-param matching mount package port process service user"
 GOSS_KEY = re.compile(r'^\s{0,2}"?(%s)"?:' % TYPES.replace(" ", "|"), re.M)
 VARS = re.compile(r"var|value|\bparam", re.I)
+PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
 RESULTS = {0: "pass", 1: "fail", 2: "skip", 3: "unknown"}
-SECONDS_MAX = 60
+SECONDS_MAX = 300
 
 ENTER = """
 set -e
@@ -59,8 +60,7 @@ class Runner:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
-    def answers(self, program, file, variables):
-        options = ["--vars=" + v for v in variables]
+    def answers(self, program, file, options):
         if program == "goss":
             arguments = ["-g", file.name] + options + ["validate", "-f", "json", "--no-color"]
         else:
@@ -73,33 +73,54 @@ class Runner:
         keys = Counter()
         answers = {}
         for one in results or []:
-            key = (one["resource-type"], one["resource-id"], one["property"])
+            # remoor hides the passwords of URLs.
+            key = (one["resource-type"], PASSWORD.sub(r"\1***@", one["resource-id"]), one["property"])
             keys[key] += 1
             answers[key + (keys[key],)] = RESULTS.get(one["result"])
         return answers, err
 
 
+def extract_examples(repository):
+    """Writes each YAML example of the documentation of goss to a file of its own."""
+    for page in sorted(repository.glob("docs/**/*.md")):
+        text = "\n".join(line.removeprefix("    ") for line in page.read_text().split("\n"))
+        for number, example in enumerate(re.findall(r"```ya?ml[^\n]*\n(.*?)```", text, re.S)):
+            target = repository / "examples-of-docs" / ("%s-%d.yaml" % (page.stem, number))
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(example)
+
+
 def check_files(repository):
     """Files that look like check files, and the files of variables of the repository."""
     files, variables = [], []
+    if repository.name == "goss-org+goss":
+        extract_examples(repository)
     for path in sorted(p for p in repository.rglob("*") if p.suffix in (".yml", ".yaml", ".json") and p.is_file()):
         text = path.read_text(errors="replace")
         if GOSS_KEY.search(text) and not VARS.search(path.name):
             files.append(path)
-        elif VARS.search(str(path.relative_to(repository))) and len(text) < 1 << 20:
+        if VARS.search(str(path.relative_to(repository))) and len(text) < 1 << 20:
             variables.append(path)
     return files, variables
 
 
-def nearest(file, variables):
-    """Variable files in the order in which to try them: the closest to the check file first."""
+def options(repository, file, variables):
+    """Options for variables, in the order in which to try them: the closest files first."""
+    inline = []
+    # Whole audits have a script that passes facts of the machine to goss.
+    script = repository / "run_audit.sh"
+    if script.is_file():
+        lines = [line for line in script.read_text().split("\n") if "json_vars=" in line]
+        names = re.findall(r'"(\w+)":', " ".join(lines))
+        inline = ["--vars-inline=" + json.dumps({name: "12" for name in names})]
     distance = lambda v: len(Path(os.path.relpath(v, file.parent)).parts)
-    return [[os.path.relpath(v, file.parent)] for v in sorted(variables, key=distance)[:6]]
+    nearest = sorted((v for v in variables if v != file), key=distance)[:6]
+    return [inline] + [["--vars=" + os.path.relpath(v, file.parent)] + inline for v in nearest]
 
 
 def compare(runner, repository, file, variables):
     relative = file.relative_to(runner.corpus)
-    for chosen in [[]] + nearest(file, variables):
+    for chosen in options(runner.corpus / repository.replace("/", "+"), file, variables):
         theirs, why = runner.answers("goss", relative, chosen)
         if theirs is not None or "map has no entry" not in why and "nil" not in why:
             break
