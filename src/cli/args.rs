@@ -357,6 +357,8 @@ Examples:
     /// Render templates for the process that starts it
     #[command(hide = true)]
     Render,
+    /// Print the JSON Schema of check files or of remoor.yml, for editors
+    Schema(SchemaArgs),
     /// Print a shell completion script
     Completions(CompletionsArgs),
     /// Write the manual pages to a directory

@@ -35,8 +35,9 @@ pub use crate::solo::play::{
     PlaySummary, PreparedPlay, Recap,
 };
 pub use crate::solo::{
-    AdditionError, Changes, Form, ImportRequest, ImportSummary, LastRun, Suite, SuiteOptions, SuiteRun,
-    SuiteRunOptions, end_programs, goss_json, in_form, state_home,
+    AdditionError, Changes, Form, ImportRequest, ImportSummary, LastRun, RenderedCheckFile, ServeOptions, Suite,
+    SuiteOptions, SuiteRun, SuiteRunOptions, check_file_schema, end_programs, goss_json, in_form, serve_until_signal,
+    state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -484,9 +485,24 @@ pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     Ok(suite)
 }
 
+/// The rendered texts of check files and of the files that they include, with all faults.
+pub fn rendered_suite(options: &SuiteOptions) -> Result<(Vec<RenderedCheckFile>, Vec<Fault>), Vec<Fault>> {
+    solo::render(options)
+}
+
+/// The checks of a host of a fleet directory, to be run on this machine.
+pub fn fleet_suite(dir: &Path, host: &str, only: &[String]) -> Result<Suite, Vec<Fault>> {
+    solo::suite_of_host(dir, host, check_files(dir, host)?, only)
+}
+
 /// Runs a suite on this machine. `tell` receives a message for each try except the last.
 pub fn run_suite(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     solo::run(suite, options, tell)
+}
+
+/// The JSON Schema of `remoor.yml`.
+pub fn fleet_schema() -> serde_json::Value {
+    remoor_config::schema()
 }
 
 /// Parses one value of `--extra-vars`.
@@ -537,6 +553,11 @@ pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayEvent)) -> anyhow::
 /// Makes checks for the present state of resources on this machine.
 pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<solo::Addition>, AdditionError> {
     solo::observe(kind, ids)
+}
+
+/// Makes checks for the present state of a service of this machine and of what belongs to it.
+pub fn observe_service(name: &str) -> Result<Vec<solo::Addition>, AdditionError> {
+    solo::observe_service(name)
 }
 
 /// The checks as the text of a check file.

@@ -13,6 +13,7 @@ mod command;
 mod duration;
 mod error;
 mod format;
+mod goss_environment;
 mod interrupt;
 mod moment;
 mod out;
@@ -114,8 +115,12 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Node(NodeVerb::Add(args)) => add::run(&Out::without_options(), args),
         Verb::Completions(args) => local::completions(&Out::without_options(), &args),
         Verb::Man(args) => local::man(&Out::without_options(), &args),
+        Verb::Schema(args) => local::schema(&Out::without_options(), &args),
         Verb::Digest(args) => digest::run(&Out::new(&args.output).with_exit_as_answer(), args),
-        Verb::Check(args) if args.runs_locally() => check_files::run(&check_files::suite_output(&args), &args),
+        Verb::Check(args) if args.runs_locally() => {
+            let args = goss_environment::apply(args, &|name| std::env::var(name).ok())?;
+            check_files::run(&check_files::suite_output(&args), &args)
+        }
         Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
         Verb::Play(args) => play::run(&args.output(), &args),
         Verb::Import(args) => import::run(&Out::new(&args.output), &args),
@@ -224,7 +229,8 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         | Verb::Exec(_)
         | Verb::Render
         | Verb::Completions(_)
-        | Verb::Man(_) => {
+        | Verb::Man(_)
+        | Verb::Schema(_) => {
             Err(CommandError::usage_error("this command runs on this machine and asks no manager").into())
         }
     }

@@ -149,6 +149,8 @@ fn summarize_host(
         return Err(faults);
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &expected)?;
+    let texts = manifest.services.iter().flat_map(|service| service.checks.iter().map(move |file| (service, file)));
+    faults.extend(texts.flat_map(|(service, file)| remoor_check::warnings(&file.file, &service.name, &file.text)));
     whole.extend(serde_json::to_vec(&manifest).unwrap_or_default());
     Ok((HostSummary { group, desired: Sha256::digest(&whole) }, faults))
 }

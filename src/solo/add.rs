@@ -48,6 +48,17 @@ pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<Addition>, AdditionErro
     Ok(out)
 }
 
+/// Makes checks for the present state of the unit, processes, ports, files, package and user of a
+/// service. Nothing is written.
+pub fn observe_service(name: &str) -> Result<Vec<Addition>, AdditionError> {
+    let mut out = Vec::new();
+    for (kind, id) in check::discover(name).map_err(addition_error)? {
+        let attributes = check::observe(kind, &id).map_err(addition_error)?;
+        out.push(Addition { kind: kind.to_owned(), id, attributes });
+    }
+    Ok(out)
+}
+
 /// The checks as the text of a new file.
 pub fn addition_text(more: &[Addition]) -> Result<String, AdditionError> {
     with_additions("the new checks", String::new(), more)

@@ -13,16 +13,18 @@ mod machine;
 pub mod play;
 mod report;
 mod run;
+mod serve;
 mod source;
 mod suite;
 
-pub use add::{AdditionError, add_to, addition_text, observe};
+pub use add::{AdditionError, add_to, addition_text, observe, observe_service};
 pub use import::{ImportRequest, ImportSummary, ImportedService, import};
 pub use last_run::{Changes, LastRun, state_home};
-pub use remoor_check::{Addition, end_programs};
+pub use remoor_check::{Addition, end_programs, schema as check_file_schema};
 pub use report::{Form, goss_json, in_form};
 pub use run::{SuiteRun, SuiteRunOptions, run};
-pub use suite::{Suite, SuiteOptions, load};
+pub use serve::{ServeOptions, serve_until_signal};
+pub use suite::{RenderedCheckFile, Suite, SuiteOptions, load, render, suite_of_host};
 
 #[cfg(test)]
 mod tests;

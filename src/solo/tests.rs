@@ -1,4 +1,6 @@
-//! Shell patterns that name included check files.
+//! Shell patterns that name included check files; the schemas are in `schema`.
+
+mod schema;
 
 use super::glob::expand;
 use std::fs;

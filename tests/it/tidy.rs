@@ -115,6 +115,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_check",
             "remoor_playbook",
             "remoor_exec",
+            // The HTTP server of `check --serve`, with its limits.
+            "remoor_cluster::rpc::plain_http",
+            "remoor_cluster::rpc::server",
+            "remoor_cluster::rpc::wire",
             "remoor::fleet",
             "remoor::module_packer",
         ],

@@ -158,6 +158,7 @@ impl Matcher {
             Matcher::Semver(_) => "to satisfy semver constraint",
             Matcher::Lines(_) | Matcher::Patterns(_) => "to have patterns",
             Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) => "to match",
+            Matcher::Invalid(_) => "to match a valid matcher",
         }
         .to_owned()
     }
@@ -182,6 +183,7 @@ impl Matcher {
             Matcher::Semver(range) => range.to_string().into(),
             Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.to_goss_json()).collect(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => patterns.texts().map(Value::from).collect(),
+            Matcher::Invalid(_) => Value::Null,
         }
     }
 
@@ -205,6 +207,7 @@ impl Matcher {
             Matcher::Semver(_) => "semver-constraint",
             Matcher::Gjson(_) => "gjson",
             Matcher::Lines(_) | Matcher::Patterns(_) => "have-patterns",
+            Matcher::Invalid(_) => "invalid",
         }
     }
 

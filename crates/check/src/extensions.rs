@@ -91,8 +91,7 @@ impl Loader<'_> {
             return None;
         };
         check.members = places.iter().filter_map(text).map(redact_passwords).collect();
-        let matcher = Matcher::Is(Value::Bool(true));
-        check.assertions.push(Assertion { property: HOLDS, stream: false, matcher });
+        check.assertions.push(Assertion::new(HOLDS, false, Matcher::Is(Value::Bool(true))));
         Some(Group { check, places })
     }
 

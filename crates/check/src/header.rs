@@ -45,8 +45,8 @@ pub struct DigestOptions {
     pub normalize: Vec<String>,
 }
 
-const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
-const DIGEST_KEYS: [&str; 4] = ["include", "exclude", "secret", "normalize"];
+pub(super) const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
+pub(super) const DIGEST_KEYS: [&str; 4] = ["include", "exclude", "secret", "normalize"];
 
 /// Reads the `remoor:` block, and returns its settings and the text for goss. In this text, the
 /// lines of the block are blank, so that line numbers stay valid. A block that contains checks is

@@ -49,7 +49,7 @@ pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Ve
             _ => None,
         };
         let result = match &answer {
-            Ok(value) => judge.compare(assertion, value),
+            Ok(value) => judge.compare(assertion, value, detail),
             Err(ProbeError::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
             Err(ProbeError::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
         };
@@ -99,6 +99,21 @@ fn explain_unmet(matcher: &Matcher, value: &Value) -> String {
     shorten(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
 }
 
+/// A remark about what nearly matches: a line of the text, or a text that differs only in its line
+/// ends.
+fn near_miss(matcher: &Matcher, value: &Value) -> Option<String> {
+    match (matcher, value) {
+        (Matcher::Lines(patterns) | Matcher::Patterns(patterns), Value::String(text)) => patterns.near_miss(text),
+        (Matcher::Is(Value::String(wanted)) | Matcher::Equal(Value::String(wanted)), Value::String(text)) => {
+            let visible = |text: &str| shorten(&Value::from(format!("{text:?}")));
+            let lines_only = wanted.trim_end() == text.trim_end();
+            (wanted != text && (lines_only || text.contains('\n')))
+                .then(|| format!("expected {}, found {}", visible(wanted), visible(text)))
+        }
+        _ => None,
+    }
+}
+
 /// Properties of a secret check that reveal nothing of the secret. Its other properties are hidden,
 /// including those of resource types that are added later.
 const NON_SECRET_PROPERTIES: [&str; 20] = [
@@ -130,11 +145,19 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
+    fn compare(&self, assertion: &Assertion, value: &Value, detail: Detail) -> CheckResult {
         let hide_value = self.is_content(assertion);
         let (state, message) = match assertion.matcher.evaluate(value, hide_value) {
             Ok(true) => (CheckState::Pass, String::new()),
-            Ok(false) => (CheckState::Fail, explain_unmet(&assertion.matcher, value)),
+            Ok(false) => {
+                let unmet = explain_unmet(&assertion.matcher, value);
+                // A line of the content is shown only to the author, and never stored.
+                let near = (detail == Detail::Full).then(|| near_miss(&assertion.matcher, value)).flatten();
+                (
+                    CheckState::Fail,
+                    [unmet].into_iter().chain(near).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "),
+                )
+            }
             Err(why) => (CheckState::Fail, why),
         };
         self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
@@ -187,7 +210,7 @@ impl Judge<'_> {
         CheckResult {
             service: self.check.service.clone(),
             check: self.check.label(),
-            property: assertion.property.to_owned(),
+            property: assertion.written.to_owned(),
             state,
             severity: self.check.meta.severity,
             on_fail: self.check.meta.on_fail,

@@ -1,5 +1,6 @@
-//! Loads checks from rendered goss text, strictly: everything that is not understood is a fault
-//! with its position and a hint. The matchers of asserted attributes are read in `load_matcher`.
+//! Loads checks from rendered goss text. In a strict file, everything that is not understood is a
+//! fault with its position and a hint. In a plain goss file, what goss accepts is a warning. The
+//! matchers of asserted attributes are read in `load_matcher`.
 
 use super::extensions;
 use super::include::{self, GossfileEntry};
@@ -8,7 +9,7 @@ use super::meta::{self, Meta};
 use super::redact::{MASK, redact_passwords};
 use super::spec::{AttributeUse, COMMON, EXTENSION_SPECS, ResourceKind, ResourceSpec, SPECS, WINDOWS, current_name};
 use super::yaml::{self, Yaml, YamlKey, YamlNode};
-use remoor_model::{Fault, ServiceName, did_you_mean};
+use remoor_model::{Fault, OnFail, ServiceName, did_you_mean};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -17,9 +18,10 @@ const AS_READER: &str = "as-reader";
 
 /// Properties that are true or false. An expected string, number or list is a fault, because such a
 /// value can never match.
-const BOOLEAN: [&str; 7] = ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
+pub(super) const BOOLEAN: [&str; 7] =
+    ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
 /// Maximum timeout that a check may request.
-const MAX_TIMEOUT_MS: u64 = 600_000;
+pub(super) const MAX_TIMEOUT_MS: u64 = 600_000;
 
 /// One resource of a check file, ready to be run.
 #[derive(Debug, Clone)]
@@ -36,6 +38,8 @@ pub struct Check {
     /// `meta` as written, including keys that are not remoor's.
     pub annotations: Map<String, Value>,
     pub(super) skip: bool,
+    /// Whether the file is a plain goss file, for which a name that does not resolve is an answer.
+    pub(super) as_goss: bool,
     /// The value of the name attribute; the id if the attribute is not given.
     pub(super) name: String,
     pub(super) arguments: BTreeMap<&'static str, Value>,
@@ -45,11 +49,29 @@ pub struct Check {
     pub(super) members: Vec<String>,
 }
 
+/// How strictly a check file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strictness {
+    /// Everything that is not understood is a fault.
+    Strict,
+    /// Everything that goss accepts is accepted, with a warning if a strict file would be refused.
+    AsGoss,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Assertion {
     pub property: &'static str,
+    /// The name of the property in results. It differs from `property` for an old name in a plain
+    /// goss file, because goss keeps that name.
+    pub written: &'static str,
     pub stream: bool,
     pub matcher: Matcher,
+}
+
+impl Assertion {
+    pub fn new(property: &'static str, stream: bool, matcher: Matcher) -> Self {
+        Self { property, written: property, stream, matcher }
+    }
 }
 
 impl Check {
@@ -72,6 +94,12 @@ impl Check {
         &self.members
     }
 
+    /// A key that two different checks of one file never share, for comparisons only. It may contain
+    /// the password of a URL, which `label` hides.
+    pub fn unique_key(&self) -> String {
+        if self.id.contains(MASK) { format!("{} {}", self.label(), self.name) } else { self.label() }
+    }
+
     /// `type:id`, which identifies the check in results.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind, self.id)
@@ -86,6 +114,9 @@ pub struct ParsedCheckFile {
     /// Position (line and column) of a `remoor` block that is still in the rendered text. The
     /// settings of such a block were not read.
     pub header: Option<(u32, u32)>,
+    /// Checks that can never hold, and in a plain goss file also what a strict file could not
+    /// contain.
+    pub warnings: Vec<Fault>,
 }
 
 /// The checks of one file after rendering. A check file of a fleet must not include other files.
@@ -93,7 +124,7 @@ pub struct ParsedCheckFile {
 ///
 /// Only the checks and groups of a `remoor:` block are read here; `header` reads the rest.
 pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {
-    let loaded = load(file, service, rendered)?;
+    let loaded = load(file, service, rendered, Strictness::Strict)?;
     match loaded.includes.first() {
         None => Ok(loaded.checks),
         Some(include) => {
@@ -109,9 +140,19 @@ pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Ch
 }
 
 /// Like [`parse`], but accepts `gossfile`. The included files are not read.
-pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<ParsedCheckFile, Vec<Fault>> {
-    let tree = yaml::parse(file, rendered)?;
-    let mut loader = Loader { file, service, faults: Vec::new(), loaded: ParsedCheckFile::default() };
+pub fn load(
+    file: &str,
+    service: &ServiceName,
+    rendered: &str,
+    strictness: Strictness,
+) -> Result<ParsedCheckFile, Vec<Fault>> {
+    let (tree, found) = match strictness {
+        Strictness::Strict => yaml::parse_with_faults(file, rendered)?,
+        Strictness::AsGoss => yaml::parse_as_goss(file, rendered)?,
+    };
+    let (warnings, faults) = found.into_iter().partition(|fault| fault.warning);
+    let loaded = ParsedCheckFile { warnings, ..ParsedCheckFile::default() };
+    let mut loader = Loader { file, service, strictness, faults, loaded };
     match &tree.yaml {
         Yaml::Null => {}
         Yaml::Map(types) => types.iter().for_each(|(key, node)| loader.resource_type(key, node)),
@@ -122,18 +163,40 @@ pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<ParsedC
     {
         loader.groups(block);
     }
-    if loader.faults.is_empty() { Ok(loader.loaded) } else { Err(loader.faults) }
+    let Loader { mut faults, loaded, .. } = loader;
+    faults.sort_by_key(|fault| (fault.line, fault.column));
+    if faults.is_empty() { Ok(loaded) } else { Err(faults) }
+}
+
+/// The warnings about checks that can never hold, or whose settings have no effect. Empty if the
+/// file has a fault.
+pub fn warnings(file: &str, service: &ServiceName, rendered: &str) -> Vec<Fault> {
+    load(file, service, rendered, Strictness::Strict).map(|loaded| loaded.warnings).unwrap_or_default()
 }
 
 /// Reads one file. The methods that read matchers are in `load_matcher`.
 pub(super) struct Loader<'a> {
     pub file: &'a str,
     service: &'a ServiceName,
+    strictness: Strictness,
     pub faults: Vec<Fault>,
     pub loaded: ParsedCheckFile,
 }
 
 impl Loader<'_> {
+    pub fn is_as_goss(&self) -> bool {
+        self.strictness == Strictness::AsGoss
+    }
+
+    /// Reports something that goss accepts: a fault in a strict file, otherwise a warning.
+    pub fn report(&mut self, fault: Fault) {
+        if self.is_as_goss() {
+            self.loaded.warnings.push(Fault { warning: true, ..fault });
+        } else {
+            self.faults.push(fault);
+        }
+    }
+
     fn resource_type(&mut self, key: &YamlKey, node: &YamlNode) {
         let name = key.text.as_str();
         if name == "remoor" {
@@ -143,7 +206,7 @@ impl Loader<'_> {
         }
         if EXTENSION_SPECS.iter().any(|spec| spec.name == name) {
             let fault = key.fault(self.file, format!("`{name}` is not a resource type of goss"));
-            self.faults.push(fault.hint("put it in the `remoor:` block"));
+            self.report(fault.hint("put it in the `remoor:` block"));
             return;
         }
         if name == "gossfile" {
@@ -152,14 +215,14 @@ impl Loader<'_> {
         }
         if name == WINDOWS {
             let fault = key.fault(self.file, format!("resource type `{name}` exists only on Windows"));
-            self.faults.push(fault.hint("remove it"));
+            self.report(fault.hint("remove it"));
             return;
         }
         let Some(spec) = SPECS.iter().find(|spec| spec.name == name) else {
             let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
             let hint =
                 did_you_mean(name, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
-            self.faults.push(key.fault(self.file, format!("unknown resource type `{name}`")).hint(hint));
+            self.report(key.fault(self.file, format!("unknown resource type `{name}`")).hint(hint));
             return;
         };
         match &node.yaml {
@@ -180,10 +243,12 @@ impl Loader<'_> {
         // reader has already rejected duplicate ids. But the ids of two URLs can still be equal
         // after their passwords are removed.
         let is_same = |other: &Check| other.kind == check.kind && other.id == check.id;
-        if check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
+        if !self.is_as_goss() && check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
             let fault = id.fault(self.file, format!("`{label}` already exists with another password"));
             self.faults.push(fault.hint(format!("choose another id, and write the URL as `{}`", spec.name_attribute)));
         }
+        let repairable = meta::is_repairable(spec.kind, |name| attributes.iter().any(|(key, _)| key.text == name));
+        check.meta = Meta::with_default_reaction(repairable);
         let before = self.faults.len();
         // `meta` is read first because some attributes change its values. `as-reader` is read
         // before `matches` because it decides how `matches` is read.
@@ -194,15 +259,18 @@ impl Loader<'_> {
         }
         let has = |name: &str| attributes.iter().any(|(key, _)| current_name(&key.text) == name);
         for (name, _) in spec.attributes.iter().filter(|(name, use_)| *use_ == AttributeUse::Required && !has(name)) {
-            self.faults.push(id.fault(self.file, format!("`{label}` lacks `{name}`")));
+            let why = format!("`{label}` lacks `{name}`");
+            self.report(id.fault(self.file, &*why));
+            check.assertions.push(Assertion::new(name, false, Matcher::Invalid(why)));
         }
         if check.assertions.is_empty() && self.faults.len() == before {
-            self.faults.push(id.fault(self.file, format!("`{label}` asserts nothing")));
+            self.report(id.fault(self.file, format!("`{label}` asserts nothing")));
         }
         if let Err(why) = super::probe::validate(&check) {
-            self.faults.push(id.fault(self.file, why));
+            self.report(id.fault(self.file, why));
         }
-        check.assertions.sort_by_key(|assertion| spec.place(assertion.property));
+        self.warn_if_never(&check, attributes);
+        check.assertions.sort_by_key(|assertion| (spec.place(assertion.property), assertion.written));
         self.loaded.checks.push(check);
     }
 
@@ -219,6 +287,7 @@ impl Loader<'_> {
             meta: Meta::default(),
             annotations: Map::new(),
             skip: false,
+            as_goss: self.is_as_goss(),
             name: id.text.clone(),
             arguments: BTreeMap::new(),
             assertions: Vec::new(),
@@ -228,11 +297,17 @@ impl Loader<'_> {
 
     pub fn attribute(&mut self, spec: &'static ResourceSpec, check: &mut Check, key: &YamlKey, node: &YamlNode) {
         let name = current_name(&key.text);
+        let converted = self.is_as_goss().then(|| convert_as_goss(spec, name, node)).flatten();
+        let node = converted.as_ref().unwrap_or(node);
         match (name, &node.yaml) {
+            // goss treats an attribute without a value as absent.
+            (_, Yaml::Null) if self.is_as_goss() && !is_required(spec, name) => {}
+            (_, Yaml::Text(text)) if self.is_as_goss() && text.is_empty() && name == spec.name_attribute => {}
             ("title", Yaml::Text(text)) => check.title = Some(text.clone()),
             ("skip", Yaml::Bool(skip)) => check.skip = *skip,
             ("meta", _) => {
-                check.meta = meta::read(self.file, node, spec, &mut self.faults);
+                let repairable = check.meta.on_fail == OnFail::Resetup;
+                check.meta = meta::read(self.file, node, spec, repairable, &mut self.faults);
                 if let Value::Object(written) = node.value() {
                     check.annotations = written;
                 }
@@ -279,26 +354,28 @@ impl Loader<'_> {
             AttributeUse::Required | AttributeUse::Assert | AttributeUse::Stream => {
                 let stream = use_ == AttributeUse::Stream || check.arguments.get(AS_READER) == Some(&Value::Bool(true));
                 if BOOLEAN.contains(&name) && matches!(node.yaml, Yaml::Text(_) | Yaml::Number(_) | Yaml::List(_)) {
-                    self.report_wrong_kind(key, node, "true or false");
-                    return;
+                    self.report(self.wrong_kind(key, node, "true or false"));
+                    if !self.is_as_goss() {
+                        return;
+                    }
                 }
-                if check.assertions.iter().any(|assertion| assertion.property == name) {
-                    self.faults
-                        .push(key.fault(self.file, format!("`{name}` is given twice, under its old and its new name")));
+                let written = if self.is_as_goss() && key.text == "contains" { "contains" } else { name };
+                if check.assertions.iter().any(|assertion| assertion.written == written) {
+                    let message = format!("`{name}` is given twice, under its old and its new name");
+                    self.report(key.fault(self.file, message));
                 } else if let Some(matcher) = self.read_asserted(name, stream, node) {
-                    check.assertions.push(Assertion { property: name, stream, matcher });
+                    check.assertions.push(Assertion { written, ..Assertion::new(name, stream, matcher) });
                 }
             }
             AttributeUse::Days => {
                 if let Some(matcher) = extensions::durations_to_days(self.file, node, &mut self.faults)
                     .and_then(|n| self.read_asserted(name, false, &n))
                 {
-                    check.assertions.push(Assertion { property: name, stream: false, matcher });
+                    check.assertions.push(Assertion::new(name, false, matcher));
                 }
             }
             AttributeUse::Holds => {
-                let matcher = Matcher::Is(Value::Bool(true));
-                check.assertions.push(Assertion { property: name, stream: false, matcher });
+                check.assertions.push(Assertion::new(name, false, Matcher::Is(Value::Bool(true))));
                 self.known_attribute(check, name, AttributeUse::Text, key, node);
             }
             AttributeUse::Retries | AttributeUse::Delay
@@ -330,7 +407,11 @@ impl Loader<'_> {
     }
 
     pub fn report_wrong_kind(&mut self, key: &YamlKey, node: &YamlNode, wanted: &str) {
-        self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
+        self.faults.push(self.wrong_kind(key, node, wanted));
+    }
+
+    fn wrong_kind(&self, key: &YamlKey, node: &YamlNode, wanted: &str) -> Fault {
+        node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind()))
     }
 }
 
@@ -339,6 +420,45 @@ impl Loader<'_> {
 fn has_retry_key(check: &Check, key: &str) -> bool {
     let own = check.annotations.get("remoor").and_then(|own| own.get("retry"));
     own.is_some_and(|retry| retry.get(key).is_some())
+}
+
+fn is_required(spec: &ResourceSpec, name: &str) -> bool {
+    spec.attributes.iter().any(|(known, use_)| *known == name && *use_ == AttributeUse::Required)
+}
+
+/// The value of an attribute that is not asserted, in the form that goss converts it to. None if
+/// goss does not convert it.
+fn convert_as_goss(spec: &ResourceSpec, name: &str, node: &YamlNode) -> Option<YamlNode> {
+    let as_text = |node: &YamlNode| match &node.yaml {
+        Yaml::Bool(value) => Some(Yaml::Text(value.to_string())),
+        Yaml::Number(number) => Some(Yaml::Text(number.to_string())),
+        Yaml::Null => Some(Yaml::Text(String::new())),
+        _ => None,
+    };
+    let use_ = spec.attributes.iter().find(|(known, _)| *known == name).map(|(_, use_)| *use_);
+    let is_flag = name == "skip" || use_ == Some(AttributeUse::Flag);
+    let yaml = match (&node.yaml, use_) {
+        (Yaml::Text(text), _) if is_flag => match text.as_str() {
+            "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some(Yaml::Bool(true)),
+            "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Some(Yaml::Bool(false)),
+            _ => None,
+        },
+        (Yaml::Number(number), Some(AttributeUse::Millis)) => {
+            let whole = number.as_f64().filter(|ms| ms.fract() == 0.0 && *ms > MAX_TIMEOUT_MS as f64);
+            whole.map(|_| Yaml::Number(MAX_TIMEOUT_MS.into()))
+        }
+        (Yaml::List(items), Some(AttributeUse::Texts)) => {
+            let text = |item: &YamlNode| YamlNode { yaml: as_text(item).unwrap_or(item.yaml.clone()), ..item.clone() };
+            Some(Yaml::List(items.iter().map(text).collect()))
+        }
+        (Yaml::Bool(_) | Yaml::Number(_), _)
+            if name == "title" || name == spec.name_attribute || use_ == Some(AttributeUse::Text) =>
+        {
+            as_text(node)
+        }
+        _ => None,
+    };
+    yaml.map(|yaml| YamlNode { yaml, ..node.clone() })
 }
 
 fn is_text(node: &YamlNode) -> bool {

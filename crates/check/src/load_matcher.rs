@@ -9,7 +9,7 @@ use super::semver_range::SemverRange;
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use remoor_model::did_you_mean;
 
-const KNOWN: [&str; 20] = [
+pub(super) const KNOWN: [&str; 20] = [
     "have-prefix",
     "have-suffix",
     "match-regexp",
@@ -34,13 +34,29 @@ const KNOWN: [&str; 20] = [
 
 impl Loader<'_> {
     /// Reads the value of an asserted attribute. With `stream`, a list contains line patterns. None
-    /// after a fault.
+    /// after a fault, or if goss ignores the attribute.
+    ///
+    /// In a plain goss file, a matcher that goss cannot evaluate never matches.
     pub fn read_asserted(&mut self, name: &str, stream: bool, node: &YamlNode) -> Option<Matcher> {
+        let before = self.faults.len();
+        let matcher = self.read_asserted_strictly(name, stream, node);
+        match self.faults.get(before) {
+            Some(fault) if self.is_as_goss() => {
+                let why = fault.message.clone();
+                let refused = self.faults.split_off(before);
+                refused.into_iter().for_each(|fault| self.report(fault));
+                Some(Matcher::Invalid(why))
+            }
+            _ => matcher,
+        }
+    }
+
+    fn read_asserted_strictly(&mut self, name: &str, stream: bool, node: &YamlNode) -> Option<Matcher> {
         match &node.yaml {
             Yaml::List(items) if items.is_empty() => {
                 let fault = node.fault(self.file, format!("an empty list for `{name}` asserts nothing"));
-                self.faults.push(fault.hint("remove it, or write `have-len: 0` or `consist-of: []` for an empty list"));
-                None
+                self.report(fault.hint("remove it, or write `have-len: 0` or `consist-of: []` for an empty list"));
+                (self.is_as_goss() && !stream).then_some(Matcher::List(Vec::new()))
             }
             Yaml::List(items) if stream => self.patterns(items).map(Matcher::Lines),
             _ => self.matcher(node),
@@ -55,8 +71,8 @@ impl Loader<'_> {
             }
             Yaml::Bool(_) | Yaml::Number(_) | Yaml::Text(_) => Some(Matcher::Is(node.value())),
             Yaml::List(items) if items.is_empty() => {
-                self.faults.push(node.fault(self.file, "an empty list asserts nothing"));
-                None
+                self.report(node.fault(self.file, "an empty list asserts nothing"));
+                self.is_as_goss().then_some(Matcher::List(Vec::new()))
             }
             Yaml::List(items) => Some(Matcher::List(self.read_all(items)?)),
             Yaml::Map(pairs) => match &pairs[..] {
@@ -85,6 +101,11 @@ impl Loader<'_> {
             }
             "have-len" => match &node.yaml {
                 Yaml::Number(n) if n.as_i64().is_some() => n.as_i64().map(Matcher::HaveLen),
+                Yaml::Number(n) if self.is_as_goss() => {
+                    let whole = Matcher::HaveLen(n.as_f64().unwrap_or_default() as i64);
+                    self.report(node.fault(self.file, format!("`{}` is not a whole number", key.text)));
+                    Some(whole)
+                }
                 _ => self.refuse(key, node, "a whole number"),
             },
             "have-key" => self.matcher(node).map(|inner| Matcher::HaveKey(Box::new(inner))),
@@ -98,7 +119,7 @@ impl Loader<'_> {
             "and" => Some(Matcher::And(self.list(key, node)?)),
             "or" => Some(Matcher::Or(self.list(key, node)?)),
             "have-patterns" => match &node.yaml {
-                Yaml::List(items) if items.is_empty() => self.report_empty(key, node),
+                Yaml::List(items) if items.is_empty() && self.is_refused_as_empty(key, node) => None,
                 Yaml::List(items) => self.patterns(items).map(Matcher::Patterns),
                 _ => self.refuse(key, node, "a list"),
             },
@@ -126,7 +147,8 @@ impl Loader<'_> {
     fn gjson(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Matcher> {
         let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of paths") };
         if pairs.is_empty() {
-            return self.report_empty(key, node);
+            // For goss, no path means no condition, whether or not the value is JSON.
+            return (!self.is_refused_as_empty(key, node)).then_some(Matcher::And(Vec::new()));
         }
         let mut paths = Vec::new();
         for (path, node) in pairs {
@@ -141,7 +163,11 @@ impl Loader<'_> {
     /// Reads a list of matchers; only `consist-of` may be empty.
     fn list(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Vec<Matcher>> {
         match &node.yaml {
-            Yaml::List(items) if items.is_empty() && key.text != "consist-of" => self.report_empty(key, node),
+            Yaml::List(items)
+                if items.is_empty() && key.text != "consist-of" && self.is_refused_as_empty(key, node) =>
+            {
+                None
+            }
             Yaml::List(items) => self.read_all(items),
             _ => self.refuse(key, node, "a list"),
         }
@@ -165,7 +191,8 @@ impl Loader<'_> {
             };
             texts.push(text.clone());
         }
-        match Patterns::parse(&texts) {
+        let parse = if self.is_as_goss() { Patterns::parse_as_goss } else { Patterns::parse };
+        match parse(&texts) {
             Ok(patterns) => Some(patterns),
             Err((number, why)) => {
                 self.faults.push(items[number].fault(self.file, format!("faulty pattern `{}`: {why}", texts[number])));
@@ -185,10 +212,12 @@ impl Loader<'_> {
         read.map_err(|why| self.faults.push(node.fault(self.file, format!("{what}: {why}")))).ok()
     }
 
-    fn report_empty<T>(&mut self, key: &YamlKey, node: &YamlNode) -> Option<T> {
+    /// Reports a matcher without elements. Returns whether it is refused; in a plain goss file, it
+    /// has the meaning that goss gives it.
+    fn is_refused_as_empty(&mut self, key: &YamlKey, node: &YamlNode) -> bool {
         let what = if matches!(node.yaml, Yaml::Map(_)) { "map" } else { "list" };
-        self.faults.push(node.fault(self.file, format!("an empty {what} for `{}` asserts nothing", key.text)));
-        None
+        self.report(node.fault(self.file, format!("an empty {what} for `{}` asserts nothing", key.text)));
+        !self.is_as_goss()
     }
 
     fn refuse<T>(&mut self, key: &YamlKey, node: &YamlNode, wanted: &str) -> Option<T> {

@@ -50,6 +50,9 @@ pub(super) enum Matcher {
     Patterns(Patterns),
     /// Line patterns for file contents, output or a body, which goss reads line by line.
     Lines(Patterns),
+    /// A matcher of a plain goss file that cannot be evaluated, with the reason. It never matches,
+    /// as in goss.
+    Invalid(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +138,7 @@ impl Matcher {
             Ok(text)
         };
         Ok(match self {
+            Matcher::Invalid(why) => return Err(why.clone()),
             Matcher::Is(Value::String(wanted)) => read()? == *wanted,
             Matcher::Is(Value::Number(wanted)) => numeric(actual, budget)? == Numeric::from_number(wanted),
             Matcher::Is(wanted) => wanted == actual,
@@ -341,6 +345,7 @@ impl fmt::Display for Matcher {
                 write!(f, "gjson {{{}}}", parts.join(", "))
             }
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => write!(f, "{patterns}"),
+            Matcher::Invalid(_) => f.write_str("an invalid value"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reads `meta.remoor` of a resource: severity, reaction, retries and waivers.
 
-use super::spec::{ResourceSpec, SPECS};
+use super::spec::{ResourceKind, ResourceSpec, SPECS};
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -8,7 +8,7 @@ use remoor_model::{Fault, OnFail, Severity, Wall, did_you_mean};
 use std::time::Duration;
 
 /// Limits of `retry`, so that one check cannot delay a run of checks for long.
-const MAX_RETRIES: u64 = 20;
+pub(super) const MAX_RETRIES: u64 = 20;
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// The settings of one check in `meta.remoor`, which goss does not have.
@@ -39,7 +39,7 @@ impl Default for Meta {
     fn default() -> Self {
         Self {
             severity: Severity::default(),
-            on_fail: default_on_fail(Severity::default()),
+            on_fail: default_on_fail(Severity::default(), true),
             fail_for: Duration::ZERO,
             retries: 0,
             retry_delay: Duration::from_secs(1),
@@ -49,16 +49,44 @@ impl Default for Meta {
     }
 }
 
-fn default_on_fail(severity: Severity) -> OnFail {
-    if severity == Severity::Critical { OnFail::Resetup } else { OnFail::Alert }
+/// The reaction of a check that does not set `on-fail`. `repairable`: a re-setup can remove the
+/// cause of a failure.
+fn default_on_fail(severity: Severity, repairable: bool) -> OnFail {
+    if severity == Severity::Critical && repairable { OnFail::Resetup } else { OnFail::Alert }
 }
 
-const KEYS: [&str; 6] = ["severity", "on-fail", "for", "retry", "secret", "waiver"];
+/// Whether a re-setup can remove the cause of a failure. It does not free space on a disk, renew a
+/// certificate or repair a name server.
+pub(super) fn is_repairable(kind: ResourceKind, asserts: impl Fn(&str) -> bool) -> bool {
+    match kind {
+        ResourceKind::Cert | ResourceKind::Dns => false,
+        ResourceKind::Mount => !asserts("usage"),
+        _ => true,
+    }
+}
+
+impl Meta {
+    /// The settings of a check without `meta.remoor`.
+    pub(super) fn with_default_reaction(repairable: bool) -> Self {
+        let meta = Self::default();
+        Self { on_fail: default_on_fail(meta.severity, repairable), ..meta }
+    }
+}
+
+pub(super) const KEYS: [&str; 6] = ["severity", "on-fail", "for", "retry", "secret", "waiver"];
 
 /// Reads `meta`. Keys other than `remoor` belong to the user. Keys that only this `spec` accepts
 /// are left to the caller.
-pub(super) fn read(file: &str, node: &YamlNode, spec: &ResourceSpec, faults: &mut Vec<Fault>) -> Meta {
-    let mut meta = Meta::default();
+///
+/// `repairable` decides the default of `on-fail`; see [`is_repairable`].
+pub(super) fn read(
+    file: &str,
+    node: &YamlNode,
+    spec: &ResourceSpec,
+    repairable: bool,
+    faults: &mut Vec<Fault>,
+) -> Meta {
+    let mut meta = Meta::with_default_reaction(repairable);
     let Yaml::Map(pairs) = &node.yaml else {
         faults.push(node.fault(file, format!("`meta` is {}, not a map", node.kind())));
         return meta;
@@ -91,7 +119,7 @@ pub(super) fn read(file: &str, node: &YamlNode, spec: &ResourceSpec, faults: &mu
             _ => reader.report_unknown_key(key, &KEYS),
         }
     }
-    meta.on_fail = on_fail.unwrap_or_else(|| default_on_fail(meta.severity));
+    meta.on_fail = on_fail.unwrap_or_else(|| default_on_fail(meta.severity, repairable));
     meta
 }
 

@@ -86,11 +86,8 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
 }
 
 fn build_check(kind: ResourceKind, id: &str, properties: &[(&'static str, bool)]) -> Check {
-    let assertion = |(property, stream): &(&'static str, bool)| Assertion {
-        property,
-        stream: *stream,
-        matcher: Matcher::Is(Value::Null),
-    };
+    let assertion =
+        |(property, stream): &(&'static str, bool)| Assertion::new(property, *stream, Matcher::Is(Value::Null));
     Check {
         service: "add".into(),
         file: String::new(),
@@ -101,6 +98,7 @@ fn build_check(kind: ResourceKind, id: &str, properties: &[(&'static str, bool)]
         meta: Meta::default(),
         annotations: Map::new(),
         skip: false,
+        as_goss: false,
         name: id.to_owned(),
         arguments: BTreeMap::new(),
         assertions: properties.iter().map(assertion).collect(),

@@ -1,6 +1,7 @@
 //! goss's line patterns for file contents, output and bodies: `foo`, `!foo`, `/re/`, `!/re/`.
 
 use super::go_regex::{GoRegex, go_regex};
+use super::near_miss::describe_near_miss;
 use std::fmt;
 
 /// A list of patterns. Each pattern must match some line; each negated pattern must match no line.
@@ -29,9 +30,17 @@ impl Patterns {
         parsed.map(Self)
     }
 
+    /// Like [`Patterns::parse`], with goss's reading of the texts that `parse` reads differently or
+    /// rejects.
+    pub fn parse_as_goss(patterns: &[String]) -> Result<Self, (usize, String)> {
+        let parse = |(number, text): (usize, &String)| Pattern::parse_as_goss(text).map_err(|e| (number, e));
+        patterns.iter().enumerate().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+
     /// The patterns, as written, that `text` does not satisfy.
     pub fn unmet_patterns(&self, text: &str) -> Vec<&str> {
-        let unmet = |pattern: &&Pattern| pattern.line(text).is_some() == pattern.negated;
+        // For goss, an empty pattern is met by a text without any line.
+        let unmet = |pattern: &&Pattern| pattern.line(text).is_some() == pattern.negated && !pattern.text.is_empty();
         self.0.iter().filter(unmet).map(|pattern| pattern.text.as_str()).collect()
     }
 
@@ -47,6 +56,16 @@ impl Patterns {
         }
         all.sort_by_key(|(line, _)| *line);
         all.into_iter().map(|(_, written)| written).collect()
+    }
+
+    /// A remark about the line that nearly satisfies the first unmet pattern. None for a negated
+    /// pattern and for a regular expression.
+    pub fn near_miss(&self, text: &str) -> Option<String> {
+        let unmet = self.0.iter().find(|pattern| !pattern.negated && pattern.line(text).is_none())?;
+        match &unmet.test {
+            Test::Contains(part) => describe_near_miss(part, text),
+            Test::Matches(_) => None,
+        }
     }
 
     /// All patterns, as written.
@@ -83,6 +102,16 @@ impl Pattern {
 }
 
 impl Pattern {
+    /// Reads a pattern as goss does, which ignores each `\\`, `/` and `!` at the beginning of a text.
+    fn parse_as_goss(text: &str) -> Result<Self, String> {
+        let (negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
+        let test = match rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
+            Some(regex) => Test::Matches(go_regex(regex)?),
+            None => Test::Contains(text.trim_start_matches(['\\', '/', '!']).to_owned()),
+        };
+        Ok(Self { text: text.to_owned(), negated, test })
+    }
+
     /// The index of the first line that the pattern matches. A carriage return at the end of a
     /// line, including the last, is not part of the line.
     fn line(&self, text: &str) -> Option<usize> {

@@ -84,16 +84,87 @@ const DEPTH_MAX: usize = 32;
 
 /// Parses the single document of `text`. An empty document is `Null`.
 pub(super) fn parse(file: &str, text: &str) -> Result<YamlNode, Vec<Fault>> {
+    match parse_with_faults(file, text)? {
+        (node, faults) if faults.is_empty() => Ok(node),
+        (_, faults) => Err(faults),
+    }
+}
+
+/// Like [`parse`], but also returns the document if it has ambiguous values, so that the caller can
+/// report its other faults too.
+pub(super) fn parse_with_faults(file: &str, text: &str) -> Result<(YamlNode, Vec<Fault>), Vec<Fault>> {
+    let node = read(file, text, true)?;
+    let mut faults = Vec::new();
+    ambiguous(file, &lines(text), &node, &mut faults);
+    Ok((node, faults))
+}
+
+/// Parses the first document of `text` as goss's YAML reader does. Each value that [`parse`] rejects
+/// is a warning.
+pub(super) fn parse_as_goss(file: &str, text: &str) -> Result<(YamlNode, Vec<Fault>), Vec<Fault>> {
+    let (first, next) = first_document(text);
+    let mut node = read(file, first, false)?;
+    let mut faults = Vec::new();
+    if let Some(line) = next {
+        faults.push(Fault::error(file, line, 1, "only the first YAML document is read, as in goss"));
+    }
+    let lines = lines(first);
+    ambiguous(file, &lines, &node, &mut faults);
+    read_plain_values(&lines, &mut node);
+    Ok((node, faults.into_iter().map(|fault| Fault { warning: true, ..fault }).collect()))
+}
+
+/// Reads a document. Unknown tags are rejected, or otherwise ignored.
+fn read(file: &str, text: &str, reject_tags: bool) -> Result<YamlNode, Vec<Fault>> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
         with_snippet: false,
-        reject_unsupported_tags: true,
-        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
+        reject_unsupported_tags: reject_tags,
+        // Many aliases of one anchor are common in check files. The number of events that all
+        // aliases together replay has a limit of its own.
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX, enforce_alias_anchor_ratio: false },
     };
-    let node: YamlNode = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
-    let mut faults = Vec::new();
-    ambiguous(file, &lines(text), &node, &mut faults);
-    if faults.is_empty() { Ok(node) } else { Err(faults) }
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])
+}
+
+/// The text of the first document, and the line on which another document begins. A line with a
+/// marker ends a document even within a quoted text, so no parser is needed.
+fn first_document(text: &str) -> (&str, Option<u32>) {
+    let is_marker = |line: &str, marker: &str| {
+        line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    };
+    let (mut at, mut begun) = (0, false);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let starts = is_marker(line, "---");
+        if begun && (starts || is_marker(line, "...")) {
+            let more = starts || text[at + line.len()..].lines().any(|line| is_marker(line, "---"));
+            return (&text[..at], more.then(|| u32::try_from(number + 1).unwrap_or(u32::MAX)));
+        }
+        begun |= starts || !(line.trim().is_empty() || line.starts_with(['#', '%']));
+        at += line.len();
+    }
+    (text, None)
+}
+
+/// Gives plain values the meaning that they have for goss: the number `0644` is 420, and an unknown
+/// tag without a value, such as `!md5`, is an empty text.
+fn read_plain_values(lines: &[&str], node: &mut YamlNode) {
+    let octal = octal_digits(lines, node).and_then(|digits| u64::from_str_radix(digits, 8).ok());
+    let tagged = plain_token(lines, node).starts_with('!');
+    match &mut node.yaml {
+        Yaml::List(items) => items.iter_mut().for_each(|item| read_plain_values(lines, item)),
+        Yaml::Map(pairs) => pairs.iter_mut().for_each(|(_, value)| read_plain_values(lines, value)),
+        Yaml::Number(number) => *number = octal.map_or_else(|| number.clone(), Number::from),
+        Yaml::Null if tagged => node.yaml = Yaml::Text(String::new()),
+        _ => {}
+    }
+}
+
+/// The digits of a number that YAML 1.1 reads as octal.
+fn octal_digits<'a>(lines: &[&'a str], node: &YamlNode) -> Option<&'a str> {
+    let token = matches!(node.yaml, Yaml::Number(_)).then(|| plain_token(lines, node))?;
+    let digits = token.strip_prefix("0o").or_else(|| token.strip_prefix('0'))?;
+    (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then_some(digits)
 }
 
 /// Splits into lines as YAML does: a carriage return alone also ends a line.
@@ -137,9 +208,8 @@ fn ambiguous(file: &str, lines: &[&str], node: &YamlNode, faults: &mut Vec<Fault
             );
         }
         Yaml::Number(_) => {
-            let token = plain_token(lines, node);
-            let digits = token.strip_prefix("0o").or_else(|| token.strip_prefix('0')).unwrap_or_default();
-            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+            if let Some(digits) = octal_digits(lines, node) {
+                let token = plain_token(lines, node);
                 faults.push(
                     node.fault(file, format!("`{token}` is octal for some YAML readers and decimal for others"))
                         .hint(format!("write \"0{digits}\" in quotes")),
@@ -253,6 +323,15 @@ mod tests {
         let Yaml::Map(inner) = &items[0].yaml else { panic!() };
         assert_eq!((inner[1].0.line, inner[1].0.column, inner[1].1.line, inner[1].1.column), (4, 5, 4, 11));
         assert_eq!(parse("f", "# nothing\n").unwrap().yaml, Yaml::Null);
+    }
+
+    #[test]
+    fn many_aliases_of_one_anchor_are_accepted_within_a_limit() {
+        let list = |count: usize| format!("a: &a [x]\nb:\n{}", "  - *a\n".repeat(count));
+        assert!(parse("f", &list(500)).is_ok());
+        let levels: String =
+            (1..12).map(|n| format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10))).collect();
+        assert!(parse("f", &format!("a0: &a0 [x]\n{levels}")).is_err(), "the values would fill the memory");
     }
 
     #[test]

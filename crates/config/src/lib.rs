@@ -14,6 +14,7 @@ pub mod inventory;
 mod load;
 mod reader;
 mod scalar;
+mod schema;
 mod settings;
 mod ssh_args;
 mod target;
@@ -26,6 +27,7 @@ pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
 pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, Sources, extra_vars, load_inventory, load_sources};
 pub use load::{BYTES_MAX, FILES_MAX};
 pub use reader::FieldPosition;
+pub use schema::schema;
 pub use settings::{
     CONFIG_FILE, FleetConfig, GroupConfig, Notify, NotifyOn, NotifyTo, Provisioner, ServiceConfig, SshConfig,
 };

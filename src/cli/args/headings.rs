@@ -12,7 +12,7 @@ pub(super) const HEADINGS: [(&str, &[&str]); 7] = [
     ("Cluster", &["init", "join", "promote", "demote", "raft-members"]),
     ("Keys", &["token", "key", "accept", "trust-key"]),
     ("Disaster", &["backup", "restore", "recover"]),
-    ("Local", &["play", "import", "digest", "agent", "completions", "man", HELP]),
+    ("Local", &["play", "import", "digest", "agent", "completions", "man", "schema", HELP]),
 ];
 
 /// The command that clap adds itself after the template is made.

@@ -192,6 +192,22 @@ pub struct ExecArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// The kind of file that the schema describes
+    #[arg(value_name = "KIND")]
+    pub kind: SchemaKind,
+}
+
+/// A kind of file that has a schema.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum SchemaKind {
+    /// Check files
+    Checks,
+    /// remoor.yml
+    Fleet,
+}
+
+#[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// Shell to generate the script for
     #[arg(value_name = "SHELL")]

@@ -1,18 +1,20 @@
 //! `remoor check --file`: runs check files on this machine, without a cluster.
 
-use super::examine::results_table;
+use super::examine::{RESULT_COLUMNS, is_reported, result_cells};
 use crate::cli::args::{CheckArgs, CheckFormat, Output};
-use crate::cli::drivers::{self, Changes, Form, LastRun, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
+use crate::cli::drivers::{self, Changes, Form, LastRun, ServeOptions, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
 use crate::cli::duration;
 use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::out::Out;
+use crate::cli::table::Table;
 use anyhow::Context;
 use remoor_model::sanitize;
 use remoor_model::{CheckResult, CheckState, count_noun};
-use std::path::{Path, PathBuf};
+use serde_json::json;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +22,13 @@ use tokio::sync::oneshot;
 
 /// Maximum time after Ctrl-C until the programs of the checks have ended.
 const LAST_WAIT: Duration = Duration::from_millis(500);
+/// Maximum number of warnings that are printed. An audit may have hundreds.
+const WARNINGS_MAX: usize = 20;
+/// Default number of checks that run in parallel, and default pause between two tries.
+const PARALLEL: usize = 8;
+const PAUSE: Duration = Duration::from_secs(1);
+/// Default time for which a health endpoint keeps a result, as in goss.
+const CACHE: Duration = Duration::from_secs(5);
 
 /// The output for checks on this machine. The formats of goss are written as plain text.
 pub fn suite_output(args: &CheckArgs) -> Out {
@@ -46,31 +55,55 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
 /// `state_home`.
 pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
     let here = &args.here;
-    if let Some((kind, ids)) = here.add.split_first() {
-        return add(out, kind, ids, &here.file);
+    if args.adds() {
+        return add(out, args);
     }
     if here.changed_only && here.file.iter().any(|file| file == Path::new("-")) {
         return Err(error::no_last_run_of_standard_input().into());
     }
     let form = match &args.output {
-        CheckFormat::Goss(form) => Some(*form),
-        CheckFormat::Common(_) => None,
+        Some(CheckFormat::Goss(form)) => Some(*form),
+        _ => None,
     };
     let options = SuiteOptions {
         files: here.file.clone(),
         vars: here.vars.clone(),
         vars_inline: here.vars_inline.clone(),
         only: here.only.clone(),
+        strict: here.strict,
     };
-    let suite = drivers::suite(&options).map_err(|faults| error::invalid_checks(&faults))?;
+    if args.render {
+        return render(out, &options);
+    }
+    let suite = match (&args.fleet, &here.as_host) {
+        (Some(dir), Some(host)) => drivers::fleet_suite(dir, host, &options.only),
+        _ => drivers::suite(&options),
+    };
+    let suite = suite.map_err(|faults| error::invalid_checks(&faults))?;
+    show_warnings(out, &suite);
     for file in &suite.skipped_files {
         out.talk(&format!("{file}: does not apply to this machine (its `when`)"));
     }
+    if let Some(address) = here.serve {
+        let options = ServeOptions {
+            endpoint: here.endpoint.clone().unwrap_or_else(|| "/healthz".to_owned()),
+            cache: here.cache.map_or(CACHE, |time| time.0),
+            form: form.unwrap_or(Form::Structured),
+        };
+        if !is_route(&options.endpoint) {
+            return Err(CommandError::usage_error("--endpoint is a path such as /healthz, and not /metrics").into());
+        }
+        let run = SuiteRunOptions { parallelism: parallelism(args), retry_for: None, pause: PAUSE };
+        let started = |at| out.talk(&format!("serving http://{at}{}; Ctrl-C ends it", options.endpoint));
+        drivers::serve_until_signal(address.0, suite, run, options.clone(), started)
+            .with_context(|| format!("listening on {}", address.0))?;
+        return Ok(Exit::Done);
+    }
     let last = if here.changed_only { Some(last_run(out, &suite, state_home)?) } else { None };
     let options = SuiteRunOptions {
-        parallelism: here.parallel.into(),
+        parallelism: parallelism(args),
         retry_for: here.retry_timeout.map(|time| time.0),
-        pause: here.sleep.0,
+        pause: here.sleep.map_or(PAUSE, |time| time.0),
     };
     let Some(mut run) = until_interrupted(out, suite, options)? else { return Ok(Exit::Interrupted) };
     let changes = last.as_ref().and_then(|last| last.compare(&mut run));
@@ -91,6 +124,37 @@ pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyho
         ));
     }
     Ok(exit(&run, form))
+}
+
+fn parallelism(args: &CheckArgs) -> usize {
+    args.here.parallel.map_or(PARALLEL, usize::from)
+}
+
+/// Whether a health endpoint can have this path. Braces and `*` have a meaning in routes.
+fn is_route(path: &str) -> bool {
+    path.starts_with('/') && path != "/metrics" && !path.contains(['{', '}', '*', '?', '#', ' '])
+}
+
+/// Prints the rendered text of each check file, and then the faults of all of them.
+fn render(out: &Out, options: &SuiteOptions) -> anyhow::Result<Exit> {
+    let (files, faults) = drivers::rendered_suite(options).map_err(|faults| error::invalid_checks(&faults))?;
+    if !out.machine(&json!({"version": 1, "files": files}))? {
+        for file in &files {
+            // The heading is a YAML comment, so that goss can read the output of one file.
+            out.document(&format!("# {}\n{}\n", file.file, file.text.trim_matches('\n')))?;
+        }
+    }
+    if faults.is_empty() { Ok(Exit::Done) } else { Err(error::invalid_checks(&faults).into()) }
+}
+
+/// Prints the warnings of the check files, up to a maximum.
+fn show_warnings(out: &Out, suite: &Suite) {
+    for warning in suite.warnings.iter().take(WARNINGS_MAX) {
+        out.talk(&warning.to_string());
+    }
+    if let Some(more @ 1..) = suite.warnings.len().checked_sub(WARNINGS_MAX) {
+        out.talk(&format!("{} in all; `--strict` lists them as faults", count_noun(WARNINGS_MAX + more, "warning")));
+    }
 }
 
 /// The stored results of the last run. If no usable results are stored, a message says so.
@@ -141,9 +205,9 @@ fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyho
     })
 }
 
-/// Runs `remoor check --add`.
-fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Result<Exit> {
-    let file = match files {
+/// Runs `remoor check --add` or `--autoadd`.
+fn add(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    let file = match &args.here.file[..] {
         [] => None,
         [one] if one != Path::new("-") && !one.is_dir() => Some(one),
         _ => {
@@ -152,7 +216,12 @@ fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Resu
             );
         }
     };
-    let more = drivers::observe(kind, ids).map_err(|e| error::addition_error(&e))?;
+    let more = match (&args.here.autoadd, args.here.add.split_first()) {
+        (Some(service), _) => drivers::observe_service(service),
+        (None, Some((kind, ids))) => drivers::observe(kind, ids),
+        (None, None) => Ok(Vec::new()),
+    };
+    let more = more.map_err(|e| error::addition_error(&e))?;
     match file {
         None => out.document(&drivers::addition_text(&more).map_err(|e| error::addition_error(&e))?)?,
         Some(file) => {
@@ -181,15 +250,21 @@ fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<(
     if out.machine(&drivers::goss_json(run))? {
         return Ok(());
     }
-    let results: Vec<CheckResult> = run.reported_outcomes().map(|outcome| outcome.result.clone()).collect();
+    let results: Vec<&CheckResult> = run.reported_outcomes().map(|outcome| &outcome.result).collect();
     if out.quiet {
         let bad = |r: &&CheckResult| matches!(r.state, CheckState::Fail | CheckState::Unknown);
-        let named = results.iter().filter(|result| changes.is_some() || bad(result));
+        let named = results.into_iter().filter(|result| changes.is_some() || bad(result));
         let mut names: Vec<&str> = named.map(|result| result.check.as_str()).collect();
         names.dedup();
         return Ok(out.names(names)?);
     }
-    let table = results_table(&results, changes.is_some() || out.format == Format::Wide);
+    let wide = out.format == Format::Wide;
+    let mut table = Table::new(RESULT_COLUMNS.into_iter().chain(["FILE"]).chain(wide.then_some("TITLE")));
+    for outcome in run.reported_outcomes().filter(|one| changes.is_some() || wide || is_reported(&one.result)) {
+        let place = format!("{}:{}", outcome.file, outcome.line);
+        let title = wide.then(|| outcome.title.as_deref().unwrap_or_default().replace('\n', " "));
+        table.row(result_cells(&outcome.result).into_iter().chain([place]).chain(title));
+    }
     if !table.is_empty() {
         out.table(&table)?;
     }

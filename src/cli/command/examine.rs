@@ -93,25 +93,30 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
     Ok(out.source(&view.as_of))
 }
 
+/// The columns of a table of results.
+pub const RESULT_COLUMNS: [&str; 8] =
+    ["SERVICE", "CHECK", "PROPERTY", "STATE", "SEVERITY", "EXPECTED", "FOUND", "MESSAGE"];
+
 /// The results that did not pass. With `all`, all results.
 pub fn results_table(checks: &[CheckResult], all: bool) -> Table {
-    let mut table = Table::new(["SERVICE", "CHECK", "PROPERTY", "STATE", "SEVERITY", "EXPECTED", "FOUND", "MESSAGE"]);
-    for c in checks.iter().filter(|c| all || !matches!(c.state, CheckState::Pass | CheckState::Skip)) {
-        let cells = [&c.check, &c.property, &c.expected, &c.found, &c.message].map(|s| s.replace('\n', " "));
-        let [check, property, expected, found, message] = cells;
-        let service = c.service.to_string();
-        table.row([
-            service,
-            check,
-            property,
-            state_word(c.state).into(),
-            severity_word(c.severity).into(),
-            expected,
-            found,
-            message,
-        ]);
+    let mut table = Table::new(RESULT_COLUMNS);
+    for result in checks.iter().filter(|result| all || is_reported(result)) {
+        table.row(result_cells(result));
     }
     table
+}
+
+/// Whether a short table shows the result.
+pub fn is_reported(result: &CheckResult) -> bool {
+    !matches!(result.state, CheckState::Pass | CheckState::Skip)
+}
+
+/// The cells of one result, in the order of [`RESULT_COLUMNS`].
+pub fn result_cells(c: &CheckResult) -> [String; 8] {
+    let cells = [&c.check, &c.property, &c.expected, &c.found, &c.message].map(|s| s.replace('\n', " "));
+    let [check, property, expected, found, message] = cells;
+    let (state, severity) = (state_word(c.state).into(), severity_word(c.severity).into());
+    [c.service.to_string(), check, property, state, severity, expected, found, message]
 }
 
 fn state_word(state: CheckState) -> &'static str {

@@ -1,6 +1,8 @@
 //! Commands that run on this machine: init, join, the daemon, completions, manual pages.
 
-use crate::cli::args::{self, AgentArgs, CompletionsArgs, InitArgs, JoinArgs, LocalNodeArgs, ManArgs};
+use crate::cli::args::{
+    self, AgentArgs, CompletionsArgs, InitArgs, JoinArgs, LocalNodeArgs, ManArgs, SchemaArgs, SchemaKind,
+};
 use crate::cli::drivers::{self, AgentCommand, InitCommand, JoinCommand};
 use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
@@ -117,6 +119,15 @@ pub fn completions(out: &Out, args: &CompletionsArgs) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "remoor", &mut script);
     out.raw(&String::from_utf8(script).context("the completion script is not valid UTF-8")?)?;
+    Ok(Exit::Done)
+}
+
+pub fn schema(out: &Out, args: &SchemaArgs) -> anyhow::Result<Exit> {
+    let schema = match args.kind {
+        SchemaKind::Checks => drivers::check_file_schema(),
+        SchemaKind::Fleet => drivers::fleet_schema(),
+    };
+    out.document(&(serde_json::to_string_pretty(&schema)? + "\n"))?;
     Ok(Exit::Done)
 }
 

@@ -34,6 +34,9 @@ fn result(outcome: &AssertionOutcome) -> Value {
         "duration": nanoseconds(outcome.took),
         "end-time": moment(outcome.started + outcome.took),
         "err": trouble(outcome),
+        // goss has neither `file` nor `line`.
+        "file": outcome.file,
+        "line": outcome.line,
         "matcher-result": matcher_result(outcome),
         "meta": meta,
         "property": property(outcome),

@@ -123,7 +123,9 @@ fn numbers_of_json_are_printed_as_go_prints_them() {
     let json = r#"{"i": 5, "m": 1000000, "f": 1.5, "big": 123456789012345678, "l": [1, 2000000], "o": {"a": 3000000}}"#;
     let env = BTreeMap::new();
     let outside = Outside { env: &env, read: &|_| Err("not there".to_owned()) };
-    let ask = |vars: &str, text: &str| render("t.yml", text, &crate::go_vars("v", vars).unwrap(), &outside);
+    let ask = |vars: &str, text: &str| {
+        render("t.yml", text, &crate::go_vars("v", vars, crate::Strictness::AsGoss).unwrap(), &outside)
+    };
     let text = "{{ .Vars.i }} {{ .Vars.m }} {{ .Vars.f }} {{ .Vars.big }} {{ .Vars.l }} {{ .Vars.o }} {{ toJson .Vars.m }} {{ int .Vars.m }}";
     let printed = "5 1e+06 1.5 1.2345678901234568e+17 [1 2e+06] map[a:3e+06] 1000000 1000000";
     assert_eq!(ask(json, text).as_deref(), Ok(printed));

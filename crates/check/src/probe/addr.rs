@@ -37,8 +37,16 @@ pub(super) fn is_host_and_port(address: &str) -> bool {
 
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let (network, address) = split(&ask.check.name);
+    if validate(&ask.check.name, None).is_err() {
+        // Only a plain goss file can contain such an address.
+        return ProbeAnswers::from([("reachable", Ok(false.into()))]);
+    }
     let local = ask.argument("local-address").and_then(|local| local.parse().ok());
-    ProbeAnswers::from([("reachable", reachable(network, address, local, ask.timeout(DEFAULT_MS)))])
+    let reachable = match reachable(network, address, local, ask.timeout(DEFAULT_MS)) {
+        Err(ProbeError::Unknown(_)) if ask.check.as_goss => Ok(false.into()),
+        answer => answer,
+    };
+    ProbeAnswers::from([("reachable", reachable)])
 }
 
 fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Duration) -> ProbeAnswer {

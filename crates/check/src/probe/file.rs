@@ -23,7 +23,8 @@ const CONTENT: [(&str, ContentFn); 4] = [
 
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let path = match expand(ask) {
-        Ok(path) => clean_path(&path),
+        // A plain goss file may name a path relative to the working directory.
+        Ok(path) => clean_path(&std::path::absolute(&path).unwrap_or(path)),
         Err(why) => return ProbeAnswers::from([("exists", Err(unknown_error(why)))]),
     };
     if let Err(why) = ask.world.servers().answer(&path) {

@@ -51,20 +51,14 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
 
 fn request(ask: &ProbeContext) -> Result<(u16, String, ProbeAnswer), ProbeError> {
     let until = Instant::now() + ask.timeout(DEFAULT_MS);
-    let agent: Agent = Agent::config_builder()
-        .http_status_as_error(false)
-        // This module follows redirects itself, because ureq drops all credentials on a redirect
-        // and keeps any `Host` header.
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown_error)?)
-        .user_agent("remoor")
-        .tls_config(tls(ask)?)
-        .build()
-        .into();
     let mut hop = first(ask)?;
+    let mut with_tls = hop.uses_tls();
+    let mut agent = agent_for(ask, with_tls)?;
     let mut requests = 1;
     let response = loop {
+        if hop.uses_tls() && !with_tls {
+            (agent, with_tls) = (agent_for(ask, true)?, true);
+        }
         let response = send(&agent, &hop, ask, until)?;
         let location = response.headers().get("location").map(|place| String::from_utf8_lossy(place.as_bytes()));
         if ask.flag("no-follow-redirects") {
@@ -94,6 +88,20 @@ fn request(ask: &ProbeContext) -> Result<(u16, String, ProbeAnswer), ProbeError>
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into()),
     };
     Ok((status, headers, body))
+}
+
+/// The HTTP client. Without TLS, no CA certificate is read, because reading all that this machine
+/// trusts takes longer than a request.
+fn agent_for(ask: &ProbeContext, with_tls: bool) -> Result<Agent, ProbeError> {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        // This module follows redirects itself, because ureq drops all credentials on a redirect
+        // and keeps any `Host` header.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown_error)?)
+        .user_agent("remoor");
+    Ok(if with_tls { config.tls_config(tls(ask)?) } else { config }.build().into())
 }
 
 /// The first request, as the check describes it.
@@ -144,11 +152,8 @@ fn tls(ask: &ProbeContext) -> Result<TlsConfig, ProbeError> {
         tls = tls.disable_verification(true);
     } else if let Some(path) = ask.argument("ca-file") {
         tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(ask, path)?)));
-    } else if ask.check.name.starts_with("https://") {
-        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().map_err(unknown_error)?));
     } else {
-        // A redirect may lead to https. A machine without trusted CAs can still use plain HTTP.
-        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().unwrap_or_default()));
+        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().map_err(unknown_error)?));
     }
     if let (Some(cert), Some(key)) = (ask.argument("cert-file"), ask.argument("key-file")) {
         tls = tls.client_cert(Some(client(ask, cert, key)?));

@@ -8,6 +8,7 @@ mod command;
 mod dns;
 mod file;
 mod http;
+mod init_scripts;
 mod interface;
 mod kernel_param;
 mod matching;

@@ -95,6 +95,11 @@ pub(super) fn list(limit: Duration) -> Result<Packages, String> {
     Ok(Packages { manager, packages })
 }
 
+/// Whether a program is in a directory of `PATH`.
+pub(super) fn is_in_path(program: &Path) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file())
+}
+
 impl Manager {
     /// The package manager of the distribution. The distribution decides, because a machine may
     /// also have the tools of other distributions.
@@ -116,11 +121,9 @@ impl Manager {
     }
 
     fn find_in_path() -> Option<Self> {
-        let path = env::var_os("PATH").unwrap_or_default();
-        let is_there = |program: &Path| env::split_paths(&path).any(|dir| dir.join(program).is_file());
         [Manager::Dpkg, Manager::Rpm, Manager::Apk, Manager::Pacman]
             .into_iter()
-            .find(|manager| is_there(Path::new(manager.command().get_program())))
+            .find(|manager| is_in_path(Path::new(manager.command().get_program())))
     }
 
     /// The command that lists the installed packages, one per line.

@@ -1,7 +1,8 @@
-//! `service`: the state of systemd units, queried with one call per run.
+//! `service`: the state of systemd units, queried with one call per run. Where systemd does not run,
+//! `init_scripts` has the answers.
 
 use super::super::spawn::run;
-use super::{ProbeAnswers, ProbeContext, unknown_error};
+use super::{ProbeAnswers, ProbeContext, init_scripts, unknown_error};
 use remoor_host::systemd::unit_name;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,22 +10,35 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The state of a service. It is Err if there was no answer in time.
+pub type ServiceState = Result<Unit, String>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
     pub running: bool,
     pub enabled: bool,
+    /// Empty for systemd, which has no runlevels. goss also returns an empty list.
+    pub runlevels: Vec<String>,
 }
 
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
+    if !is_unit_name(&ask.check.name) {
+        // Only a plain goss file can contain such a name.
+        return [("enabled", false.into()), ("running", false.into()), ("runlevels", Value::Array(Vec::new()))]
+            .map(|(property, value)| (property, Ok(value)))
+            .into();
+    }
     let unit = ask.world.units().and_then(|units| {
-        units.get(&unit_name(&ask.check.name)).copied().ok_or_else(|| "systemd did not answer for this unit".to_owned())
+        units
+            .get(&unit_name(&ask.check.name))
+            .cloned()
+            .ok_or_else(|| "systemd did not answer for this unit".to_owned())?
     });
     match unit {
         Ok(unit) => ProbeAnswers::from([
             ("enabled", Ok(unit.enabled.into())),
             ("running", Ok(unit.running.into())),
-            // systemd has no runlevels; goss also returns an empty list.
-            ("runlevels", Ok(Value::Array(Vec::new()))),
+            ("runlevels", Ok(unit.runlevels.into())),
         ]),
         Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown_error(&why)))).into(),
     }
@@ -41,9 +55,9 @@ pub(super) fn is_unit_name(name: &str) -> bool {
 }
 
 /// The state of `units`, by the names that were requested.
-pub(super) fn show(units: &BTreeSet<String>, limit: Duration) -> Result<BTreeMap<String, Unit>, String> {
+pub(super) fn show(units: &BTreeSet<String>, limit: Duration) -> Result<BTreeMap<String, ServiceState>, String> {
     if !Path::new("/run/systemd/system").exists() {
-        return Err("systemd does not run here".to_owned());
+        return Ok(init_scripts::show(units, limit));
     }
     let mut command = Command::new("systemctl");
     command.args(["show", "-p", "Id,LoadState,ActiveState,UnitFileState", "--"]).args(units).env("LC_ALL", "C");
@@ -59,7 +73,7 @@ pub(super) fn show(units: &BTreeSet<String>, limit: Duration) -> Result<BTreeMap
             output.stderr.text().trim()
         ));
     }
-    Ok(units.iter().cloned().zip(blocks).collect())
+    Ok(units.iter().cloned().zip(blocks.into_iter().map(Ok)).collect())
 }
 
 fn blocks(text: &str) -> Vec<Unit> {
@@ -73,6 +87,7 @@ fn blocks(text: &str) -> Vec<Unit> {
                 field("UnitFileState"),
                 "enabled" | "enabled-runtime" | "static" | "alias" | "indirect" | "generated" | "transient"
             ) && field("LoadState") != "not-found",
+            runlevels: Vec::new(),
         }
     };
     text.split("\n\n").filter(|text| text.lines().any(|line| line.starts_with("Id="))).map(block).collect()
@@ -88,7 +103,8 @@ mod tests {
             Id=gone.service\nLoadState=not-found\nActiveState=inactive\nUnitFileState=\n\n\
             Id=m.service\nLoadState=masked\nActiveState=failed\nUnitFileState=masked\n";
         let wanted = [(true, true), (false, false), (false, false)];
-        assert_eq!(blocks(text), wanted.map(|(running, enabled)| Unit { running, enabled }));
+        let unit = |(running, enabled)| Unit { running, enabled, runlevels: Vec::new() };
+        assert_eq!(blocks(text), wanted.map(unit));
     }
 
     #[test]

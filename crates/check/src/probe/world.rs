@@ -7,7 +7,7 @@ use super::interface::Interface;
 use super::package::Packages;
 use super::port::ListeningSocket;
 use super::process::Process;
-use super::service::Unit;
+use super::service::ServiceState;
 use super::{interface, package, port, process, service};
 use remoor_host::files::{Mount, Names, Servers, mounts};
 use remoor_host::systemd::unit_name;
@@ -23,7 +23,7 @@ pub struct World {
     /// Whether some check needs the user or the command line of processes.
     process_details: bool,
     limit: Duration,
-    units: OnceLock<Result<BTreeMap<String, Unit>, String>>,
+    units: OnceLock<Result<BTreeMap<String, ServiceState>, String>>,
     sockets: OnceLock<Result<Vec<ListeningSocket>, String>>,
     processes: OnceLock<Result<Vec<Process>, String>>,
     names: OnceLock<Names>,
@@ -41,7 +41,9 @@ impl World {
         let mut world = Self { limit, ..Self::default() };
         for check in checks.into_iter().filter(|check| !check.skip) {
             match check.kind {
-                ResourceKind::Service => drop(world.asked_units.insert(unit_name(&check.name))),
+                ResourceKind::Service if service::is_unit_name(&check.name) => {
+                    world.asked_units.insert(unit_name(&check.name));
+                }
                 ResourceKind::Process => {
                     world.process_details |= ["user", "args"].iter().any(|name| check.arguments.contains_key(name));
                 }
@@ -51,7 +53,7 @@ impl World {
         world
     }
 
-    pub(super) fn units(&self) -> Result<&BTreeMap<String, Unit>, String> {
+    pub(super) fn units(&self) -> Result<&BTreeMap<String, ServiceState>, String> {
         self.units.get_or_init(|| service::show(&self.asked_units, self.limit)).as_ref().map_err(Clone::clone)
     }
 

@@ -110,10 +110,10 @@ fn invalid_blocks_are_rejected() {
         f.yml:3:5: `any-of:a` does not name any checks
           hint: write a list: ["port:tcp:80", "process:nginx"]
         f.yml:4:22: `command:yes` is named twice
-        f.yml:5:9: unknown key `check` of a group
-          hint: known: checks, title, meta, skip
         f.yml:5:5: `any-of:c` does not name any checks
           hint: write a list: ["port:tcp:80", "process:nginx"]
+        f.yml:5:9: unknown key `check` of a group
+          hint: known: checks, title, meta, skip
         f.yml:6:5: `any-of:d` is a group and cannot be retried
           hint: set `retry` on its members
         f.yml:7:9: a member is `type:id`, this is a map
@@ -132,9 +132,9 @@ fn invalid_blocks_are_rejected() {
     expect![[r#"
         f.yml:2:31: `30` is not a number of days
           hint: write it as 30d, 12h or 2w
+        f.yml:2:39: `a` does not name a certificate; write a path, or HOST:PORT
         f.yml:2:43: unknown attribute `not-aftr` of cert
           hint: did you mean `not-after`?
-        f.yml:2:39: `a` does not name a certificate; write a path, or HOST:PORT
         f.yml:2:58: `cert:/b` asserts nothing
     "#]]
     .assert_eq(&faults(

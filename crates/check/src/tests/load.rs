@@ -81,6 +81,7 @@ fn ambiguous_yaml_values() {
     expect![[r#"
         f.yml:2:16: `yes` is a boolean for some YAML readers and a string for others
           hint: write `true`, or "yes" for the string
+        f.yml:2:16: `exists` is a string, not true or false
         f.yml:2:27: `0644` is octal for some YAML readers and decimal for others
           hint: write "0644" in quotes
     "#]]
@@ -101,8 +102,8 @@ fn ambiguous_yaml_values() {
 fn wrong_kinds() {
     expect![[r#"
         f.yml:1:21: `exists` is a string, not true or false
-        f.yml:2:25: `running` is a number, not true or false
         f.yml:2:11: `a@` is not a valid unit name
+        f.yml:2:25: `running` is a number, not true or false
     "#]]
     .assert_eq(&faults("file: {/x: {exists: \"true\"}}\nservice: {a@: {running: 1}}\n"));
     expect![[r#"

@@ -165,10 +165,6 @@ fn goss_tries_again_too() {
 
 #[test]
 fn systemd_has_no_runlevels() {
-    let found = answers("service: {dbus: {runlevels: {have-len: 0}}, x: {runlevels: ['3']}}");
-    if std::path::Path::new("/run/systemd/system").exists() {
-        assert_eq!(found, ["runlevels Pass", "runlevels Fail"]);
-    } else {
-        assert_eq!(found, ["runlevels Unknown systemd does not run here"; 2]);
-    }
+    let found = answers("service: {no-such-unit: {runlevels: {have-len: 0}}, x: {runlevels: ['3']}}");
+    assert_eq!(found, ["runlevels Pass", "runlevels Fail"]);
 }

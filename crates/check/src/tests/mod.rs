@@ -1,5 +1,6 @@
 //! Tests that load, render and run complete check files.
 
+mod as_goss;
 mod dns;
 mod examples;
 mod extensions;

@@ -66,6 +66,11 @@ impl RedirectRequest {
         format!("{scheme}://{host}{}", percent_encode(rest.split('#').next().unwrap_or_default()))
     }
 
+    /// Whether the request needs TLS.
+    pub fn uses_tls(&self) -> bool {
+        split(&self.url).0.eq_ignore_ascii_case("https")
+    }
+
     /// The `Authorization` among the headers.
     pub fn authorization_given(&self) -> Option<&str> {
         let own = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));

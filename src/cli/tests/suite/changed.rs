@@ -45,21 +45,21 @@ fn only_changes_are_printed_and_everything_counts() {
     fs::write(dir.join("goss.yml"), text.replace("user:\n  root", "group:\n  root")).unwrap();
     let edited = run("--file DIR/goss.yml");
     expect![[r#"
-        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
-        goss  file:DIR/secret  contents  fail  critical  (secret)  (secret)  -
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE
+        goss  file:DIR/secret  contents  fail  critical  (secret)  (secret)  -  DIR/goss.yml:4
         5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME
         --- 1
         no results of an earlier run are stored, so all results are printed
         5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME; 0 of 6 changed
         --- 1
-        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
-        goss  file:DIR/other  exists  fail  critical  false  true  -
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE
+        goss  file:DIR/other  exists  fail  critical  false  true  -  DIR/goss.yml:3
         4 assertions passed, 2 failed, 0 unknown, 0 skipped; took TIME; 1 of 6 changed
         --- 1
         file:DIR/other
         --- 1
-        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
-        goss  group:root  exists  pass  critical  true  true  -
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE
+        goss  group:root  exists  pass  critical  true  true  -  DIR/goss.yml:6
         5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME; 1 of 6 changed
         --- 1
         removed since the last run: 1 assertion

@@ -145,11 +145,11 @@ fn files_include_files() {
     let check = |line: &str| check(dir.path(), line);
     let (answer, talk, exit) = check("--file DIR/main.yml --vars-inline {\"yes\":true} -o wide");
     expect![[r#"
-        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
-        main  file:DIR/f  exists  pass  critical  true  true  -
-        main  group:root  exists  pass  critical  true  true  -
-        deep  group:mail  exists  pass  critical  true  true  -
-        main  user:root  exists  pass  critical  true  true  -
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE  TITLE
+        main  file:DIR/f  exists  pass  critical  true  true  -  DIR/main.yml:4  -
+        main  group:root  exists  pass  critical  true  true  -  DIR/parts/a.yml:2  -
+        deep  group:mail  exists  pass  critical  true  true  -  DIR/parts/../deep/x.yml:2  -
+        main  user:root  exists  pass  critical  true  true  -  DIR/parts/b.yml:1  -
         4 assertions passed, 0 failed, 0 unknown, 0 skipped; took TIME
     "#]]
     .assert_eq(&format!("{}{talk}", narrow(&answer)));
@@ -161,9 +161,8 @@ fn files_include_files() {
         .map(|name| check(&format!("--file DIR/{name}.yml")).1)
         .collect();
     expect![[r#"
-        error: the check files have 1 fault; nothing was run
-        caused by: DIR/parts/b.yml:1:1: `user:root` is there already, at DIR/twice.yml:2
-          hint: give one of the two another id
+        DIR/parts/b.yml:1:1: warning: `user:root` is there already, at DIR/twice.yml:2
+          hint: only this one is run, as in goss
         error: the check files have 1 fault; nothing was run
         caused by: DIR/self.yml:1:12: DIR/./self.yml includes itself indirectly
         error: the check files have 1 fault; nothing was run
@@ -175,10 +174,9 @@ fn files_include_files() {
         error: the check files have 1 fault; nothing was run
         caused by: DIR/wrong.yml:1:26: unknown attribute `fiel` of gossfile
           hint: did you mean `file`?
-        error: the check files have 2 faults; nothing was run
+        error: the check files have 1 fault; nothing was run
         caused by: DIR/bad/part.yml:2:10: unknown attribute `exist` of user
           hint: did you mean `exists`?
-        caused by: DIR/bad/part.yml:2:3: `user:root` lacks `exists`
     "#]]
     .assert_eq(&outputs.concat());
 
@@ -199,4 +197,43 @@ fn files_include_files() {
     let dir = place(&wide.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
     let (_, talk, _) = super::check(dir.path(), "--file DIR/l0/a.yml");
     assert!(talk.contains("more than 1000 files are included in all"), "{}", &talk[..talk.len().min(500)]);
+}
+
+/// `--strict` reads a plain goss file like a file with a `remoor:` block.
+#[test]
+fn plain_goss_files_are_loaded_as_goss_loads_them() {
+    let dir = place(&[
+        ("goss.yaml", "file:\n  DIR/f: {exists: true, contents: [], mode: 0644, contains: [one]}\nthing: {}\n"),
+        ("vars.yml", "flag: yes\n"),
+        ("block.yml", "remoor: {service: web}\nuser: {root: {exists: true}}\n"),
+    ]);
+    let check = |line: &str| check(dir.path(), line);
+    let (answer, talk, exit) = check("--file DIR/goss.yaml --vars DIR/vars.yml -o tap");
+    assert!(answer.starts_with("1..3\n") && answer.contains("ok 3 - File: DIR/f: contains: ") && exit == Exit::No);
+    assert_eq!((talk.matches("warning: ").count(), talk.contains("error")), (3, false), "{talk}");
+    let (_, talk, exit) = check("--file DIR/goss.yaml --strict");
+    assert!(talk.starts_with("error: the check files have 3 faults") && exit == Exit::Usage, "{talk}");
+    let (_, talk, exit) = check("--file DIR/block.yml --vars DIR/vars.yml");
+    assert!(talk.contains("DIR/vars.yml:1:7: `yes` is a boolean") && exit == Exit::Usage, "{talk}");
+}
+
+#[test]
+fn an_author_sees_the_rendered_text_and_runs_the_checks_of_a_host() {
+    let dir = place(&[
+        ("a.yml", "gossfile: {b.yml: {}}\nfile: { {{- .Vars.path }}: {exists: true}}\n"),
+        ("b.yml", "user: {root: {exist: true}}\n"),
+        ("near.yml", "remoor: {service: web}\nfile: {DIR/f: {exists: true, title: the file, contents: [Ome]}}\n"),
+    ]);
+    let check = |line: &str| check(dir.path(), line);
+    let (answer, talk, exit) = check("--render --file DIR/a.yml --vars-inline {\"path\":\"/x\"}");
+    assert!(answer.contains("# DIR/a.yml\ngossfile: {b.yml: {}}\nfile: {/x: {exists: true}}\n"), "{answer}");
+    assert!(answer.contains("# DIR/b.yml\nuser:") && talk.contains("unknown attribute `exist`"), "{answer}{talk}");
+    assert_eq!(exit, Exit::Usage, "faults are reported after the texts");
+    let (answer, ..) = check("--file DIR/near.yml");
+    assert!(answer.contains("line 1 is similar: one") && answer.contains("DIR/near.yml:2"), "{answer}");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/web");
+    let (answer, talk, _) = check(&format!("--fleet {example} --as web1 -o json"));
+    assert!(answer.contains("\"file\": \"checks/") && !talk.contains("error:"), "{answer}{talk}");
+    let (_, talk, exit) = check(&format!("--fleet {example} --as nobody"));
+    assert!(talk.contains("there is no host `nobody`") && exit == Exit::Usage, "{talk}");
 }

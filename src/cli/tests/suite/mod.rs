@@ -52,15 +52,15 @@ fn run_and_capture(
     run: impl FnOnce(&Out, &CheckArgs) -> anyhow::Result<Exit>,
 ) -> (String, String, Exit) {
     let format = match &args.output {
-        CheckFormat::Common(format) if !args.json => format.clone(),
-        CheckFormat::Common(_) => Format::Json,
-        CheckFormat::Goss(_) => Format::Table,
+        _ if args.json => Format::Json,
+        Some(CheckFormat::Common(format)) => format.clone(),
+        Some(CheckFormat::Goss(_)) | None => Format::Table,
     };
     let out = Out::memory(format, false).quietly(args.quiet);
     let (exit, fault) = match run(&out, args) {
         Ok(exit) => (exit, String::new()),
         // `cli::run` reports the error in the same way.
-        Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
+        Err(error) if args.output == Some(CheckFormat::Goss(Form::Nagios)) => {
             (check_files::report_unknown(&out, &CommandError::from_error(&error)), String::new())
         }
         Err(error) => (CommandError::from_error(&error).exit, CommandError::from_error(&error).render()),
@@ -113,10 +113,12 @@ fn passing_checks_have_exit_code_0_and_invalid_files_2() {
     ]
     .map(|line| output_of(&format!("--file DIR/{line}")));
     expect![[r#"
-        2error: the check files have 2 faults; nothing was run
-        caused by: DIR/bad.yml:1:1: unknown resource type `fiile`
+        1SERVICE  CHECK   PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE
+        bad      file:x  exists    fail   critical  true      false  -        DIR/bad.yml:2
+        0 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME
+        DIR/bad.yml:1:1: warning: unknown resource type `fiile`
           hint: did you mean `file`?
-        caused by: DIR/bad.yml:2:8: the path `x` is not absolute
+        DIR/bad.yml:2:8: warning: the path `x` is not absolute
         2error: the check files have 1 fault; nothing was run
         caused by: DIR/none.yml: there is no check in it
         2error: the check files have 1 fault; nothing was run
@@ -128,11 +130,10 @@ fn passing_checks_have_exit_code_0_and_invalid_files_2() {
           hint: known: a, b
         2error: the check files have 1 fault; nothing was run
         caused by: DIR/list.yml:1:1: variables are a map, this is a list
-        3REMOOR UNKNOWN - the check files have 2 faults; nothing was run
-        error: the check files have 2 faults; nothing was run
-        caused by: DIR/bad.yml:1:1: unknown resource type `fiile`
+        2REMOOR CRITICAL - Count: 1, Failed: 1, Skipped: 0, Duration: TIME
+        DIR/bad.yml:1:1: warning: unknown resource type `fiile`
           hint: did you mean `file`?
-        caused by: DIR/bad.yml:2:8: the path `x` is not absolute
+        DIR/bad.yml:2:8: warning: the path `x` is not absolute
     "#]]
     .assert_eq(&all.concat());
 }
