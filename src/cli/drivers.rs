@@ -449,7 +449,7 @@ fn lint_dir(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
         return solo::play::lint(dir, modules);
     }
     match Fleet::load(dir) {
-        Ok(loaded) => fleet::lint(&loaded, modules),
+        Ok(loaded) => fleet::lint(&loaded),
         Err(faults) => faults,
     }
 }
@@ -512,7 +512,10 @@ pub fn play_vars(text: &str) -> Result<serde_json::Map<String, serde_json::Value
 
 /// Compiles a playbook for all its hosts, or returns all faults. Contacts no host.
 pub fn prepare_play(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
-    solo::play::prepare(request)
+    let prepared = solo::play::prepare(request);
+    // The plans contain the modules.
+    module_packer::release();
+    prepared
 }
 
 /// An event of a running play.

@@ -17,7 +17,6 @@ use super::trim_memory::{self, TrimSchedule};
 use super::{node_keys, renewal, scrape};
 use crate::agent::{self, AgentConfig, AgentState, AgentTask, KeyBook, Metrics, NodeIdentity, PeerBook, RecordKeeper};
 use crate::manager::{api, wall};
-use crate::module_packer;
 use crate::telemetry::Registry;
 use remoor_cluster::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
 use remoor_cluster::raft::RaftError;
@@ -132,7 +131,6 @@ pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), Daem
 
     let ended = wait_for_end(&mut fatal).await;
     shut_down(&ended, membership.gossip, &stop, agent.task, &manage).await;
-    module_packer::release();
     ended
 }
 

@@ -1,6 +1,5 @@
 //! The variables of one node, which its playbooks, templates and checks can read.
 
-use crate::module_packer::PackerSlot;
 use remoor_config::Fleet;
 use remoor_model::{ClusterContext, ClusterRole, Fault, GroupName};
 use remoor_playbook::SharedVar;
@@ -18,8 +17,6 @@ pub struct NodeVariables {
     pub vars: Map<String, Value>,
     /// The values of the large variables, which the nodes of a fleet share.
     pub shared: BTreeMap<String, SharedVar>,
-    /// The packer of the fleet's modules that are not native.
-    pub packer: Arc<PackerSlot>,
 }
 
 impl NodeVariables {
@@ -35,7 +32,6 @@ pub struct LargeVariables {
     groups: SharedVar,
     hostvars: Result<SharedVar, Fault>,
     peers: BTreeMap<GroupName, Result<SharedVar, Fault>>,
-    packer: Arc<PackerSlot>,
 }
 
 impl LargeVariables {
@@ -67,7 +63,7 @@ impl LargeVariables {
         };
         let hostvars = inventory.hosts.keys().map(one).collect::<Result<_, Fault>>();
         let hostvars = hostvars.map(|all| SharedVar::new(Value::Object(all)));
-        Self { groups: SharedVar::new(Value::Object(groups)), hostvars, peers, packer: Arc::default() }
+        Self { groups: SharedVar::new(Value::Object(groups)), hostvars, peers }
     }
 }
 
@@ -116,7 +112,7 @@ impl<'a> FleetVariables<'a> {
         vars.insert("node".to_owned(), node);
         vars.insert("peers".to_owned(), Value::Null);
         let shared = LARGE.map(str::to_owned).into_iter().zip([self.large.groups.clone(), hostvars, peers]).collect();
-        Ok(NodeVariables { vars, shared, packer: self.large.packer.clone() })
+        Ok(NodeVariables { vars, shared })
     }
 
     /// The cluster role of a host, as far as the cluster knows the role.

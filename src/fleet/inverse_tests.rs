@@ -2,7 +2,6 @@
 //! another way, or can't be checked.
 
 use crate::fleet::lint;
-use crate::module_packer::ModulePolicy;
 use remoor_config::Fleet;
 use std::fs;
 use std::path::Path;
@@ -32,7 +31,7 @@ fn warnings(up: &str, down: &str) -> Vec<String> {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    lint(&Fleet::load(dir.path()).unwrap(), ModulePolicy::Any).iter().map(|fault| fault.to_string()).collect()
+    lint(&Fleet::load(dir.path()).unwrap()).iter().map(|fault| fault.to_string()).collect()
 }
 
 fn created_warning(path: &str) -> String {
@@ -215,7 +214,7 @@ fn the_shipped_playbooks_forget_nothing() {
     let inventory = read("inventory.yml").replacen("  children:\n", &format!("  children:\n{host}"), 1);
     fs::write(dir.path().join("remoor.yml"), config).unwrap();
     fs::write(dir.path().join("inventory.yml"), inventory).unwrap();
-    let linted = || lint(&Fleet::load(dir.path()).unwrap(), ModulePolicy::Any);
+    let linted = || lint(&Fleet::load(dir.path()).unwrap());
     assert_eq!(linted(), Vec::new());
     // Lint warns if one task is removed from the cleanups.
     for (file, line, said) in [

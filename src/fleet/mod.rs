@@ -3,8 +3,7 @@
 //!
 //! This layer is between `config`, `check`, `playbook` and the drivers. `lint` on a laptop, `apply`
 //! on a manager and every examination use the same functions. The layer is pure, except
-//! `FleetCache`, which reads generations from the blob store, and `plans::compile`, which asks the
-//! module packer for modules that are not native.
+//! `FleetCache`, which reads generations from the blob store.
 
 mod check_list;
 mod cleanup_coverage;

@@ -2,10 +2,9 @@
 
 use super::manifest::{Expected, manifest};
 use super::{ClusterContext, NodeVariables, context};
-use crate::module_packer::{FleetModules, ModulePolicy, NativeModules};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
 use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
-use remoor_playbook::{self as playbook, CompileOptions, HostContext, ModuleSource, Plan};
+use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
 /// The scope of a plan: the services to run, and additional variables.
@@ -16,8 +15,6 @@ pub struct PlanScope {
     /// Variables with the highest precedence: the job's own variables, and `remoor_job`,
     /// `remoor_attempt`, `remoor_phase`, `remoor_services`.
     pub extra: Map<String, Value>,
-    /// Which modules the plan may use.
-    pub modules: ModulePolicy,
 }
 
 /// Compiles the plan of `phase` (cleanup or provision) for `host`. Errors have their positions in
@@ -37,12 +34,7 @@ pub fn compile(
     let tags = tags_of(fleet, &scope.services);
     let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.vars.clone() };
     let (tags, extra_vars, shared) = (&tags[..], scope.extra.clone(), context.shared.clone());
-    let packed = FleetModules { files: &fleet.files, slot: &context.packer };
-    let modules: Option<&dyn ModuleSource> = match scope.modules {
-        ModulePolicy::Any => Some(&packed),
-        ModulePolicy::NativeOnly => Some(&NativeModules),
-    };
-    let options = CompileOptions { tags, extra_vars, shared, modules, ..CompileOptions::default() };
+    let options = CompileOptions { tags, extra_vars, shared, ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
 }
 
@@ -98,6 +90,11 @@ pub fn work(
     }
     let (files, mut faults) = review_plan(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
+    if phase == Phase::Provision {
+        // The tags of a refused role or import are not known, so the plan of the whole group counts.
+        let whole = PlanScope { services: Vec::new(), extra: scope.extra.clone() };
+        faults.extend(compile(fleet, host, &context, phase, &whole)?.refused_tasks());
+    }
     // The cleanup belongs to the generation that is installed now and can't be corrected anymore.
     // So the cleanup runs in spite of faults, and fails at the faulty task.
     if phase == Phase::Provision && !faults.is_empty() {
@@ -155,7 +152,7 @@ pub(super) fn left_down(
     let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
     let mut out = Vec::new();
     for service in services {
-        let scope = PlanScope { services: vec![service], ..PlanScope::default() };
+        let scope = PlanScope { services: vec![service], extra: Map::new() };
         let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
         let tags = tags_of(fleet, &scope.services);
         // If the group's provisioning plan has a task with the service's tags, the service is set

@@ -5,7 +5,6 @@ use super::cleanup_coverage::left_behind;
 use super::manifest::check_files;
 use super::plans::{left_down, review_plan};
 use super::{ClusterContext, Expected, FleetVariables, PlanScope, compile, manifest};
-use crate::module_packer::{ModulePolicy, python_warnings};
 use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
@@ -14,27 +13,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
 /// file and line.
-pub fn lint(fleet: &Fleet, modules: ModulePolicy) -> Vec<Fault> {
+pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
     faults.extend(unknown_services_and_roles(fleet));
     faults.extend(dependencies(fleet).1);
     let known = ClusterContext::default();
     let variables = FleetVariables::new(fleet, &known);
     for host in fleet.inventory.hosts.keys() {
-        faults.extend(faults_of(fleet, host, &variables, ClusterRole::Worker, modules));
+        faults.extend(faults_of(fleet, host, &variables, ClusterRole::Worker));
     }
-    let promoted = as_managers(fleet, &variables, &faults, modules);
+    let promoted = as_managers(fleet, &variables, &faults);
     faults.into_iter().chain(promoted).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn faults_of(
-    fleet: &Fleet,
-    host: &str,
-    variables: &FleetVariables,
-    role: ClusterRole,
-    modules: ModulePolicy,
-) -> Vec<Fault> {
-    match summarize_host(fleet, host, variables, role, modules) {
+fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: ClusterRole) -> Vec<Fault> {
+    match summarize_host(fleet, host, variables, role) {
         Ok((_, warnings)) => warnings,
         Err(faults) => faults,
     }
@@ -42,17 +35,12 @@ fn faults_of(
 
 /// Faults that occur only if a host is a manager. The fleet directory does not say which hosts are
 /// managers. So a problem of every host is a fault, and a problem of some hosts is a warning.
-fn as_managers(
-    fleet: &Fleet,
-    variables: &FleetVariables,
-    known: &BTreeSet<Fault>,
-    modules: ModulePolicy,
-) -> Vec<Fault> {
+fn as_managers(fleet: &Fleet, variables: &FleetVariables, known: &BTreeSet<Fault>) -> Vec<Fault> {
     let mut found: Vec<Fault> = Vec::new();
     let mut hosts = BTreeMap::<_, usize>::new();
     let place = |fault: &Fault| (fault.file.clone(), fault.line, fault.column);
     for host in fleet.inventory.hosts.keys() {
-        let more = faults_of(fleet, host, variables, ClusterRole::Manager, modules);
+        let more = faults_of(fleet, host, variables, ClusterRole::Manager);
         let more: Vec<Fault> = more.into_iter().filter(|f| !known.contains(f)).collect();
         let places: BTreeSet<_> = more.iter().map(place).collect();
         places.into_iter().for_each(|place| *hosts.entry(place).or_default() += 1);
@@ -81,7 +69,7 @@ pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Ve
     let mut hosts = BTreeMap::new();
     let variables = FleetVariables::new(fleet, known);
     for host in fleet.inventory.hosts.keys() {
-        match summarize_host(fleet, host, &variables, variables.role_of(host), ModulePolicy::Any) {
+        match summarize_host(fleet, host, &variables, variables.role_of(host)) {
             Ok((summary, _)) => {
                 hosts.insert(host.as_str().into(), summary);
             }
@@ -107,7 +95,6 @@ fn summarize_host(
     host: &str,
     variables: &FleetVariables,
     role: ClusterRole,
-    modules: ModulePolicy,
 ) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let context = variables.of_host(host, role).map_err(|f| vec![f])?;
@@ -124,9 +111,12 @@ fn summarize_host(
         // A monitor-only group has no playbooks; `validate` warns about it.
         let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
-            match compile(fleet, host, &context, phase, &PlanScope { modules, ..PlanScope::default() }) {
+            match compile(fleet, host, &context, phase, &PlanScope::default()) {
                 Ok(plan) => {
-                    faults.extend(python_warnings(&plan));
+                    // A cleanup can't be corrected once its generation is installed on a node.
+                    if phase == Phase::Cleanup {
+                        faults.extend(plan.refused_tasks());
+                    }
                     whole.extend(plan.sha256().0);
                     let (files, more) = review_plan(fleet, &plan, &context, &serde_json::Map::new());
                     faults.extend(more);

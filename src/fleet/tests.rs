@@ -4,7 +4,6 @@
 use super::{
     ClusterContext, PhaseWork, PlanScope, context, expected_files, lint, list_check_files, manifest, summary, work,
 };
-use crate::module_packer::ModulePolicy;
 use expect_test::expect;
 use remoor_config::Fleet;
 use remoor_model::{CheckFile, GenerationSeq, JobVars, NodeManifest, Phase, Sha256};
@@ -46,7 +45,7 @@ fn fleet(more: &[(&str, &str)]) -> Fleet {
 }
 
 fn lint_output(more: &[(&str, &str)]) -> String {
-    lint(&fleet(more), ModulePolicy::Any).iter().map(|fault| format!("{fault}\n")).collect()
+    lint(&fleet(more)).iter().map(|fault| format!("{fault}\n")).collect()
 }
 
 fn manifest_of(fleet: &Fleet) -> NodeManifest {
@@ -144,12 +143,12 @@ fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() 
     let bogus = "remoor: {service: app, roles: [manager]}\nport: {tcp:1: {bogus: true}}\n";
     let told = lint_output(&[("checks/app.yml", bogus)]);
     assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
-    assert!(lint(&fleet(&[("checks/app.yml", bogus)]), ModulePolicy::Any).iter().all(|fault| !fault.warning), "{told}");
+    assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
     // Lint does not know which of the two hosts is a manager. Perhaps the affected host is a
     // worker, so the fault is only a warning.
     let of_w1 = "remoor: {service: app, roles: [manager]}\nport: {\"tcp:{{ vars.port }}\": {listening: true}}\n";
     let two = ("inventory.yml", "web: {hosts: {w1: {port: 80}, w2: {}}}\n");
-    let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]), ModulePolicy::Any);
+    let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]));
     assert!(faults.len() == 1 && faults[0].warning && faults[0].file == "checks/app.yml", "{faults:?}");
 
     let of = |roles: &str| lint_output(&[("checks/app.yml", &format!("remoor: {{service: app, roles: [{roles}]}}\n"))]);
@@ -306,7 +305,7 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
 /// The first phase of an attempt on w1 that is rejected before the attempt begins, with the reason.
 fn first_rejected_phase(fleet: &Fleet, services: &[&str]) -> Option<(Phase, String)> {
     let services = services.iter().map(|name| (*name).into()).collect();
-    let scope = PlanScope { services, ..PlanScope::default() };
+    let scope = PlanScope { services, extra: Map::new() };
     [Phase::Cleanup, Phase::Provision].into_iter().find_map(|phase| {
         let faults = work(fleet, "w1", &ClusterContext::default(), phase, &scope).err()?;
         Some((phase, faults.iter().map(|fault| format!("{fault}\n")).collect()))
@@ -355,21 +354,17 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
 
     "#]]
     .assert_eq(&format!("{why}\n"));
-    let told = lint(&typo, ModulePolicy::Any).iter().map(|f| format!("{f}\n")).collect::<String>();
+    let told = lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>();
     assert_eq!(told.replacen("warning: ", "", 1), why, "lint warns of the same");
     assert_eq!(first_rejected_phase(&typo, &[]), None, "the whole group is set up all the same");
     // For the service db there is neither cleanup nor provisioning. Nothing is lost, but the
     // attempt would have no effect.
     assert!(first_rejected_phase(&typo, &["db"]).is_some());
-    assert!(!lint(&typo, ModulePolicy::Any).iter().any(|fault| fault.message.contains("tags db")));
+    assert!(!lint(&typo).iter().any(|fault| fault.message.contains("tags db")));
     for right in [up("contiv_network"), up("always"), up("[never, contiv_network]")] {
         let right = with(&right.replace("[[", "[").replace("]]", "]"));
         assert_eq!(first_rejected_phase(&right, &["app"]), None);
-        assert!(
-            lint(&right, ModulePolicy::Any)
-                .iter()
-                .all(|fault| fault.warning || !fault.message.contains("contiv_network"))
-        );
+        assert!(lint(&right).iter().all(|fault| fault.warning || !fault.message.contains("contiv_network")));
     }
     // A task with only the tag `always` does not set anything up.
     let said = up("contiv-network") + "    - debug: {msg: hello}\n      tags: [always]\n";
@@ -589,4 +584,15 @@ fn checks_read_the_large_variables_by_name_or_as_a_whole() {
     ] {
         assert!(rendered(text).contains("/1:"), "{text}: {}", rendered(text));
     }
+}
+
+#[test]
+fn an_attempt_with_a_refused_task_is_rejected_before_it_begins_and_a_cleanup_has_none() {
+    let refused = "- {hosts: all, tasks: [{pacman: {name: x}, when: ansible_os_family == 'Archlinux'}]}\n";
+    let (up, down) = ("playbooks/provision.yml", "playbooks/cleanup.yml");
+    let provision = fleet(&[(up, &format!("{PROVISION}{refused}"))]);
+    assert!(lint(&provision).iter().all(|fault| fault.warning), "a condition may keep the task away");
+    let (phase, why) = first_rejected_phase(&provision, &[]).unwrap();
+    assert!(phase == Phase::Provision && why.contains("pacman"), "{why}");
+    assert!(lint(&fleet(&[(down, refused)])).iter().any(|fault| !fault.warning && fault.message.contains("pacman")));
 }

@@ -323,7 +323,7 @@ impl Work {
             "remoor_services": job.spec.services,
         });
         extra.extend(own.as_object().cloned().unwrap_or_default());
-        let scope = PlanScope { services: job.spec.services.clone(), extra, ..PlanScope::default() };
+        let scope = PlanScope { services: job.spec.services.clone(), extra };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.fleets.fleet(&generation).map_err(|e| e.to_string())?;

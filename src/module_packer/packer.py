@@ -246,6 +246,8 @@ def in_child(request):
     if child == 0:
         try:
             os.close(reading)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
             resource.setrlimit(resource.RLIMIT_CPU, (REQUEST_SECONDS, REQUEST_SECONDS))
             signal.alarm(REQUEST_SECONDS)
@@ -265,6 +267,9 @@ def in_child(request):
 
 
 def main():
+    # A signal ends this process by an exception, so that the directory is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     scratch = tempfile.mkdtemp(prefix="remoor-packer-")
     try:
         os.environ["REMOOR_PACKER_DIR"] = os.environ["ANSIBLE_LOCAL_TEMP"] = scratch

@@ -1,4 +1,4 @@
-//! The packer of one fleet: its Python process, and the answers that were given so far.
+//! The packer of one directory: its Python process, and the answers that were given so far.
 
 use super::process::{PackerProcess, find_python};
 use remoor_model::Sha256;
@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// Maximum number of answers that are kept. Then all are forgotten.
 const ANSWERS_MAX: usize = 500;
@@ -22,8 +21,6 @@ type Answer = Result<Arc<PackedModule>, ModuleRefusal>;
 pub struct Packer {
     /// The directory to which the names of files are relative.
     root: PathBuf,
-    /// The directory `root`, if it belongs to this value.
-    _owned: Option<TempDir>,
     state: Mutex<PackerState>,
 }
 
@@ -34,8 +31,8 @@ struct PackerState {
 }
 
 impl Packer {
-    pub fn new(root: PathBuf, owned: Option<TempDir>) -> Self {
-        Self { root, _owned: owned, state: Mutex::default() }
+    pub fn new(root: PathBuf) -> Self {
+        Self { root, state: Mutex::default() }
     }
 
     fn ask(&self, state: &mut PackerState, request: &ModuleRequest) -> Answer {
@@ -113,7 +110,9 @@ fn read_answer(answer: &Value) -> Answer {
         facts: answer["facts"] == true,
     };
     if module.entry.is_empty() || !text("name").contains('.') {
-        return Err(ModuleRefusal::Failed("the Python process that packs modules answered nonsense".to_owned()));
+        return Err(ModuleRefusal::Failed(
+            "the Python process that packs modules gave an answer that remoor cannot read".to_owned(),
+        ));
     }
     Ok(Arc::new(PackedModule { name: text("name"), module, archive }))
 }

@@ -74,7 +74,7 @@ impl PackerProcess {
         sent.map_err(|_| ended.to_owned())?;
         let line = self.answers.recv_timeout(ANSWER_TIMEOUT).map_err(|_| ended.to_owned())?;
         serde_json::from_slice(&line)
-            .map_err(|e| format!("the Python process that packs modules answered nonsense: {e}"))
+            .map_err(|e| format!("the Python process that packs modules gave an answer that remoor cannot read: {e}"))
     }
 }
 

@@ -15,8 +15,7 @@ fn examples() -> Vec<PathBuf> {
 
 /// The errors and warnings of a fleet directory, with file and line.
 fn lint(dir: &Path) -> Vec<String> {
-    let faults = Fleet::load(dir)
-        .map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet, remoor::module_packer::ModulePolicy::Any));
+    let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
     faults.iter().map(ToString::to_string).collect()
 }
 

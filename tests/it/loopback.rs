@@ -112,8 +112,7 @@ fn lacks() -> Option<String> {
 fn the_fleet_of_the_loopback_hosts_is_valid() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/loopback");
     let fleet = remoor_config::Fleet::load(&dir).expect("the fleet loads");
-    let faults: Vec<String> =
-        remoor::fleet::lint(&fleet, remoor::module_packer::ModulePolicy::Any).iter().map(ToString::to_string).collect();
+    let faults: Vec<String> = remoor::fleet::lint(&fleet).iter().map(ToString::to_string).collect();
     assert!(faults.is_empty(), "{faults:#?}");
 }
 

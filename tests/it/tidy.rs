@@ -62,17 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("remoor::telemetry", &["remoor_model"]),
     ("remoor::module_packer", &["remoor_model", "remoor_playbook"]),
-    (
-        "remoor::fleet",
-        &[
-            "remoor_model",
-            "remoor_host::disk",
-            "remoor_config",
-            "remoor_check",
-            "remoor_playbook",
-            "remoor::module_packer",
-        ],
-    ),
+    ("remoor::fleet", &["remoor_model", "remoor_host::disk", "remoor_config", "remoor_check", "remoor_playbook"]),
     ("remoor::agent", &["remoor_model", "remoor_host", "remoor_check", "remoor_cluster", "remoor::telemetry"]),
     (
         "remoor::manager",
@@ -102,7 +92,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_cluster",
             "remoor::agent",
             "remoor::manager",
-            "remoor::module_packer",
             "remoor::telemetry",
         ],
     ),
@@ -503,8 +492,7 @@ fn write_fleet(dir: &Path, edit: impl FnMut(&str, String) -> String) {
 
 /// All errors and warnings of `remoor lint` for a fleet directory.
 fn lint(dir: &Path) -> Vec<String> {
-    let faults = Fleet::load(dir)
-        .map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet, remoor::module_packer::ModulePolicy::Any));
+    let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
     faults.iter().map(ToString::to_string).collect()
 }
 

@@ -109,7 +109,7 @@ async fn tasks(
             return Ok((Vec::new(), Some(format!("{phase}: Ansible runs the group's own playbook with {tags}"))));
         }
         let context = fleet::context(&fleet, &host, &known).map_err(|f| f.to_string())?;
-        let scope = PlanScope { services, extra: known.vars.into_iter().collect(), ..PlanScope::default() };
+        let scope = PlanScope { services, extra: known.vars.into_iter().collect() };
         let faults = |f: Vec<remoor_model::Fault>| f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(faults)?;
         let mut all = Vec::new();

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::fleet;
-use crate::module_packer::ModulePolicy;
 use remoor_config::Fleet;
 
 const SITE: &str = "\
@@ -57,7 +56,7 @@ fn project() -> (tempfile::TempDir, ImportRequest) {
 }
 
 fn lint_text(dir: &Path) -> String {
-    let faults = Fleet::load(dir).map_or_else(|faults| faults, |loaded| fleet::lint(&loaded, ModulePolicy::NativeOnly));
+    let faults = Fleet::load(dir).map_or_else(|faults| faults, |loaded| fleet::lint(&loaded));
     faults.iter().map(|fault| format!("{fault}\n")).collect()
 }
 
@@ -90,7 +89,7 @@ fn a_playbook_becomes_a_fleet_that_lints() {
 fn import_tasks(tasks: &str) -> (ImportSummary, String, String) {
     let (dir, request) = project();
     let indented: String = tasks.lines().map(|line| format!("    {line}\n")).collect();
-    write(dir.path(), &[("repo/site.yml", &format!("- hosts: all\n  tasks:\n{indented}"))]);
+    write(dir.path(), &[("repo/site.yml", &format!("- hosts: web\n  tasks:\n{indented}"))]);
     write(dir.path(), &[("repo/files/www/index.html", "x"), ("repo/files/motd", "x"), ("repo/templates/a.j2", "x")]);
     let summary = import(&request).unwrap();
     let read = |name: &str| fs::read_to_string(request.into.join(name)).unwrap();

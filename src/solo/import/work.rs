@@ -209,8 +209,10 @@ fn apply(parts: &mut BTreeMap<(Part, String), Origin>, found: Found, service: &s
             }
             let known = parts.entry(key).or_insert(origin);
             known.certain |= certain;
-            known.started = started.map_or(known.started, |started| started && certain);
-            known.enabled = enabled.map_or(known.enabled, |enabled| enabled && certain);
+            // A task that may not run leaves its result in doubt, so only the common result counts.
+            let last = |before: bool, now: Option<bool>| now.map_or(before, |now| now && (certain || before));
+            known.started = last(known.started, started);
+            known.enabled = last(known.enabled, enabled);
         }
         Found::Made { part, mode } => {
             let mode = mode.filter(|_| certain);

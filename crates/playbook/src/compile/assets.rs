@@ -265,13 +265,14 @@ impl Compiler<'_> {
             self.fault(path, (0, 0), "a template must be UTF-8");
             return;
         };
-        let first = self.cache.checked.insert(path.to_owned());
         if path.ends_with(".tera") {
-            if first && let Err((line, column, message)) = tera_text::check(&text) {
-                let hint = tera_text::named_arguments(&text, line, column);
-                let fault = self.fault(path, (line, column), message);
-                fault.hint = fault.hint.take().or(hint);
-            }
+            self.check_once(path, |compiler| {
+                if let Err((line, column, message)) = tera_text::check(&text) {
+                    let hint = tera_text::named_arguments(&text, line, column);
+                    let fault = compiler.fault(path, (line, column), message);
+                    fault.hint = fault.hint.take().or(hint);
+                }
+            });
             return;
         }
         let dialect = match dialect::read(&text, options, is_part) {
@@ -282,12 +283,12 @@ impl Compiler<'_> {
             }
         };
         let text = &*dialect.text;
-        if first {
+        self.check_once(path, |compiler| {
             if let Err(e) = expr::check_template(text) {
-                self.template_fault(path, expr::place_of(&e, text), &e);
+                compiler.template_fault(path, expr::place_of(&e, text), &e);
             }
-            self.check_lookups(path, (0, 0), text);
-        }
+            compiler.check_lookups(path, (0, 0), text);
+        });
         for (name, needed) in lint::includes(text) {
             if parts.contains_key(&name) {
                 continue;

@@ -43,10 +43,10 @@ pub(super) struct Compiler<'a> {
 /// Cached results about files of the fleet directory, because one file may be named several times.
 #[derive(Default)]
 pub(super) struct FileCache {
-    /// The parsed files by path. None: the file has an error, which is recorded.
-    pub parsed: BTreeMap<String, Option<Rc<SpannedNode>>>,
-    /// Paths of the templates that the compiler has checked.
-    pub checked: BTreeSet<String>,
+    /// The parsed files by path, or the error of the file.
+    pub parsed: BTreeMap<String, Result<Rc<SpannedNode>, Fault>>,
+    /// The faults of the templates that the compiler has checked, by path.
+    pub checked: BTreeMap<String, Vec<Fault>>,
     /// By path: whether the file could be a file of tasks, and whether it could be one of
     /// variables.
     pub shapes: RefCell<BTreeMap<String, (bool, bool)>>,
@@ -126,7 +126,10 @@ impl<'a> Compiler<'a> {
 
     /// Records that the plan exceeds a limit. No task can be left out for such a fault.
     pub fn limit_fault(&mut self, file: &str, at: (u32, u32), message: String) {
-        self.diagnostics.limits.push(Fault::error(file, at.0, at.1, message));
+        // Each limit is reported once, at the first place.
+        if self.diagnostics.limits.iter().all(|known| known.message != message) {
+            self.diagnostics.limits.push(Fault::error(file, at.0, at.1, message));
+        }
     }
 
     pub fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
@@ -145,29 +148,41 @@ impl<'a> Compiler<'a> {
     }
 
     /// Parses a YAML file of the fleet directory; later calls return the same tree. None: the file
-    /// has an error, which is recorded.
+    /// has an error. It is recorded at each call, because each user of the file is refused for it.
     pub fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
-        if let Some(known) = self.cache.parsed.get(path) {
-            return known.clone();
-        }
-        let node = match self.files.text(path).map(|text| yaml::parse(path, text)) {
-            None => {
-                let what =
-                    if self.files.get(path).is_some() { "is not UTF-8" } else { "is not in the fleet directory" };
-                self.fault(from.0, from.1, format!("{path} {what}"));
-                None
-            }
-            Some(Err(fault)) => {
-                self.diagnostics.faults.push(fault);
-                None
-            }
-            Some(Ok((node, warnings))) => {
-                self.diagnostics.warnings.extend(warnings);
-                Some(Rc::new(node))
-            }
+        let parsed = match self.cache.parsed.get(path) {
+            Some(known) => known.clone(),
+            None => match self.files.text(path).map(|text| yaml::parse(path, text)) {
+                None => {
+                    let what =
+                        if self.files.get(path).is_some() { "is not UTF-8" } else { "is not in the fleet directory" };
+                    self.fault(from.0, from.1, format!("{path} {what}"));
+                    return None;
+                }
+                Some(Err(fault)) => Err(fault),
+                Some(Ok((node, warnings))) => {
+                    self.diagnostics.warnings.extend(warnings);
+                    Ok(Rc::new(node))
+                }
+            },
         };
-        self.cache.parsed.insert(path.to_owned(), node.clone());
-        node
+        self.cache.parsed.insert(path.to_owned(), parsed.clone());
+        parsed.map_err(|fault| self.diagnostics.faults.push(fault)).ok()
+    }
+
+    /// Checks a template by `check`. Later calls for the same path record the same faults again,
+    /// because each user of the template is refused for them.
+    pub fn check_once(&mut self, path: &str, check: impl FnOnce(&mut Self)) {
+        if let Some(known) = self.cache.checked.get(path) {
+            self.diagnostics.faults.extend(known.iter().cloned());
+            return;
+        }
+        let from = self.diagnostics.faults.len();
+        // A template may look up itself.
+        self.cache.checked.insert(path.to_owned(), Vec::new());
+        check(self);
+        let found = self.diagnostics.faults[from..].to_vec();
+        self.cache.checked.insert(path.to_owned(), found);
     }
 
     pub fn layer(&mut self, vars: Map<String, Value>) -> Vec<u32> {

@@ -41,7 +41,7 @@ impl Compiler<'_> {
 
     /// Reads the `listen` names of a handler that comes from an imported file.
     fn listens(&mut self, task: &Task) -> Vec<String> {
-        let Some(Some(list)) = self.cache.parsed.get(&task.place.file).cloned() else { return Vec::new() };
+        let Some(Ok(list)) = self.cache.parsed.get(&task.place.file).cloned() else { return Vec::new() };
         let item = list.list().and_then(|items| items.iter().find(|item| item.line == task.place.line));
         item.and_then(|item| item.get("listen"))
             .map(|listen| self.word_list(&task.place.file, "listen", listen))

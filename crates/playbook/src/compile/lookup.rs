@@ -61,11 +61,13 @@ impl Compiler<'_> {
                 self.fault(file, at, format!("lookup `{kind}`: {path} is not UTF-8 text"));
                 continue;
             };
-            if kind == "template" && self.cache.checked.insert(path.clone()) {
-                if let Err(e) = expr::check_template(&text) {
-                    self.template_fault(&path, expr::place_of(&e, &text), &e);
-                }
-                self.check_lookups(&path, (0, 0), &text);
+            if kind == "template" {
+                self.check_once(&path, |compiler| {
+                    if let Err(e) = expr::check_template(&text) {
+                        compiler.template_fault(&path, expr::place_of(&e, &text), &e);
+                    }
+                    compiler.check_lookups(&path, (0, 0), &text);
+                });
             }
             let key = format!("{kind} {name}");
             let value = json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)});

@@ -45,7 +45,12 @@ impl Compiler<'_> {
 
     /// The Python module that Ansible would run instead of the native module `short`: one of a
     /// library, if the name has no collection, or one of a collection of `collections`.
-    pub(super) fn replacement_of_native(&mut self, own: &Context, named: &str, short: &str) -> Option<String> {
+    pub(super) fn replacement_of_native(
+        &mut self,
+        own: &Context,
+        named: &str,
+        short: &str,
+    ) -> Option<Result<String, ModuleRefusal>> {
         let source = self.options.modules?;
         if named.starts_with("ansible.builtin.") || module_specs::has_word(ACTIONS, short) {
             return None;
@@ -60,8 +65,11 @@ impl Compiler<'_> {
             own.keywords.collections.iter().filter(foreign).map(|collection| format!("{collection}.{plain}"));
         for name in candidates.collect::<Vec<_>>() {
             let request = ModuleRequest { name, dirs: dirs.clone(), collections: Vec::new() };
-            if let Ok(packed) = source.pack(&request) {
-                return self.add_module(&packed).ok();
+            match source.pack(&request) {
+                Ok(packed) => return Some(self.add_module(&packed)),
+                Err(ModuleRefusal::NotFound(_) | ModuleRefusal::NoCollection(_)) => {}
+                // The native module could do something else than the module that is meant.
+                Err(refusal) => return Some(Err(refusal)),
             }
         }
         let has = |dir: &String| {
@@ -71,7 +79,7 @@ impl Compiler<'_> {
         if !dirs.iter().any(has) {
             return None;
         }
-        self.python_module(own, plain).ok()
+        Some(self.python_module(own, plain))
     }
 
     /// The directories of the fleet that may have modules for this task: those of the playbook and

@@ -64,10 +64,7 @@ impl Compiler<'_> {
             return Vec::new();
         };
         if self.parts.tasks >= TASKS_MAX {
-            if self.parts.tasks == TASKS_MAX {
-                self.parts.tasks += 1;
-                self.limit_fault(&file, at, format!("more than {TASKS_MAX} tasks"));
-            }
+            self.limit_fault(&file, at, format!("more than {TASKS_MAX} tasks"));
             return Vec::new();
         }
         let mut own = context.clone();
@@ -282,7 +279,15 @@ impl Compiler<'_> {
                     self.fault(file, place, message);
                     faulty = true;
                 }
-                let python = self.replacement_of_native(own, &named, short);
+                let python = match self.replacement_of_native(own, &named, short).transpose() {
+                    Ok(python) => python,
+                    Err(refusal) => {
+                        let (message, hint) = super::python_module::refusal_text(&named, &refusal);
+                        self.fault(file, place, message).hint = Some(hint);
+                        faulty = true;
+                        None
+                    }
+                };
                 let spec = if python.is_some() { &module_specs::PYTHON } else { spec };
                 found = Some(TaskModule { key, spec, python, args, old_include: short == "include" });
                 continue;

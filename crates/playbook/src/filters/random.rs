@@ -14,12 +14,13 @@ fn random(state: &mut State, value: Value, args: Args) -> FilterResult {
     let mut source = source(state, &args)?;
     let (start, step) = (args.number("start")?.unwrap_or(0), args.number("step")?.filter(|n| *n != 0).unwrap_or(1));
     if let Some(end) = value.as_i64() {
-        let width = end.saturating_sub(start);
-        let count =
-            if step > 0 { width.saturating_add(step - 1) / step } else { width.saturating_add(step + 1) / step };
+        // No sum or product of these numbers overflows 128 bits.
+        let (end, start, step) = (i128::from(end), i128::from(start), i128::from(step));
+        let count = (end - start + step - step.signum()) / step;
         let count = u32::try_from(count).ok().filter(|count| *count > 0);
         let count = count.ok_or_else(|| failure("random: the range is empty or too large"))?;
-        return Ok(Value::from(start + step * i64::from(source.draw_below(count)?)));
+        let drawn = start + step * i128::from(source.draw_below(count)?);
+        return i64::try_from(drawn).map(Value::from).map_err(|_| failure("random: the number is too large"));
     }
     if args.get("start").is_some() || args.get("step").is_some() {
         return Err(failure("random: start and step can only be used with integer values"));

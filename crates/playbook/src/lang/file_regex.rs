@@ -57,6 +57,10 @@ impl FileRegex {
     }
 
     fn captures<'t>(&self, regex: &fancy_regex::Regex, content: &'t [u8]) -> Option<fancy_regex::Captures<'t, str>> {
+        // After one failure the task fails, so the other lines need no time.
+        if self.failed.borrow().is_some() {
+            return None;
+        }
         match regex.captures(self.as_text(content)?) {
             Ok(found) => found,
             Err(e) => self.fail(&e.to_string()),

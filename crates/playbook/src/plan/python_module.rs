@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Version of a plan that contains Python modules. A node whose program cannot run them rejects
-/// the plan before its first task.
-pub const PYTHON_PLAN_VERSION: u32 = PLAN_VERSION + 1;
+/// the plan before its first task. The next version of other plans must be 6, because programs that
+/// know this version accept it.
+pub const PYTHON_PLAN_VERSION: u32 = 5;
+const _: () = assert!(PLAN_VERSION < PYTHON_PLAN_VERSION);
 
 /// A module with the `module_utils` that it imports, as ansible-core has packed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -288,7 +288,8 @@ impl<'a> Run<'a, '_> {
             self.notified_by_failed.clear();
             self.end.fatal = false;
             if let Some(failure) = failed {
-                let task = self.last_failed.map(|task| (&task.module, &task.args, &task.tags));
+                let shown = self.last_failed.filter(|task| !task.no_log);
+                let task = shown.map(|task| (&task.module, &task.args, &task.tags));
                 let task = task.map_or_else(
                     || json!({"name": failure.task}),
                     |(action, args, tags)| json!({"name": failure.task, "action": action, "args": args, "tags": tags}),
