@@ -55,9 +55,10 @@ fn standard_input_and_exit_codes() {
     let (code, text) = run_to_end(good, &[]);
     assert_eq!((code, text.starts_with("1 assertion passed")), (Some(0), true), "{text}");
     assert_eq!(run_to_end(bad, &["-o", "silent"]), (Some(1), String::new()));
-    assert_eq!(run_to_end("file: {x: {}}\n", &[]).0, Some(2));
+    assert_eq!(run_to_end("file: {x: {}}\n", &[]).0, Some(1), "as in goss, one check fails");
+    assert_eq!(run_to_end("file: {x: {}}\n", &["--strict"]).0, Some(2));
     assert_eq!(run_to_end(bad, &["-o", "nagios"]).0, Some(2));
-    assert_eq!(run_to_end("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
+    assert_eq!(run_to_end("fiile: {}\n", &["-o", "nagios", "--strict"]).0, Some(3));
     for wrong in [&["check", "--fiel", "x", "-onagios"][..], &["check", "w1", "--output=nagios"]] {
         let Output { status, stdout, .. } = remoor().args(wrong).bounded_output();
         let first = String::from_utf8_lossy(&stdout).into_owned();

@@ -40,7 +40,7 @@ pub fn run(out: &Out, args: &ImportArgs) -> anyhow::Result<Exit> {
         count_noun(summary.unknown.len(), "task"),
         count_noun(faults.len(), "finding"),
     ));
-    let dir = quoted(&args.dir.display().to_string());
+    let dir = quote_for_shell(&args.dir.display().to_string());
     let mut steps = vec![(format!("remoor lint {dir}"), "after each change of the fleet")];
     if !grave {
         steps.push((format!("remoor apply {dir}"), "makes it the desired state; contacts no node"));
@@ -56,7 +56,7 @@ pub fn run(out: &Out, args: &ImportArgs) -> anyhow::Result<Exit> {
 }
 
 /// A path as a shell takes it.
-fn quoted(path: &str) -> String {
+fn quote_for_shell(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }

@@ -82,6 +82,12 @@ impl Compiler<'_> {
         Some(self.python_module(own, plain))
     }
 
+    /// Records why a module cannot run as Python.
+    pub(super) fn module_refusal_fault(&mut self, file: &str, at: (u32, u32), named: &str, refusal: &ModuleRefusal) {
+        let (message, hint) = refusal_text(named, refusal);
+        self.fault(file, at, message).hint = Some(hint);
+    }
+
     /// The directories of the fleet that may have modules for this task: those of the playbook and
     /// of the role, then those of other roles, because Ansible finds the modules of every role of a
     /// play.

@@ -282,8 +282,7 @@ impl Compiler<'_> {
                 let python = match self.replacement_of_native(own, &named, short).transpose() {
                     Ok(python) => python,
                     Err(refusal) => {
-                        let (message, hint) = super::python_module::refusal_text(&named, &refusal);
-                        self.fault(file, place, message).hint = Some(hint);
+                        self.module_refusal_fault(file, place, &named, &refusal);
                         faulty = true;
                         None
                     }

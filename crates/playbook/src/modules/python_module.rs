@@ -213,7 +213,7 @@ fn no_result(done: &Finished) -> String {
 
 /// Whether Python would take the value as true, except that the texts for false are false.
 fn is_true(value: &Value) -> bool {
-    crate::vars::var_map::boolean(value).unwrap_or_else(|| !matches!(value, Value::Null))
+    crate::vars::var_map::boolean(value).unwrap_or(!value.is_null())
 }
 
 fn show_warnings(call: &mut ModuleCall, out: &TaskOutcome) {

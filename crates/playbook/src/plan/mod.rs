@@ -7,12 +7,13 @@
 pub(crate) mod elevation;
 pub(crate) mod plan_hash;
 pub mod python_module;
+mod refused_tasks;
 pub(crate) mod schedule;
 
 use crate::vars::var_map::SharedVar;
 use base64::Engine as _;
 pub use python_module::{ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule};
-use remoor_model::{Fault, flat_form};
+use remoor_model::flat_form;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -97,38 +98,6 @@ impl Plan {
             })
         }
         self.plays.iter().flat_map(|play| &play.sections).any(|section| any_tagged(section, tags))
-    }
-
-    /// An error for each task and target that the plan contains only as a refusal, whether or not a
-    /// run reaches it.
-    pub fn refused_tasks(&self) -> Vec<Fault> {
-        fn add<'p>(list: &'p [PlanStep], out: &mut Vec<(&'p SourcePlace, &'p str)>) {
-            for step in list {
-                match step {
-                    PlanStep::Task(task) if task.module == REFUSED => {
-                        out.push((&task.place, crate::compile::refusal_message(&task.args)));
-                    }
-                    PlanStep::Task(_) => {}
-                    PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| add(part, out)),
-                    PlanStep::Include(include) => {
-                        out.extend(include.refused.values().map(|why| (&include.task.place, why.as_str())));
-                        include.choices.values().for_each(|part| add(part, out));
-                    }
-                }
-            }
-        }
-        let mut out = Vec::new();
-        for play in &self.plays {
-            play.sections.iter().for_each(|section| add(section, &mut out));
-            for handler in &play.handlers {
-                if handler.task.module == REFUSED {
-                    out.push((&handler.task.place, crate::compile::refusal_message(&handler.task.args)));
-                }
-                out.extend(handler.refused.values().map(|why| (&handler.task.place, why.as_str())));
-                handler.choices.values().for_each(|part| add(part, &mut out));
-            }
-        }
-        out.into_iter().map(|(place, why)| Fault::error(&place.file, place.line, 1, why)).collect()
     }
 
     /// Calls `f` with every task of every play.
