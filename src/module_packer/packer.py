@@ -133,9 +133,9 @@ def pack(request):
     if style != "new" or b"_ansiballz_main" not in wrapper:
         raise Refused("style", "it is no Python module that uses AnsibleModule (style `%s`)" % style)
     packed, fqn, names = repack(wrapper)
-    loads = "ansible/module_utils/_internal/_ansiballz/_loader.py" in names
-    if not loads and "ansible/module_utils/basic.py" not in names:
-        raise Refused("failed", "this ansible-core packs modules in a form that remoor does not know")
+    if "ansible/module_utils/basic.py" not in names:
+        # Such a module would ignore check mode.
+        raise Refused("style", "it is no Python module that uses AnsibleModule")
     profile = re.search(rb"^\s*profile='([a-z0-9_]+)',$", wrapper, re.M)
     return {
         "name": full if full.count(".") >= 2 else "ansible.legacy." + full,

@@ -66,10 +66,14 @@ impl NamePatterns {
         Ok(Some(Self::Globs(texts.iter().map(glob).collect::<Result<_, _>>()?)))
     }
 
-    fn matches_name(&self, name: &str) -> bool {
+    /// Fails if a pattern takes too many steps, because its answer would be wrong.
+    fn matches_name(&self, name: &str) -> Result<bool, String> {
         match self {
-            Self::Globs(globs) => globs.iter().any(|g| g.is_match(name)),
-            Self::Patterns(patterns) => patterns.iter().any(|p| p.is_match(name.as_bytes())),
+            Self::Globs(globs) => Ok(globs.iter().any(|g| g.is_match(name))),
+            Self::Patterns(patterns) => {
+                let found = patterns.iter().any(|p| p.is_match(name.as_bytes()));
+                patterns.iter().try_for_each(|p| p.check()).map(|()| found)
+            }
         }
     }
 }
@@ -224,10 +228,11 @@ impl FindCriteria {
         };
         let mode = atomic_fs::mode_of(stat);
         let of_mode = self.mode.is_none_or(|want| if self.exact_mode { mode == want } else { mode & want == want });
+        let matches = |names: &Option<NamePatterns>| names.as_ref().map(|names| names.matches_name(name)).transpose();
         let plain = of_kind
             && (self.hidden || !name.starts_with('.'))
-            && self.names.as_ref().is_none_or(|n| n.matches_name(name))
-            && !self.excludes.as_ref().is_some_and(|n| n.matches_name(name))
+            && matches(&self.names)?.unwrap_or(true)
+            && !matches(&self.excludes)?.unwrap_or(false)
             && bound(self.now.saturating_sub(time), self.age)
             && of_mode;
         let sized = kind != FileType::RegularFile || bound(stat.st_size, self.size);

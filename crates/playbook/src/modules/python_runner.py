@@ -26,14 +26,19 @@ def unpack(shared):
         files = {name: archive.read(name) for name in archive.namelist()}
     if any(differs(os.path.join(shared, name), content) for name, content in files.items()):
         shared = done = own
+    # A task may be killed here, so each file and the directory of a module get their names last.
+    target = own + ".part" if shared == own else shared
     for name, content in files.items():
-        path = os.path.join(shared, name)
+        path = os.path.join(target, name)
         if not os.path.exists(path):
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            with open(path, "wb") as out:
+            with open(path + ".part", "wb") as out:
                 out.write(content)
-    if done != own:
+            os.rename(path + ".part", path)
+    if target == shared:
         open(done, "w").close()
+    else:
+        os.rename(target, own)
     return shared
 
 

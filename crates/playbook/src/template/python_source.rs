@@ -159,6 +159,25 @@ fn loop_over_list(inner: &str) -> String {
     }
 }
 
+/// Whether the text begins with parentheses that contain a comma, or nothing.
+fn begins_with_tuple(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix('(') else { return false };
+    let (mut depth, mut at) = (0i32, 0);
+    while let Some(c) = inner[at..].chars().next() {
+        let mut taken = c.len_utf8();
+        match c {
+            '\'' | '"' => taken = quoted_length(&inner[at..]),
+            '(' | '[' | '{' => depth += 1,
+            ')' if depth == 0 => return inner[..at].trim().is_empty(),
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => return true,
+            _ => {}
+        }
+        at += taken;
+    }
+    false
+}
+
 fn changes_in_place(text: &str) -> bool {
     METHODS_IN_PLACE.iter().any(|name| {
         text.match_indices(name).any(|(at, _)| {
@@ -214,6 +233,12 @@ impl Rewriter {
                 '%' if self.after_value => self.percent(rest),
                 '.' | '|' => {
                     self.text.push(c);
+                    self.after_value = false;
+                }
+                // A power binds more strongly than `%`.
+                '*' if rest.starts_with("**") => {
+                    taken = 2;
+                    self.text.push_str("**");
                     self.after_value = false;
                 }
                 '*' | '/' => {
@@ -296,7 +321,7 @@ impl Rewriter {
         let from = self.level().chain.unwrap_or(self.text.len());
         self.text.insert_str(from, &format!("{PERCENT}("));
         // Parentheses around several values make a tuple, whose values fill the format one by one.
-        let tuple = rest[1..].trim_start().starts_with('(');
+        let tuple = begins_with_tuple(rest[1..].trim_start());
         self.text.push_str(if tuple { ", true, " } else { ", false, " });
         self.level().right = true;
         self.after_value = false;
@@ -330,6 +355,8 @@ mod tests {
             ("{% if -x % 2 == 0 %}", "{% if __percent(-x , false,  2) == 0 %}"),
             ("{{ '%s' % x }}", "{{ __percent('%s' , false,  x) }}"),
             ("{{ 1 + 2 * a % (3, 4) ~ b }}", "{{ 1 + __percent(2 * a , true,  (3, 4)) ~ b }}"),
+            ("{{ 10 % 2 ** 2 }}", "{{ __percent(10 , false,  2 ** 2) }}"),
+            ("{{ '%s' % (l) }}", "{{ __percent('%s' , false,  (l)) }}"),
             ("{% for x in 1, f(2) if x %}", "{% for x in (1, f(2)) if x %}"),
             (
                 "{% set l = [1] -%}{{ l.append({'a': b[0]}) }}",
