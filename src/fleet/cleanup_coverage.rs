@@ -10,7 +10,7 @@
 //! The code is pure. `mentions` collects the names in a cleanup. The cleanup verification of an
 //! attempt checks on the node whether the cleanup really removed them.
 
-use super::effects::{command_text, created_file, filled_directory, is_command, named_entry, started_units};
+use super::effects::{VOLATILE, command_text, created_file, filled_directory, is_command, named_entry, started_units};
 use super::mentions::{Mentions, covers, one_of, strip_service_suffix, tokens};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use remoor_config::Fleet;
@@ -18,9 +18,6 @@ use remoor_model::{Fault, Phase};
 use remoor_playbook::{Plan, PredictedTask};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-
-/// Directories that are empty after the next boot anyway.
-const PASSING: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
 
 /// Returns a warning for each item that `provision` creates on `host` and `cleanup` does not
 /// mention. A cleanup without any effect is not checked, because its author intends that.
@@ -48,7 +45,7 @@ pub(super) fn left_behind(
     };
     let lasts = |path: &str| {
         !stays.is_match(path)
-            && !PASSING.iter().chain(&["/proc", "/sys"]).any(|dir| covers(dir, path))
+            && !VOLATILE.iter().any(|dir| covers(dir, path))
             && !removed.iter().any(|dir| covers(dir, path))
     };
     for task in tasks.iter().filter(|task| task.certain) {

@@ -6,6 +6,9 @@ use super::mentions::{one_of, strings, tokens};
 use remoor_playbook::PredictedTask;
 use serde_json::Value;
 
+/// Directories for temporary files, and directories that the kernel provides.
+pub const VOLATILE: [&str; 7] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/proc", "/sys"];
+
 /// The file that a task creates completely. None for an edited file, because it existed before.
 /// None for a directory, because a cleanup empties it and does not remove it.
 pub fn created_file(task: &PredictedTask) -> Option<String> {

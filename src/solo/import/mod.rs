@@ -279,6 +279,9 @@ impl Target {
         let is_empty = fs::read_dir(dir).is_ok_and(|entries| entries.count() == 0);
         match fs::read_dir(dir) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+                return Err(fault("is a file".to_owned()).hint("name a new directory"));
+            }
             Err(e) => return Err(fault(format!("can't be read: {e}"))),
             Ok(_) if !in_place && !is_empty => {
                 return Err(fault("is not empty".to_owned())

@@ -10,8 +10,6 @@ use serde_json::{Map, Value};
 
 /// Directories with configuration and programs. A cleanup removes files only below these.
 const CONFIGURATION: [&str; 5] = ["/etc", "/opt", "/usr/local", "/usr/lib/systemd", "/lib/systemd"];
-/// Directories for temporary files, and directories that the kernel provides.
-const VOLATILE: [&str; 7] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/proc", "/sys"];
 /// Directories that many services share, so none of them has the directory as its data.
 const SHARED: [&str; 14] = [
     "/home",
@@ -151,7 +149,7 @@ pub(super) fn is_unknown_effect(task: &PredictedTask) -> bool {
         "mount" => text(args, "state").is_none(),
         "template" | "copy" | "get_url" | "file" | "lineinfile" | "blockinfile" | "replace" | "ini_file"
         | "unarchive" | "git" | "sysctl" | "hostname" | "authorized_key" => {
-            let volatile = path(args).is_some_and(|path| is_below_any(&path, &VOLATILE));
+            let volatile = path(args).is_some_and(|path| is_below_any(&path, &effects::VOLATILE));
             !volatile && made_paths(task, args).is_empty()
         }
         _ => true,
@@ -178,11 +176,11 @@ fn made_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
         out.push(if configuration { Part::Directory(path) } else { Part::State(path) });
     }
     out.retain(|part| match part {
-        Part::File(path) | Part::Edited(path) => !is_below_any(path, &VOLATILE),
+        Part::File(path) | Part::Edited(path) => !is_below_any(path, &effects::VOLATILE),
         Part::State(path) => {
             let configuration = is_below_any(path, &["/etc", "/usr/bin", "/usr/lib", "/lib", "/bin", "/sbin"]);
             let wide = SHARED.contains(&path.as_str()) || path.matches('/').count() < 2;
-            !is_below_any(path, &VOLATILE) && !configuration && !wide
+            !is_below_any(path, &effects::VOLATILE) && !configuration && !wide
         }
         _ => true,
     });

@@ -236,6 +236,8 @@ fn a_fleet_beside_the_playbook_copies_nothing_and_replaces_nothing() {
     assert_eq!(tree(&request.into), after);
     request.into = dir.path().join("inv");
     assert_eq!(import(&request).unwrap_err()[0].message, "is not empty");
+    request.into = dir.path().join("inv/hosts");
+    assert_eq!(import(&request).unwrap_err()[0].message, "is a file");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::{Compiler, Context};
 use crate::lang::yaml::SpannedNode;
-use crate::plan::{OutcomeRules, Plan, PlanStep, REFUSED, SourcePlace, Task, TaskLayers};
+use crate::plan::{Plan, PlanStep, REFUSED, Task};
 use crate::rendered;
 use crate::template::expr;
 use remoor_model::Fault;
@@ -77,7 +77,6 @@ impl Compiler<'_> {
         if !own.handler && !self.is_selected(&own.keywords.tags) || skipped {
             return None;
         }
-        self.parts.tasks += 1;
         let shown = |fault: &Fault| match fault.file == file {
             true => fault.message.clone(),
             false => format!("{}:{}: {}", fault.file, fault.line, fault.message),
@@ -87,25 +86,10 @@ impl Compiler<'_> {
             messages.push(format!("{} more", faults.len() - FAULTS_SHOWN));
         }
         let mut task = Task {
-            id: self.parts.tasks,
-            place: SourcePlace { file: file.clone(), line: node.line },
             module: REFUSED.to_owned(),
             args: Map::from_iter([("msg".to_owned(), json!(messages.join("; ")))]),
-            when: own.keywords.when.clone(),
             register: node.get("register").and_then(SpannedNode::text).filter(|name| super::is_name(name)),
-            outcome: OutcomeRules {
-                ignore_errors: own.keywords.ignore_errors.clone(),
-                fatal: own.keywords.fatal,
-                ..OutcomeRules::default()
-            },
-            no_log: own.keywords.no_log,
-            tags: own.keywords.tags.clone(),
-            layers: TaskLayers {
-                defaults: own.layers.defaults.clone(),
-                vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
-                params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
-            },
-            ..Task::default()
+            ..self.numbered_task(node, &own)
         };
         let before = self.diagnostics.faults.len();
         self.repeat(node.map().unwrap_or_default(), &own, &mut task);

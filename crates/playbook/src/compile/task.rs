@@ -169,23 +169,36 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a task, except the files that it names.
-    pub(super) fn base_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Task {
+    /// A task with the next number and the inherited keywords that a refused task has too.
+    pub(super) fn numbered_task(&mut self, node: &SpannedNode, own: &Context) -> Task {
         self.parts.tasks += 1;
-        let pairs = node.map().unwrap_or_default();
-        let file = own.file.as_str();
-        let mut task = Task {
+        Task {
             id: self.parts.tasks,
-            place: SourcePlace { file: file.to_owned(), line: node.line },
-            module: call.name().to_owned(),
+            place: SourcePlace { file: own.file.clone(), line: node.line },
             when: own.keywords.when.clone(),
-            environment: own.keywords.environment.clone(),
             outcome: OutcomeRules {
                 ignore_errors: own.keywords.ignore_errors.clone(),
                 fatal: own.keywords.fatal,
                 ..OutcomeRules::default()
             },
             no_log: own.keywords.no_log,
+            tags: own.keywords.tags.clone(),
+            layers: TaskLayers {
+                defaults: own.layers.defaults.clone(),
+                vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
+                params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
+            },
+            ..Task::default()
+        }
+    }
+
+    /// Compiles a task, except the files that it names.
+    pub(super) fn base_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context) -> Task {
+        let pairs = node.map().unwrap_or_default();
+        let file = own.file.as_str();
+        let mut task = Task {
+            module: call.name().to_owned(),
+            environment: own.keywords.environment.clone(),
             privileges: TaskPrivileges {
                 elevated: own.keywords.elevated,
                 become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
@@ -194,13 +207,7 @@ impl Compiler<'_> {
             diff: own.keywords.diff.clone(),
             timeout: own.keywords.timeout.clone(),
             notify: own.keywords.notify.clone(),
-            tags: own.keywords.tags.clone(),
-            layers: TaskLayers {
-                defaults: own.layers.defaults.clone(),
-                vars: own.layers.role_vars.iter().chain(&own.layers.vars).copied().collect(),
-                params: own.layers.role_params.iter().chain(&own.layers.include_params).copied().collect(),
-            },
-            ..Task::default()
+            ..self.numbered_task(node, own)
         };
         let written = call.key.text.as_str();
         let defaults = match &call.python {

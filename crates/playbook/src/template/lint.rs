@@ -4,6 +4,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Keywords of Jinja2. They are not values; a new operand begins after a keyword.
+pub const KEYWORDS: [&str; 22] = [
+    "and",
+    "or",
+    "not",
+    "in",
+    "is",
+    "if",
+    "else",
+    "elif",
+    "for",
+    "set",
+    "recursive",
+    "include",
+    "import",
+    "from",
+    "as",
+    "with",
+    "without",
+    "ignore",
+    "call",
+    "filter",
+    "do",
+    "extends",
+];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Filter,

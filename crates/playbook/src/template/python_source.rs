@@ -9,34 +9,8 @@
 //! Texts without these constructs stay as they are.
 
 use crate::filters::{METHODS_IN_PLACE, NEW_CONTAINER, OWN_CONTAINER, PERCENT};
-use crate::template::lint::{self, Part, quoted_length, word_length};
+use crate::template::lint::{self, KEYWORDS, Part, quoted_length, word_length};
 use std::borrow::Cow;
-
-/// Keywords of Jinja2 after which a new operand begins.
-const WORDS: [&str; 22] = [
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "if",
-    "else",
-    "elif",
-    "for",
-    "set",
-    "recursive",
-    "include",
-    "import",
-    "from",
-    "as",
-    "with",
-    "without",
-    "ignore",
-    "call",
-    "filter",
-    "do",
-    "extends",
-];
 
 /// Rewrites an expression.
 pub fn expression(text: &str) -> Cow<'_, str> {
@@ -284,7 +258,7 @@ impl Rewriter {
 
     fn read_word(&mut self, word: &str) {
         let named = self.text.trim_end().ends_with(['.', '|']);
-        if !named && WORDS.contains(&word) {
+        if !named && KEYWORDS.contains(&word) {
             self.end_chain();
             self.text.push_str(word);
             self.after_value = false;

@@ -23,30 +23,6 @@ pub fn step(value: Value, key: Value) -> Result<Value, Error> {
     }
 }
 
-/// Keywords of Jinja2. They are not values; a new expression begins after a keyword.
-const WORDS: [&str; 20] = [
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "if",
-    "else",
-    "elif",
-    "for",
-    "set",
-    "recursive",
-    "include",
-    "import",
-    "from",
-    "as",
-    "with",
-    "without",
-    "ignore",
-    "call",
-    "filter",
-];
-
 /// Rewrites the chains of an expression as calls.
 pub fn expression(text: &str) -> String {
     let mut out = Rewritten::default();
@@ -116,7 +92,7 @@ impl Rewritten {
                     let name = &rest[..taken];
                     if named && name == "not" {
                         self.text.push_str(name);
-                    } else if std::mem::take(&mut named) || WORDS.contains(&name) {
+                    } else if std::mem::take(&mut named) || lint::KEYWORDS.contains(&name) {
                         named = name == "is";
                         self.text.push_str(name);
                         self.value = None;
