@@ -2,7 +2,8 @@
 CARGO ?= cargo
 # tests/tools.sh downloads goss to this directory. The directory is last in PATH, so that a goss of
 # the machine is preferred.
-export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
+TOOLS = $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
+export PATH := $(PATH):$(TOOLS)/bin
 
 .PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz bench bench-checks bench-members bench-playbooks
 
@@ -38,7 +39,7 @@ test: test-tools fmt deny-if-installed
 # All tests; they take hours. Each of the targets can be run alone, in any order. Each target writes
 # a log to target/tmp/long-*.log, which begins with the commit and ends with "passed". `make -k
 # test-long` continues after a failed target.
-LONG = long-lib long-sim long-versions long-distance long-faults long-fuzz long-hosts long-durations
+LONG = long-lib long-sim long-topics long-versions long-distance long-faults long-fuzz long-hosts long-durations
 .PHONY: $(LONG)
 test-long: $(LONG)
 
@@ -55,6 +56,13 @@ long-lib: test-tools
 # 100,000 seeds of each simulation instead of 1,000.
 long-sim:
 	$(call logged,REMOOR_SIM_SEEDS=100000 $(SIM) --nocapture)
+
+# Compares topics of Ansible's language with recorded results of Ansible. The programs
+# `tests/corpus/ansible.py` and `tests/goss/corpus.py` measure public content, which they clone.
+long-topics: test-tools
+	$(CARGO) build --quiet --bins
+	$(call logged,REMOOR_ANSIBLE_PYTHON=$(TOOLS)/ansible/bin/python3 python3 tests/corpus/topics.py --work $(LOGS)/topics \
+		--python $(TOOLS)/ansible/bin/python3 --remoor $(or $(CARGO_TARGET_DIR),target)/debug/remoor)
 
 # Tests managers of this version and of the previous one in one cluster, even if no format has
 # changed.

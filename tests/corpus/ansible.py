@@ -3,7 +3,8 @@
 
 Reads `ansible.txt`: a repository, `role` or `playbook`, and a path on each line. Makes a directory
 for each entry, asks `ansible-playbook --syntax-check` first, and lints what Ansible accepts. Prints
-the number of entries with each result, and the faults that most entries have.
+the number of entries with each result, and the faults that most entries have. An entry is accepted
+in part if remoor would run it, but prints a warning about a task that fails if it is reached.
 
 The content stays outside of this repository: `--source` names a directory that contains a checkout
 `OWNER+NAME` of each repository. Repositories that are missing are cloned into it.
@@ -21,6 +22,8 @@ import subprocess
 HERE = pathlib.Path(__file__).resolve().parent
 # A lint that takes longer counts as refused, a syntax check as not accepted by Ansible.
 SECONDS_MAX = 300
+# The beginning of the warning about a task that a run might reach and that remoor cannot run.
+LATE = "this task fails if it is reached"
 
 
 def read_entries(path):
@@ -78,7 +81,9 @@ def measure(arguments, entry):
     if code != 0:
         return name, "not accepted by Ansible", [text.strip()[-300:]]
     code, text = run([arguments.remoor, "lint", "."], directory)
-    return name, "accepted" if code == 0 else "refused", text.splitlines()
+    if code != 0:
+        return name, "refused", text.splitlines()
+    return name, "accepted in part" if LATE in text else "accepted whole", text.splitlines()
 
 
 def main():
@@ -97,14 +102,15 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda entry: measure(arguments, entry), entries))
     states = collections.Counter(state for _, state, _ in results)
-    asked = states["accepted"] + states["refused"]
+    asked = max(len(results) - states["not accepted by Ansible"], 1)
     print(dict(states))
-    print(f"accepted whole: {100 * states['accepted'] / max(asked, 1):.1f} % of {asked}")
+    for state in ["accepted whole", "accepted in part"]:
+        print(f"{state}: {100 * states[state] / asked:.1f} % of {asked}")
     faults = collections.Counter()
     for _, state, lines in results:
-        if state == "refused":
-            texts = (re.match(r"\S+?:\d+:\d+: (?!warning)(.*)", line) for line in lines)
-            faults.update({text.group(1)[:120] for text in texts if text})
+        if state in ["refused", "accepted in part"]:
+            texts = (re.match(rf"\S+?:\d+:\d+: (?!warning)(.*)|.*({LATE}.*)", line) for line in lines)
+            faults.update({(text.group(1) or text.group(2))[:120] for text in texts if text})
     for text, count in faults.most_common(40):
         print(f"{count:5} {text}")
     if arguments.json:

@@ -10,9 +10,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of files that are loaded.
-const FILES_MAX: usize = 10_000;
+const FILES_MAX: usize = 50_000;
 /// Maximum size of all files together, in bytes.
-const BYTES_MAX: u64 = 64 << 20;
+const BYTES_MAX: u64 = 256 << 20;
 /// Maximum size of a file, in bytes. A larger file is omitted, because it could not be sent.
 const FILE_MAX: u64 = 16 << 20;
 /// Maximum depth of directories. The limit is needed because symlinks may form a cycle.

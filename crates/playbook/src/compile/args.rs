@@ -60,7 +60,7 @@ impl Compiler<'_> {
             return options.values;
         }
         if spec.name == "set_fact" {
-            self.check_fact_names(file, spec, &mut options);
+            self.check_fact_names(file, &options);
             return options.values;
         }
         self.check_option_names(file, spec, &mut options);
@@ -107,10 +107,7 @@ impl Compiler<'_> {
     }
 
     /// The options of `set_fact` are variables, except `cacheable`.
-    fn check_fact_names(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &mut TaskOptions) {
-        if options.values.contains_key("cacheable") {
-            self.reject_option(file, spec.name, "cacheable", options);
-        }
+    fn check_fact_names(&mut self, file: &str, options: &TaskOptions) {
         for name in options.values.keys() {
             if !super::is_name(name) && !var_map::has_markup(name) {
                 self.fault(file, options.at, format!("`{name}` cannot be the name of a variable"));
@@ -337,12 +334,12 @@ impl Compiler<'_> {
                 && let Err(_broken) = expr::check_template(&word.text)
                 && expr::check_template(&line).is_ok()
             {
-                self.fault_hint(
-                    file,
-                    at,
-                    format!("markup extends over several words, as in `{}`", word.text),
-                    "use `argv:` or `shell`",
+                // The node renders and then splits the whole command, as Ansible does.
+                let message = format!(
+                    "the command is split after it is rendered, because markup extends over several words, as in `{}`",
+                    word.text
                 );
+                self.warn(file, at, message, "use `argv:`, so that a value with blanks remains one argument");
                 return;
             }
         }

@@ -190,7 +190,7 @@ impl Compiler<'_> {
     }
 
     /// Whether the host is the machine on which the run starts.
-    fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         self.options.here
             || LOCAL.contains(&self.host.name.as_str())
             || self.host.vars.get("ansible_connection").and_then(Value::as_str) == Some("local")

@@ -24,7 +24,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("package_facts", "strategy"),
     ("replace", "encoding"),
     ("script", "decrypt"),
-    ("set_fact", "cacheable"),
     ("setup", "gather_timeout fact_path"),
     ("shell", "warn"),
     ("unarchive", "decrypt"),

@@ -39,6 +39,10 @@ impl Compiler<'_> {
         let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
         magic.insert("ansible_run_tags".into(), json!(tags));
         magic.insert("ansible_skip_tags".into(), json!(self.options.skip_tags));
+        magic.insert("ansible_verbosity".into(), json!(0));
+        if !self.host.vars.contains_key("ansible_connection") {
+            magic.insert("ansible_connection".into(), json!(if self.is_local() { "local" } else { "ssh" }));
+        }
         context.layers.play_vars.extend(self.layer(magic));
         let others = self.place_among_others(&keys);
         let others = self.layer(others);

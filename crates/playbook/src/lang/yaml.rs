@@ -9,6 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The tag of a text that is never a template.
@@ -140,7 +141,14 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
     options.with_snippet = false;
     options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
     options.alias_limits.max_total_replayed_events = 100_000;
-    let read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options.clone());
+    let mut text = Cow::Borrowed(text);
+    let mut read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(&text, options.clone());
+    for _ in 0..QUOTED_LINES_MAX {
+        let Some(indented) = read.as_ref().err().and_then(|error| indent_quoted_line(&text, error)) else { break };
+        text = Cow::Owned(indented);
+        read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(&text, options.clone());
+    }
+    let text = &*text;
     let raw = read.map_err(|error| match error.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
             options.duplicate_keys = DuplicateKeyPolicy::FirstWins;
@@ -155,6 +163,25 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
         Some(at) => Err(faults.swap_remove(at)),
         None => Ok((node, faults)),
     }
+}
+
+/// Maximum number of lines that `indent_quoted_line` changes in a file.
+const QUOTED_LINES_MAX: usize = 100;
+/// The blanks that it adds to a line.
+const INDENTATION: &str = "                                ";
+
+/// PyYAML accepts a quoted text whose later lines are indented less than its key; the parser refuses
+/// such a line. Returns the text with this line indented, which does not change the value, because
+/// blanks at the start of such a line are not part of it. None: the error is another one.
+fn indent_quoted_line(text: &str, error: &serde_saphyr::Error) -> Option<String> {
+    let error = error.without_snippet();
+    let line = error.location()?.line() as usize;
+    if !error.to_string().contains("invalid indentation in multiline quoted scalar") {
+        return None;
+    }
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let own = lines.get(line.checked_sub(1)?).filter(|own| !own.starts_with(INDENTATION))?;
+    Some([&lines[..line - 1].concat(), INDENTATION, own, &lines[line..].concat()].concat())
 }
 
 fn parse_fault(file: &str, error: &serde_saphyr::Error) -> Fault {
@@ -369,6 +396,15 @@ mod tests {
         let quoted = parse("p.yml", "{'on': 1, off: 2, \"no\": 3, y: 4}").unwrap().0.json();
         assert_eq!(quoted, serde_json::json!({"on": 1, "False": 2, "no": 3, "y": 4}));
         assert!(warnings.is_empty());
+    }
+
+    /// PyYAML reads these files so.
+    #[test]
+    fn lines_of_a_quoted_text_need_no_indentation() {
+        let text = "a: \"{{ {\n  'x': 1,\n}[k] }}\"\nb:\n  - c: 'one\n  two\n\nthree'\n    d: 2\n";
+        let expected = serde_json::json!({"a": "{{ { 'x': 1, }[k] }}", "b": [{"c": "one two\nthree", "d": 2}]});
+        assert_eq!(parse("p.yml", text).unwrap().0.json(), expected);
+        assert!(parse("p.yml", "a: \"b\nc: d\n").is_err());
     }
 
     #[test]

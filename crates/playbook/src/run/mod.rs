@@ -289,10 +289,13 @@ impl<'a> Run<'a, '_> {
             self.end.fatal = false;
             if let Some(failure) = failed {
                 let shown = self.last_failed.filter(|task| !task.no_log);
-                let task = shown.map(|task| (&task.module, &task.args, &task.tags));
-                let task = task.map_or_else(
+                let task = shown.map_or_else(
                     || json!({"name": failure.task}),
-                    |(action, args, tags)| json!({"name": failure.task, "action": action, "args": args, "tags": tags}),
+                    |Task { name, module, args, tags, .. }| {
+                        // A task without a name has the name of its module in reports only.
+                        let name = if name == module { "" } else { failure.task.as_str() };
+                        json!({"name": name, "action": module, "args": args, "tags": tags})
+                    },
                 );
                 self.frame.set("ansible_failed_task", &task);
                 let result = self.last_failure.clone();

@@ -13,6 +13,7 @@ use crate::run::{Flow, Run, RunStopped};
 use crate::template::expr;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
+use crate::vars::var_map;
 use crate::vars::variable_scope;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
@@ -77,10 +78,11 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Stores a fact that a task has set. A fact that a module has found becomes a fact of the
-    /// node.
+    /// node, and so does one that `set_fact` sets with `cacheable`.
     pub(crate) fn learn(&mut self, task: &Task, name: &str, value: &Value) {
+        let cacheable = task.args.get("cacheable").is_some_and(|value| var_map::boolean(value) == Some(true));
         match task.module.as_str() {
-            "set_fact" => self.frame.set(name, value),
+            "set_fact" if !cacheable => self.frame.set(name, value),
             _ => self.frame.learn(name, value),
         }
     }

@@ -206,12 +206,14 @@ fn results_of_modules_that_only_say() {
     - {assert: {that: true, success_msg: fine, quiet: yes}, register: ok}
     - {fail: {}, ignore_errors: yes, register: f}
     - {set_fact: {x: 1, y: {z: [1]}, cacheable: no}, register: s}
+    - {set_fact: {kept: 2, cacheable: yes}}
     - assert:
         that:
           - d.msg[0] == 1 and d.msg[1].a == 'b' and v['d.msg[1].a'] == 'b' and quiet is skipped
           - a is failed and a.assertion == '2 == 3' and not a.evaluated_to and a.msg == \"nope\\nway\"
           - ok.msg == 'fine' and f.msg == 'Failed as requested from task'
           - s.ansible_facts.y.z == [1] and x == 1 and cacheable is undefined
+          - ansible_facts.kept == 2 and kept == 2 and ansible_facts.x is undefined
 ",
     );
 }
@@ -228,7 +230,7 @@ fn options_that_are_not_there_are_refused_by_name() {
         ),
         ("command: 'true warn=no'", ""),
         ("command: 'true warn=yes'", "`warn` of command"),
-        ("set_fact: {a: 1, cacheable: yes}", "`cacheable` of set_fact"),
+        ("set_fact: {a: 1, cacheable: yes}", ""),
         ("apt: {name: a, policy_rc_d: 101}", "`policy_rc_d` of apt"),
         ("apt: {name: a, state: newest}", "`newest` is not a valid `state` of apt"),
         ("yum: {name: a, installroot: /b}", "`installroot` of yum"),
