@@ -69,8 +69,16 @@ fn check_files() {
         "gossfile: {a/*.yml: {}, b.yml: {skip: true}}\nport:\n",
         "dns: {localhost: {resolveable: true}}",
         "command: {a: {exec: x, exit-status: {or: [0, 1]}, stdout: {gjson: {a.b: {have-len: 1}}}, timeout: 500}}",
+        "filesystem: {/var: {usage: {lt: 90}, free-bytes: {gt: 5GiB}, inode-usage: {lt: 90}, timeout: 500}}",
+        "remoor: {service: a, filesystem: {/: {free-bytes: {gt: 1000}}}, journal: {a: {count: 0, since: 1h}}}",
+        "journal: {all: {unit: '*', priority: err, pattern: a.b, messages: [x, '!y'], count: {lt: 5}}}",
+        "service: {a.timer: {meta: {remoor: {last-run-age: {lt: 26h}, next-run-in: {lt: 90}, last-result: success}}}}",
+        "service: {a: {meta: {remoor: {properties: {NRestarts: {lt: 3}, Result: success}}}}}",
+        "http: {'http://a': {status: 200, meta: {remoor: {metrics: {'up{job=\"a\"}': 1}, numbers: {'a (\\d+)': {lt: 5}}}}}}",
     ] {
         assert_eq!(validator.refusal(good), None, "{good}");
+        let parsed = remoor_check::parse("f.yml", &"s".into(), good);
+        assert!(good.contains("gossfile") || parsed.is_ok(), "{good}: {parsed:?}");
     }
     for bad in [
         "fiel: {/x: {exists: true}}",
@@ -84,6 +92,12 @@ fn check_files() {
         "service: {a: {running: true, meta: {remoor: {severity: bad}}}}",
         "package: {a: {installed: true, meta: {remoor: {user: root}}}}",
         "remoor: {roles: [web]}",
+        "filesystem: {/var: {free-bytes: {gt: 5GB}}}",
+        "filesystem: {/var: {free: 5}}",
+        "service: {a.timer: {meta: {remoor: {last-run-age: {lt: 26 hours}}}}}",
+        "service: {a: {meta: {remoor: {properties: {}}}}}",
+        "port: {tcp:80: {listening: true, meta: {remoor: {metrics: {up: 1}}}}}",
+        "journal: {a: {counts: 0}}",
         "remoor: {service: a, template: jinja}",
         "[a]",
     ] {
@@ -110,4 +124,57 @@ fn fleets() {
     ] {
         assert!(validator.refusal(bad).is_some(), "{bad}");
     }
+}
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The paths of the YAML files in a directory of the repository.
+fn yaml_files(dir: &str) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(format!("{ROOT}/{dir}")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "yml")).collect();
+    files.sort();
+    files
+}
+
+/// The schema that the first line of a file names for editors.
+fn named_schema(file: &std::path::Path) -> std::path::PathBuf {
+    let text = std::fs::read_to_string(file).unwrap();
+    let named = text.lines().next().and_then(|line| line.strip_prefix("# yaml-language-server: $schema="));
+    file.parent().unwrap().join(named.unwrap_or_else(|| panic!("{} names no schema", file.display())))
+}
+
+#[test]
+fn the_shipped_check_files_name_their_schema_and_satisfy_it() {
+    let validator = Validator::new(remoor_check::schema());
+    let inventory = std::fs::read_to_string(format!("{ROOT}/tests/fleets/five/inventory.yml")).unwrap();
+    let inventory: Value = serde_saphyr::from_str(&inventory).unwrap();
+    let mut rendered = 0;
+    for file in yaml_files("checks").into_iter().chain(yaml_files("examples/web/checks")) {
+        assert!(named_schema(&file).ends_with("../schema/checks.json") && named_schema(&file).is_file());
+        let (name, text) = (file.display().to_string(), std::fs::read_to_string(&file).unwrap());
+        let (head, goss) = remoor_check::header(&name, &text).unwrap();
+        for group in ["service-master", "service-worker"] {
+            let mut vars = inventory["all"]["vars"].as_object().unwrap().clone();
+            vars.extend(head.vars.clone());
+            let node = json!({"name": "n1", "addr": "192.0.2.1", "group": group, "role": "worker", "hostname": "n1"});
+            let context = json!({"node": node, "vars": vars, "peers": [], "expected": {}});
+            let text = remoor_check::render(&name, &head, &goss, context.as_object().unwrap()).unwrap();
+            // The settings of the block are not part of the rendered text unless it contains checks.
+            assert_eq!(validator.refusal(&text), None, "{name}");
+            assert!(!remoor_check::parse(&name, &head.service, &text).unwrap().is_empty(), "{name}");
+            rendered += 1;
+        }
+    }
+    assert!(rendered >= 12, "{rendered}");
+}
+
+#[test]
+fn the_schema_files_are_those_of_the_command() {
+    let as_printed = |schema: Value| serde_json::to_string_pretty(&schema).unwrap() + "\n";
+    for dir in ["schema", "examples/web/schema"] {
+        expect_test::expect_file![format!("{ROOT}/{dir}/checks.json")].assert_eq(&as_printed(remoor_check::schema()));
+        expect_test::expect_file![format!("{ROOT}/{dir}/fleet.json")].assert_eq(&as_printed(remoor_config::schema()));
+    }
+    let config = format!("{ROOT}/examples/web/remoor.yml");
+    assert_eq!(named_schema(config.as_ref()), std::path::Path::new(ROOT).join("examples/web/schema/fleet.json"));
 }
