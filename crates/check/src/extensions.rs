@@ -7,7 +7,7 @@ use super::redact::redact_passwords;
 use super::spec::{EXTENSION_SPECS, HOLDS, ResourceSpec};
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, OnFail, Severity, did_you_mean};
-use serde_json::{Number, Value};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys of the `remoor:` block that contain checks.
@@ -189,56 +189,9 @@ fn clear_reaction(check: &mut Check) {
     check.meta.on_fail = OnFail::None;
 }
 
-/// Converts each duration in `node`, such as `30d`, `12h` or `2w`, to a number of days.
-pub(super) fn durations_to_days(file: &str, node: &YamlNode, faults: &mut Vec<Fault>) -> Option<YamlNode> {
-    let yaml = match &node.yaml {
-        Yaml::Text(text) => match days(text) {
-            Some(days) => Yaml::Number(days),
-            None => {
-                let fault = node.fault(file, format!("`{text}` is not a number of days"));
-                faults.push(fault.hint("write it as 30d, 12h or 2w"));
-                return None;
-            }
-        },
-        Yaml::List(items) => {
-            Yaml::List(items.iter().map(|item| durations_to_days(file, item, faults)).collect::<Option<_>>()?)
-        }
-        Yaml::Map(pairs) => {
-            let pair = |(key, node): &(YamlKey, YamlNode)| Some((key.clone(), durations_to_days(file, node, faults)?));
-            Yaml::Map(pairs.iter().map(pair).collect::<Option<_>>()?)
-        }
-        other => other.clone(),
-    };
-    Some(YamlNode { yaml, ..node.clone() })
-}
-
-fn days(text: &str) -> Option<Number> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let number: u32 = text[..digits].parse().ok()?;
-    let days = match &text[digits..] {
-        "h" => f64::from(number) / 24.0,
-        "d" => f64::from(number),
-        "w" => f64::from(number) * 7.0,
-        _ => return None,
-    };
-    Number::from_f64(days)
-}
-
 fn text(node: &YamlNode) -> Option<&str> {
     match &node.yaml {
         Yaml::Text(text) => Some(text),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_of_time_are_days() {
-        let as_days = |text| days(text).and_then(|n| n.as_f64());
-        assert_eq!(["30d", "12h", "2w"].map(as_days), [Some(30.0), Some(0.5), Some(14.0)]);
-        assert_eq!(["30", "d", "1m", "-1d", "99999999999d", "1.5d"].map(as_days), [None; 6]);
     }
 }

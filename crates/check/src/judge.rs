@@ -2,6 +2,7 @@
 //! secret may be shown. Pure.
 
 use super::explain::Explained;
+use super::hint::failure_hint;
 use super::load::{Assertion, Check};
 use super::matcher::{Matcher, shorten};
 use super::outcome::limit_sizes;
@@ -27,6 +28,8 @@ pub(super) struct JudgedAssertion {
     /// With [`Detail::Full`]: the hash of the complete found value, if the assertion does not hold
     /// and the value is not hidden.
     pub seen: Option<Sha256>,
+    /// With [`Detail::Full`]: what the failure means, and the next command.
+    pub hint: Option<String>,
 }
 
 /// Returns one result per assertion. An assertion without an answer is `Unknown`. `took_ms` stays
@@ -38,11 +41,10 @@ pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Ve
     for (number, assertion) in check.assertions.iter().enumerate() {
         if shut {
             let result = judge.result(assertion, CheckState::Skip, None, String::new());
-            all.push(JudgedAssertion { result, explained: None, seen: None });
+            all.push(JudgedAssertion { result, explained: None, seen: None, hint: None });
             continue;
         }
-        let answer = answers.get(assertion.property).cloned();
-        let answer = answer.unwrap_or_else(|| Err(ProbeError::Unknown("the probe returned no answer".to_owned())));
+        let answer = answers.answer_to(assertion);
         let found_false = answer == Ok(Value::Bool(false));
         let explained = match (&answer, detail) {
             (Ok(value), Detail::Full) => Some(judge.explain(assertion, value)),
@@ -53,11 +55,13 @@ pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Ve
             Err(ProbeError::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
             Err(ProbeError::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
         };
+        let failed = detail == Detail::Full && result.state == CheckState::Fail;
+        let hint = failed.then(|| failure_hint(check, assertion, answer.as_ref().ok())).flatten();
         let told = detail == Detail::Full && result.state != CheckState::Pass && !judge.hides(assertion);
         let seen = answer.ok().filter(|_| told).map(|value| Sha256::digest(value.to_string().as_bytes()));
         let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
         shut |= check.kind.spec().gated && first_is_off;
-        all.push(JudgedAssertion { result, explained, seen });
+        all.push(JudgedAssertion { result, explained, seen, hint });
     }
     judge.explain_status(answers, &mut all);
     all
@@ -210,7 +214,7 @@ impl Judge<'_> {
         CheckResult {
             service: self.check.service.clone(),
             check: self.check.label(),
-            property: assertion.written.to_owned(),
+            property: assertion.entry.clone().unwrap_or_else(|| assertion.written.to_owned()),
             state,
             severity: self.check.meta.severity,
             on_fail: self.check.meta.on_fail,
@@ -221,11 +225,11 @@ impl Judge<'_> {
         }
     }
 
-    /// Results that agents and managers keep never contain the content of a file. A file may
-    /// contain a password even if its check is not marked as secret. goss's output formats show
+    /// Results that agents and managers keep never contain the content of a file or a message of
+    /// the journal. Both may contain a password even if the check is not marked as secret. goss's output formats show
     /// contents on the machine itself ([`Detail::Full`]), unless the check is secret.
     fn is_content(&self, assertion: &Assertion) -> bool {
-        assertion.stream && self.check.kind == ResourceKind::File
+        assertion.stream && matches!(self.check.kind, ResourceKind::File | ResourceKind::Journal)
     }
 
     /// Whether the value of the asserted property is hidden, because it could reveal something of a

@@ -18,6 +18,7 @@ mod go_value;
 mod goss_names;
 mod groups;
 mod header;
+mod hint;
 mod include;
 mod judge;
 mod load;
@@ -41,6 +42,7 @@ mod schema;
 mod semver_range;
 mod spawn;
 mod spec;
+mod units;
 mod vars;
 mod yaml;
 

@@ -2,12 +2,12 @@
 //! fault with its position and a hint. In a plain goss file, what goss accepts is a warning. The
 //! matchers of asserted attributes are read in `load_matcher`.
 
-use super::extensions;
 use super::include::{self, GossfileEntry};
 use super::matcher::Matcher;
 use super::meta::{self, Meta};
 use super::redact::{MASK, redact_passwords};
 use super::spec::{AttributeUse, COMMON, EXTENSION_SPECS, ResourceKind, ResourceSpec, SPECS, WINDOWS, current_name};
+use super::units::{self, Unit};
 use super::yaml::{self, Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, OnFail, ServiceName, did_you_mean};
 use serde_json::{Map, Value};
@@ -64,13 +64,16 @@ pub(super) struct Assertion {
     /// The name of the property in results. It differs from `property` for an old name in a plain
     /// goss file, because goss keeps that name.
     pub written: &'static str,
+    /// The entry of the property that is asserted, if each entry is an assertion of its own. It is
+    /// the name in results.
+    pub entry: Option<String>,
     pub stream: bool,
     pub matcher: Matcher,
 }
 
 impl Assertion {
     pub fn new(property: &'static str, stream: bool, matcher: Matcher) -> Self {
-        Self { property, written: property, stream, matcher }
+        Self { property, written: property, entry: None, stream, matcher }
     }
 }
 
@@ -204,7 +207,11 @@ impl Loader<'_> {
             self.load_extensions(node);
             return;
         }
-        if EXTENSION_SPECS.iter().any(|spec| spec.name == name) {
+        // goss ignores types that it does not know. So a plain goss file may contain a type of
+        // remoor for another purpose.
+        if let Some(spec) = EXTENSION_SPECS.iter().find(|spec| spec.name == name)
+            && (self.is_as_goss() || spec.kind.is_group())
+        {
             let fault = key.fault(self.file, format!("`{name}` is not a resource type of goss"));
             self.report(fault.hint("put it in the `remoor:` block"));
             return;
@@ -218,7 +225,7 @@ impl Loader<'_> {
             self.report(fault.hint("remove it"));
             return;
         }
-        let Some(spec) = SPECS.iter().find(|spec| spec.name == name) else {
+        let Some(spec) = SPECS.iter().chain(&EXTENSION_SPECS).find(|spec| spec.name == name) else {
             let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
             let hint =
                 did_you_mean(name, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
@@ -247,7 +254,12 @@ impl Loader<'_> {
             let fault = id.fault(self.file, format!("`{label}` already exists with another password"));
             self.faults.push(fault.hint(format!("choose another id, and write the URL as `{}`", spec.name_attribute)));
         }
-        let repairable = meta::is_repairable(spec.kind, |name| attributes.iter().any(|(key, _)| key.text == name));
+        let own = attributes
+            .iter()
+            .find(|(key, _)| key.text == "meta")
+            .map_or(Vec::new(), |(_, node)| meta::extensions(node, spec));
+        let keys = attributes.iter().map(|(key, _)| key).chain(own.iter().map(|(key, _)| *key));
+        let repairable = meta::is_repairable(spec.kind, |name| keys.clone().any(|key| key.text == name));
         check.meta = Meta::with_default_reaction(repairable);
         let before = self.faults.len();
         // `meta` is read first because some attributes change its values. `as-reader` is read
@@ -367,13 +379,10 @@ impl Loader<'_> {
                     check.assertions.push(Assertion { written, ..Assertion::new(name, stream, matcher) });
                 }
             }
-            AttributeUse::Days => {
-                if let Some(matcher) = extensions::durations_to_days(self.file, node, &mut self.faults)
-                    .and_then(|n| self.read_asserted(name, false, &n))
-                {
-                    check.assertions.push(Assertion::new(name, false, matcher));
-                }
-            }
+            AttributeUse::Days => self.assert_with_unit(check, name, &units::DAYS, node),
+            AttributeUse::Seconds => self.assert_with_unit(check, name, &units::SECONDS, node),
+            AttributeUse::Bytes => self.assert_with_unit(check, name, &units::BYTES, node),
+            AttributeUse::Entries => self.assert_entries(check, name, key, node),
             AttributeUse::Holds => {
                 check.assertions.push(Assertion::new(name, false, Matcher::Is(Value::Bool(true))));
                 self.known_attribute(check, name, AttributeUse::Text, key, node);
@@ -402,6 +411,34 @@ impl Loader<'_> {
                 } else {
                     self.report_wrong_kind(key, node, wanted);
                 }
+            }
+        }
+    }
+
+    /// Adds an assertion about a number that may be written with a unit.
+    fn assert_with_unit(&mut self, check: &mut Check, name: &'static str, unit: &Unit, node: &YamlNode) {
+        let number = unit.convert(self.file, node, &mut self.faults);
+        if let Some(matcher) = number.and_then(|number| self.read_asserted(name, false, &number)) {
+            check.assertions.push(Assertion::new(name, false, matcher));
+        }
+    }
+
+    /// Adds an assertion for each entry of a map.
+    fn assert_entries(&mut self, check: &mut Check, name: &'static str, key: &YamlKey, node: &YamlNode) {
+        let entries = match &node.yaml {
+            Yaml::Map(entries) if !entries.is_empty() => entries,
+            Yaml::Map(_) => {
+                return self.faults.push(node.fault(self.file, format!("an empty map for `{name}` asserts nothing")));
+            }
+            _ => return self.report_wrong_kind(key, node, "a map with an entry for each assertion"),
+        };
+        for (entry, node) in entries {
+            if let Err(why) = super::probe::validate_entry(name, &entry.text) {
+                self.faults.push(entry.fault(self.file, why));
+            }
+            if let Some(matcher) = self.read_asserted(name, false, node) {
+                let assertion = Assertion::new(name, false, matcher);
+                check.assertions.push(Assertion { entry: Some(entry.text.clone()), ..assertion });
             }
         }
     }

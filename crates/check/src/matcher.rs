@@ -77,7 +77,7 @@ impl NumericComparison {
 /// Maximum cost of one call of `matches`. A comparison costs 1, and 1 more per KiB of text. Each
 /// value that a JSON path visits costs 1. `GoRegex::cost` is the cost of a regular expression.
 /// 10,000 elements against 200 matchers cost 2 million.
-const MAX_COST: u64 = 6_000_000;
+pub(super) const MAX_COST: u64 = 6_000_000;
 
 /// The cost that the comparisons with one found value may still have, and properties of that value.
 pub(super) struct MatchBudget {

@@ -1,6 +1,6 @@
 //! Reads `meta.remoor` of a resource: severity, reaction, retries and waivers.
 
-use super::spec::{ResourceKind, ResourceSpec, SPECS};
+use super::spec::{AttributeUse, ResourceKind, ResourceSpec, SPECS};
 use super::yaml::{Yaml, YamlKey, YamlNode};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -56,13 +56,19 @@ fn default_on_fail(severity: Severity, repairable: bool) -> OnFail {
 }
 
 /// Whether a re-setup can remove the cause of a failure. It does not free space on a disk, renew a
-/// certificate or repair a name server.
+/// certificate, repair a name server, remove an entry of the journal or lower a measured value.
 pub(super) fn is_repairable(kind: ResourceKind, asserts: impl Fn(&str) -> bool) -> bool {
     match kind {
-        ResourceKind::Cert | ResourceKind::Dns => false,
+        ResourceKind::Cert | ResourceKind::Dns | ResourceKind::Filesystem | ResourceKind::Journal => false,
         ResourceKind::Mount => !asserts("usage"),
-        _ => true,
+        // These are measured values and not settings, although the other assertions of the check may
+        // be about settings.
+        kind => !kind.spec().extensions().iter().any(|(name, use_)| is_measured(name, *use_) && asserts(name)),
     }
+}
+
+fn is_measured(name: &str, use_: AttributeUse) -> bool {
+    matches!(use_, AttributeUse::Entries | AttributeUse::Seconds) || name == "last-result"
 }
 
 impl Meta {
@@ -170,9 +176,10 @@ impl Reader<'_> {
 
     fn report_unknown_key(&mut self, key: &YamlKey, known: &[&str]) {
         let takes = |spec: &&ResourceSpec| spec.extensions().iter().any(|(name, _)| *name == key.text);
-        let hint = match SPECS.iter().find(takes) {
-            Some(other) => format!("it is available only for `{}`", other.name),
-            None => {
+        let others: Vec<String> = SPECS.iter().filter(takes).map(|other| format!("`{}`", other.name)).collect();
+        let hint = match &others[..] {
+            [_, ..] => format!("it is available only for {}", others.join(", ")),
+            [] => {
                 did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")))
             }
         };

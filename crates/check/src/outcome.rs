@@ -33,6 +33,8 @@ pub struct AssertionOutcome {
     /// Hash of the complete found value, if the assertion does not hold and the value is no secret.
     /// The values in the other fields may be cut off.
     pub seen: Option<Sha256>,
+    /// What a failure means, and the next command. None for groups.
+    pub hint: Option<String>,
     /// Time at which the check was started. All properties of a check are answered together, so
     /// `took` is set only for the first.
     pub started: SystemTime,
@@ -41,7 +43,7 @@ pub struct AssertionOutcome {
 
 impl AssertionOutcome {
     pub(super) fn new(check: &Check, judged: JudgedAssertion) -> Self {
-        let JudgedAssertion { result, explained, seen } = judged;
+        let JudgedAssertion { result, explained, seen, hint } = judged;
         Self {
             result,
             kind: check.kind.to_string(),
@@ -52,6 +54,7 @@ impl AssertionOutcome {
             line: check.line,
             explained,
             seen,
+            hint,
             started: SystemTime::UNIX_EPOCH,
             took: Duration::ZERO,
         }

@@ -110,7 +110,9 @@ fn waits_for_others(check: &Check) -> bool {
         | ResourceKind::Cert
         | ResourceKind::Command
         | ResourceKind::Dns
+        | ResourceKind::Filesystem
         | ResourceKind::Http
+        | ResourceKind::Journal
         | ResourceKind::Mount => true,
         ResourceKind::File
         | ResourceKind::Group
@@ -146,7 +148,7 @@ fn run_once(check: &Check, world: &World, options: &CheckRunOptions, detail: Det
     let (limit, now) = (options.timeout, options.now);
     let asked = catch_panic(|| {
         let answers =
-            if check.skip { ProbeAnswers::new() } else { probe::ask(&ProbeContext { check, world, limit, now }) };
+            if check.skip { ProbeAnswers::default() } else { probe::ask(&ProbeContext { check, world, limit, now }) };
         judge(check, &answers, detail)
     });
     let mut judged = asked.unwrap_or_else(|panic| {

@@ -5,6 +5,7 @@ use super::load::{BOOLEAN, MAX_TIMEOUT_MS};
 use super::load_matcher::KNOWN;
 use super::meta::{KEYS as META_KEYS, MAX_RETRIES};
 use super::spec::{AttributeUse, EXTENSION_SPECS, ResourceKind, ResourceSpec, SPECS};
+use super::units::{self, Unit};
 use serde_json::{Map, Value, json};
 
 /// The schema of a check file that is no template, or that is rendered.
@@ -12,6 +13,9 @@ pub fn schema() -> Value {
     let mut properties: Map<String, Value> = SPECS.iter().map(|spec| (spec.name.to_owned(), resources(spec))).collect();
     properties.insert("gossfile".to_owned(), included_files());
     properties.insert("remoor".to_owned(), block());
+    // Types that goss does not have may also be outside of the block, where they are templates.
+    let own = EXTENSION_SPECS.iter().filter(|spec| !spec.kind.is_group());
+    properties.extend(own.map(|spec| (spec.name.to_owned(), resources(spec))));
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Check file of remoor",
@@ -20,9 +24,16 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         "definitions": {
             "expected": describe_expected("expected", json!({"type": "number"})),
-            "days": describe_expected("days", json!({"type": ["number", "string"], "pattern": "^[0-9]+[hdw]$"})),
+            "days": describe_expected("days", with_unit(&units::DAYS)),
+            "seconds": describe_expected("seconds", with_unit(&units::SECONDS)),
+            "bytes": describe_expected("bytes", with_unit(&units::BYTES)),
             "meta": meta(&[]), "texts": texts()},
     })
+}
+
+/// A number, or a text with a number and a unit.
+fn with_unit(unit: &Unit) -> Value {
+    json!({"type": ["number", "string"], "pattern": unit.pattern})
 }
 
 fn texts() -> Value {
@@ -103,6 +114,11 @@ fn attribute(name: &str, use_: AttributeUse) -> Value {
             json!({"$ref": "#/definitions/expected"})
         }
         AttributeUse::Days => json!({"$ref": "#/definitions/days"}),
+        AttributeUse::Seconds => json!({"$ref": "#/definitions/seconds"}),
+        AttributeUse::Bytes => json!({"$ref": "#/definitions/bytes"}),
+        AttributeUse::Entries => {
+            json!({"type": "object", "additionalProperties": {"$ref": "#/definitions/expected"}, "minProperties": 1})
+        }
         AttributeUse::Holds | AttributeUse::Text => json!({"type": "string"}),
         AttributeUse::Texts => json!({"$ref": "#/definitions/texts"}),
         AttributeUse::Millis => json!({"type": "integer", "minimum": 0, "maximum": MAX_TIMEOUT_MS}),

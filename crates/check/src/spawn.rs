@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of bytes kept of each output stream.
+/// Maximum number of bytes kept of each output stream by [`run`].
 pub(super) const MAX_OUTPUT: usize = 1 << 20;
 /// Time for which background processes may keep the output of an ended program open.
 const LINGER: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ pub(super) struct ProgramOutput {
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub bytes: Vec<u8>,
-    /// The program wrote more than `MAX_OUTPUT`; the rest was discarded.
+    /// The program wrote more than the maximum; the rest was discarded.
     pub truncated: bool,
 }
 
@@ -56,6 +56,11 @@ impl Stream {
 /// function returns, the process group of the program has been killed. After an error, processes
 /// that left the group have been killed, too.
 pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<ProgramOutput, String> {
+    run_with_limit(command, timeout, MAX_OUTPUT)
+}
+
+/// Like [`run`], with another maximum number of bytes of each output stream.
+pub(super) fn run_with_limit(command: &mut Command, timeout: Duration, max: usize) -> Result<ProgramOutput, String> {
     let deadline = Instant::now() + timeout;
     let program = command.get_program().to_string_lossy().into_owned();
     if ENDING.load(Ordering::Relaxed) {
@@ -80,7 +85,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<ProgramOut
         if ENDING.load(Ordering::Relaxed) {
             return Err("interrupted".to_owned());
         }
-        let moved = drain(&mut out, &mut stdout) | drain(&mut err, &mut stderr);
+        let moved = drain(&mut out, &mut stdout, max) | drain(&mut err, &mut stderr, max);
         if linger.is_none() && group.has_ended().map_err(|e| e.to_string())? {
             linger = Some(Instant::now() + LINGER);
         }
@@ -146,7 +151,7 @@ fn set_nonblocking<T: AsFd>(pipe: &T) -> io::Result<()> {
 
 /// Reads the available output, and closes the pipe when it has ended. Returns true if anything was
 /// read.
-fn drain(pipe: &mut Option<impl Read>, stream: &mut Stream) -> bool {
+fn drain(pipe: &mut Option<impl Read>, stream: &mut Stream, max: usize) -> bool {
     let mut moved = false;
     let mut buffer = [0; 16 << 10];
     // The number of reads is bounded, so that the deadline is checked even if a program writes
@@ -157,7 +162,7 @@ fn drain(pipe: &mut Option<impl Read>, stream: &mut Stream) -> bool {
             Ok(0) => *pipe = None,
             Ok(n) => {
                 moved = true;
-                let room = MAX_OUTPUT - stream.bytes.len();
+                let room = max - stream.bytes.len();
                 stream.bytes.extend_from_slice(&buffer[..n.min(room)]);
                 stream.truncated |= n > room;
             }

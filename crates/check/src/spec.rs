@@ -20,8 +20,12 @@ pub enum ResourceKind {
     Process,
     Service,
     User,
-    /// Only in the `remoor:` block: a certificate in a file or presented by a server.
+    /// Not in goss: a certificate in a file or presented by a server.
     Cert,
+    /// Not in goss: the file system that holds a path.
+    Filesystem,
+    /// Not in goss: entries of the journal.
+    Journal,
     /// Only in the `remoor:` block: groups of checks.
     AnyOf,
     AllOf,
@@ -36,8 +40,13 @@ pub(super) enum AttributeUse {
     Assert,
     /// An optional assertion. A list in it contains line patterns.
     Stream,
-    /// An optional assertion about a number of days, which may be written as `30d`.
+    /// Optional assertions about a number with a unit: a time in days (`30d`), a time in seconds
+    /// (`26h`), or a size in bytes (`5GiB`).
     Days,
+    Seconds,
+    Bytes,
+    /// A map in which each entry is an assertion of its own, such as the properties of a unit.
+    Entries,
     /// A string argument that is asserted to hold, such as a version constraint.
     Holds,
     /// Arguments: `Text` is a string, `Texts` a list of strings, `Millis` a number of milliseconds,
@@ -256,8 +265,9 @@ pub(super) const SPECS: [ResourceSpec; 15] = [
     },
 ];
 
-/// Resource types of the `remoor:` block, which goss ignores.
-pub(super) const EXTENSION_SPECS: [ResourceSpec; 3] = [
+/// Resource types that goss does not have. goss ignores them in the `remoor:` block and at the top
+/// level of a file. Groups are only in the block.
+pub(super) const EXTENSION_SPECS: [ResourceSpec; 5] = [
     ResourceSpec {
         kind: ResourceKind::Cert,
         name: "cert",
@@ -272,6 +282,34 @@ pub(super) const EXTENSION_SPECS: [ResourceSpec; 3] = [
             ("server-name", AttributeUse::Text),
         ],
     },
+    ResourceSpec {
+        kind: ResourceKind::Filesystem,
+        name: "filesystem",
+        name_attribute: "path",
+        gated: false,
+        attributes: &[
+            ("usage", AttributeUse::Assert),
+            ("free-bytes", AttributeUse::Bytes),
+            ("inode-usage", AttributeUse::Assert),
+            ("mount-point", AttributeUse::Assert),
+            ("filesystem", AttributeUse::Assert),
+            ("timeout", AttributeUse::Millis),
+        ],
+    },
+    ResourceSpec {
+        kind: ResourceKind::Journal,
+        name: "journal",
+        name_attribute: "unit",
+        gated: false,
+        attributes: &[
+            ("count", AttributeUse::Assert),
+            ("messages", AttributeUse::Stream),
+            ("since", AttributeUse::Text),
+            ("priority", AttributeUse::Text),
+            ("pattern", AttributeUse::Text),
+            ("timeout", AttributeUse::Millis),
+        ],
+    },
     group(ResourceKind::AnyOf, "any-of"),
     group(ResourceKind::AllOf, "all-of"),
 ];
@@ -279,6 +317,12 @@ pub(super) const EXTENSION_SPECS: [ResourceSpec; 3] = [
 const fn group(kind: ResourceKind, name: &'static str) -> ResourceSpec {
     ResourceSpec { kind, name, name_attribute: "", gated: false, attributes: &[(HOLDS, AttributeUse::Required)] }
 }
+
+/// Entries of `meta.remoor` whose entries are assertions: properties of a unit, numbers that regular
+/// expressions find in a text, and metrics in the text format of Prometheus.
+pub(super) const PROPERTIES: &str = "properties";
+pub(super) const NUMBERS: &str = "numbers";
+pub(super) const METRICS: &str = "metrics";
 
 /// The property that groups assert.
 pub(super) const HOLDS: &str = "holds";
@@ -309,6 +353,15 @@ impl ResourceSpec {
                 &[("user", AttributeUse::Text), ("args", AttributeUse::Text), ("count", AttributeUse::Assert)]
             }
             ResourceKind::Package => &[("deb-constraint", AttributeUse::Holds)],
+            ResourceKind::Service => &[
+                (PROPERTIES, AttributeUse::Entries),
+                ("last-run-age", AttributeUse::Seconds),
+                ("next-run-in", AttributeUse::Seconds),
+                ("last-result", AttributeUse::Assert),
+            ],
+            ResourceKind::Command | ResourceKind::File | ResourceKind::Http => {
+                &[(NUMBERS, AttributeUse::Entries), (METRICS, AttributeUse::Entries)]
+            }
             _ => &[],
         }
     }

@@ -24,6 +24,8 @@ use tokio::sync::oneshot;
 const LAST_WAIT: Duration = Duration::from_millis(500);
 /// Maximum number of warnings that are printed. An audit may have hundreds.
 const WARNINGS_MAX: usize = 20;
+/// Maximum number of hints that are printed.
+const HINTS_MAX: usize = 10;
 /// Default number of checks that run in parallel, and default pause between two tries.
 const PARALLEL: usize = 8;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -245,6 +247,25 @@ fn exit(run: &SuiteRun, form: Option<Form>) -> Exit {
     }
 }
 
+/// A line with the hint of each check that fails, at most `HINTS_MAX` lines. A check has the hint of
+/// its first failed assertion.
+fn hint_lines(run: &SuiteRun) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut last = None;
+    for outcome in run.reported_outcomes().filter(|outcome| is_reported(&outcome.result)) {
+        let label = (&outcome.result.check, &outcome.file, outcome.line);
+        let Some(hint) = outcome.hint.as_deref().filter(|_| last != Some(label)) else { continue };
+        last = Some(label);
+        lines.push(format!("hint: {}: {}\n", outcome.result.check, hint.replace('\n', " ")));
+    }
+    let more = lines.len().saturating_sub(HINTS_MAX);
+    lines.truncate(HINTS_MAX);
+    if more > 0 {
+        lines.push(format!("{} in the output of -o json\n", count_noun(more, "more hint")));
+    }
+    lines.concat()
+}
+
 /// Prints the results. `changes` are the changes since the last run, with `--changed-only`.
 fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<()> {
     if out.machine(&drivers::goss_json(run))? {
@@ -268,6 +289,7 @@ fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<(
     if !table.is_empty() {
         out.table(&table)?;
     }
+    out.text(&hint_lines(run))?;
     let skipped = run.count(CheckState::Skip) + run.count(CheckState::Waived);
     let changed = match changes {
         Some(Changes { changed, .. }) => format!("; {changed} of {} changed", run.outcomes.len()),

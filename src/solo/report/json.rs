@@ -1,4 +1,4 @@
-//! The JSON of goss: its structure and its keys, and no other keys.
+//! The JSON of goss: its structure and its keys, and for each result also its file, line and hint.
 
 use super::{Counts, describe, describe_compact, is_bad, is_skipped, property, seconds, trouble};
 use crate::solo::run::SuiteRun;
@@ -34,8 +34,9 @@ fn result(outcome: &AssertionOutcome) -> Value {
         "duration": nanoseconds(outcome.took),
         "end-time": moment(outcome.started + outcome.took),
         "err": trouble(outcome),
-        // goss has neither `file` nor `line`.
+        // goss has neither `file` nor `hint` nor `line`.
         "file": outcome.file,
+        "hint": outcome.hint,
         "line": outcome.line,
         "matcher-result": matcher_result(outcome),
         "meta": meta,

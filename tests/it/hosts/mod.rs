@@ -17,6 +17,7 @@ mod inverse;
 mod leader;
 mod limits;
 mod links;
+mod measured;
 mod moved;
 mod noise;
 mod operator;
@@ -157,6 +158,7 @@ fn every_story() -> Vec<stories::Story> {
         moved::ALL,
         announced::ALL,
         shipped::ALL,
+        measured::ALL,
         inverse::ALL,
         drained::ALL,
     ]

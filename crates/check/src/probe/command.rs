@@ -1,7 +1,7 @@
 //! `command`: exit status and output of a shell command.
 
 use super::super::spawn::{MAX_OUTPUT, Stream, run};
-use super::{ProbeAnswer, ProbeAnswers, ProbeContext, ProbeError, unknown_error};
+use super::{ProbeAnswer, ProbeAnswers, ProbeContext, measure, unknown_error};
 use std::process::Command;
 
 const DEFAULT_MS: u64 = 10_000;
@@ -9,15 +9,16 @@ const DEFAULT_MS: u64 = 10_000;
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let ran = run(Command::new("/bin/sh").arg("-c").arg(&ask.check.name), ask.timeout(DEFAULT_MS));
     match ran {
-        Ok(output) => ProbeAnswers::from([
-            ("exit-status", Ok(output.status.into())),
-            ("stdout", text(&output.stdout)),
-            ("stderr", text(&output.stderr)),
-        ]),
-        Err(why) => {
-            let none = || Err(ProbeError::Unknown(why.clone()));
-            ProbeAnswers::from([("exit-status", none()), ("stdout", none()), ("stderr", none())])
+        Ok(output) => {
+            let stdout = text(&output.stdout);
+            let mut answers = ProbeAnswers::default();
+            measure::add(ask, &stdout, &mut answers);
+            answers.insert("exit-status", Ok(output.status.into()));
+            answers.insert("stdout", stdout);
+            answers.insert("stderr", text(&output.stderr));
+            answers
         }
+        Err(why) => ask.check.assertions.iter().map(|one| (one.property, Err(unknown_error(&why)))).collect(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `file`: the attributes of the path itself, and the content of the file that it leads to.
 
 use super::read::{content_of, filetype};
-use super::{PRIVATE, ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
+use super::{PRIVATE, ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, measure, unknown_error};
 use md5::Md5;
 use serde_json::Value;
 use sha2::Digest;
@@ -50,7 +50,7 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
         ("linked-to", target(&path, &meta)),
         (PRIVATE, Ok(is_owner_only(&meta).into())),
     ]);
-    if CONTENT.iter().any(|(property, _)| ask.wants(property)) {
+    if CONTENT.iter().any(|(property, _)| ask.wants(property)) || measure::is_wanted(ask) {
         let (content, private) = match content_of(ask, &path, &meta) {
             Ok((bytes, read)) => (Ok(bytes), is_owner_only(&read)),
             // A file whose metadata cannot be read is not treated as private.
@@ -64,6 +64,10 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
         answers.insert(PRIVATE, Ok(private.into()));
         for (property, of) in CONTENT.into_iter().filter(|(property, _)| ask.wants(property)) {
             answers.insert(property, content.as_deref().map(of).map_err(Clone::clone));
+        }
+        if measure::is_wanted(ask) {
+            let text = content.map(|bytes| String::from_utf8_lossy(&bytes).into());
+            measure::add(ask, &text, &mut answers);
         }
     }
     answers

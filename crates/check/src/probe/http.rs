@@ -5,7 +5,7 @@ use super::super::goss_names::capital;
 use super::super::redact::redact_passwords;
 use super::super::spawn::MAX_OUTPUT;
 use super::read::content;
-use super::{ProbeAnswer, ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
+use super::{ProbeAnswer, ProbeAnswers, ProbeContext, ProbeError, failed_error, measure, unknown_error};
 use remoor_host::web::{self, REQUESTS_MAX, RedirectRequest, basic_authorization};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -41,7 +41,12 @@ pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     match request(ask) {
         Ok((status, headers, body)) => {
-            ProbeAnswers::from([("status", Ok(status.into())), ("headers", Ok(headers.into())), ("body", body)])
+            let mut answers = ProbeAnswers::default();
+            measure::add(ask, &body, &mut answers);
+            answers.insert("status", Ok(status.into()));
+            answers.insert("headers", Ok(headers.into()));
+            answers.insert("body", body);
+            answers
         }
         // An error may quote the URL, which may contain a password.
         Err(ProbeError::Failed(why)) => ProbeAnswers::from([("status", Err(failed_error(redact_passwords(&why))))]),

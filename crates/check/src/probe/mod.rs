@@ -3,32 +3,38 @@
 
 mod account;
 mod addr;
+mod answers;
 mod cert;
 mod command;
 mod dns;
 mod file;
+mod filesystem;
 mod http;
 mod init_scripts;
 mod interface;
+mod journal;
 mod kernel_param;
 mod matching;
+mod measure;
 mod mount;
 mod package;
 mod port;
 mod process;
+mod prometheus;
 mod read;
 mod resolve;
 mod service;
+mod unit_properties;
 mod world;
 
+pub(super) use answers::ProbeAnswers;
 pub(super) use world::World;
 
 use super::deb::Constraint;
 use super::load::Check;
-use super::spec::ResourceKind;
+use super::spec::{PROPERTIES, ResourceKind};
 use remoor_model::Wall;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The reason why there is no value for a property.
@@ -46,8 +52,6 @@ pub(super) enum ProbeError {
 pub(super) const PRIVATE: &str = "private";
 
 pub(super) type ProbeAnswer = Result<Value, ProbeError>;
-/// The answers by property. A missing property was not read.
-pub(super) type ProbeAnswers = BTreeMap<&'static str, ProbeAnswer>;
 
 fn unknown_error(why: impl ToString) -> ProbeError {
     ProbeError::Unknown(why.to_string())
@@ -101,9 +105,11 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
         ResourceKind::Command => command::ask(ask),
         ResourceKind::Dns => dns::ask(ask),
         ResourceKind::File => file::ask(ask),
+        ResourceKind::Filesystem => filesystem::ask(ask),
         ResourceKind::Group => account::group(ask),
         ResourceKind::Http => http::ask(ask),
         ResourceKind::Interface => interface::ask(ask),
+        ResourceKind::Journal => journal::ask(ask),
         ResourceKind::KernelParam => kernel_param::ask(ask),
         ResourceKind::Mount => mount::ask(ask),
         ResourceKind::Matching => matching::ask(ask),
@@ -113,7 +119,16 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
         ResourceKind::Service => service::ask(ask),
         ResourceKind::User => account::user(ask),
         // Groups are evaluated in `groups`, from the results of their members.
-        ResourceKind::AnyOf | ResourceKind::AllOf => ProbeAnswers::new(),
+        ResourceKind::AnyOf | ResourceKind::AllOf => ProbeAnswers::default(),
+    }
+}
+
+/// Validates the name of an entry of `property`, of which each entry is an assertion of its own. Err:
+/// the reason.
+pub(super) fn validate_entry(property: &str, entry: &str) -> Result<(), String> {
+    match property {
+        PROPERTIES => unit_properties::validate_name(entry),
+        _ => measure::validate(property, entry),
     }
 }
 
@@ -138,7 +153,13 @@ pub(super) fn validate(check: &Check) -> Result<(), String> {
         ResourceKind::KernelParam if kernel_param::path(name).is_none() => {
             Err(format!("`{name}` is not a parameter name; write net.ipv4.ip_forward"))
         }
-        ResourceKind::Mount if !name.starts_with('/') => Err(format!("the path `{name}` is not absolute")),
+        ResourceKind::Service => {
+            check.assertions.iter().try_for_each(|one| unit_properties::validate_unit(name, one.property))
+        }
+        ResourceKind::Journal => journal::validate(name, argument),
+        ResourceKind::Mount | ResourceKind::Filesystem if !name.starts_with('/') => {
+            Err(format!("the path `{name}` is not absolute"))
+        }
         ResourceKind::Package => argument("deb-constraint").map_or(Ok(()), |text| Constraint::parse(text).map(drop)),
         ResourceKind::Process => process::validate(argument("args")),
         _ => Ok(()),

@@ -40,7 +40,7 @@ fn usage(point: &str, timeout: Duration) -> ProbeAnswer {
     percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed_error("this filesystem has no size"))
 }
 
-fn percent(blocks: u64, free: u64) -> Option<u64> {
+pub(super) fn percent(blocks: u64, free: u64) -> Option<u64> {
     let used = u128::from(blocks.saturating_sub(free)) * 200 + u128::from(blocks);
     let whole = u128::from(blocks) * 2;
     (whole > 0).then(|| u64::try_from(used / whole).unwrap_or(100))

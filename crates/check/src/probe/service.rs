@@ -1,8 +1,9 @@
 //! `service`: the state of systemd units, queried with one call per run. Where systemd does not run,
 //! `init_scripts` has the answers.
 
+use super::super::load::Check;
 use super::super::spawn::run;
-use super::{ProbeAnswers, ProbeContext, init_scripts, unknown_error};
+use super::{ProbeAnswers, ProbeContext, init_scripts, unit_properties, unknown_error};
 use remoor_host::systemd::unit_name;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,23 @@ pub struct Unit {
     pub runlevels: Vec<String>,
 }
 
+/// The properties of goss.
+const STATE: [&str; 3] = ["enabled", "running", "runlevels"];
+
 pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
+    let mut answers = if asks_state(ask.check) { state(ask) } else { ProbeAnswers::default() };
+    if unit_properties::is_wanted(ask) {
+        unit_properties::add(ask, ask.world.systemd(), &mut answers);
+    }
+    answers
+}
+
+/// Whether the check is about the state of the unit, and not only about other properties.
+pub(super) fn asks_state(check: &Check) -> bool {
+    check.assertions.iter().any(|assertion| STATE.contains(&assertion.property))
+}
+
+fn state(ask: &ProbeContext) -> ProbeAnswers {
     if !is_unit_name(&ask.check.name) {
         // Only a plain goss file can contain such a name.
         return [("enabled", false.into()), ("running", false.into()), ("runlevels", Value::Array(Vec::new()))]
@@ -40,7 +57,7 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
             ("running", Ok(unit.running.into())),
             ("runlevels", Ok(unit.runlevels.into())),
         ]),
-        Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown_error(&why)))).into(),
+        Err(why) => STATE.map(|property| (property, Err(unknown_error(&why)))).into(),
     }
 }
 

@@ -10,7 +10,7 @@ use super::process::Process;
 use super::service::ServiceState;
 use super::{interface, package, port, process, service};
 use remoor_host::files::{Mount, Names, Servers, mounts};
-use remoor_host::systemd::unit_name;
+use remoor_host::systemd::{SystemdSockets, unit_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub struct World {
     packages: OnceLock<Result<Packages, String>>,
     roots: OnceLock<Result<Arc<Vec<Certificate<'static>>>, String>>,
     servers: OnceLock<Servers>,
+    systemd: SystemdSockets,
 }
 
 impl World {
@@ -41,7 +42,7 @@ impl World {
         let mut world = Self { limit, ..Self::default() };
         for check in checks.into_iter().filter(|check| !check.skip) {
             match check.kind {
-                ResourceKind::Service if service::is_unit_name(&check.name) => {
+                ResourceKind::Service if service::is_unit_name(&check.name) && service::asks_state(check) => {
                     world.asked_units.insert(unit_name(&check.name));
                 }
                 ResourceKind::Process => {
@@ -79,6 +80,11 @@ impl World {
 
     pub(super) fn packages(&self) -> Result<&Packages, String> {
         self.packages.get_or_init(|| package::list(self.limit)).as_ref().map_err(Clone::clone)
+    }
+
+    /// The sockets of systemd.
+    pub(super) fn systemd(&self) -> &SystemdSockets {
+        &self.systemd
     }
 
     /// The CA certificates that this machine trusts.

@@ -141,10 +141,10 @@ fn invalid_blocks_are_rejected() {
         "remoor:\n  cert: {/a: {not-after: {gt: '30'}}, a: {not-aftr: 1d}, /b: {}}\ncommand: {yes: {exec: 'true', exit-status: 0}}\n",
     ));
     expect![[r#"
-        f.yml:1:1: `cert` is not a resource type of goss
+        f.yml:1:1: `any-of` is not a resource type of goss
           hint: put it in the `remoor:` block
     "#]]
-    .assert_eq(&faults("cert: {/a: {not-after: {gt: 1d}}}"));
+    .assert_eq(&faults("any-of: {a: [port:tcp:80]}\ncert: {/a: {not-after: {gt: 1d}}}"));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn answer(text: &str) -> Value {
     let Ok(checks) = parse("f.yml", &"s".into(), text) else { return result_object("error") };
     let world = World::new(&checks, Duration::ZERO);
     let answers = ask(&ProbeContext { check: &checks[0], world: &world, limit: Duration::ZERO, now: Wall(0) });
-    let value = answers["matches"].clone().unwrap();
+    let value = answers.get("matches").cloned().unwrap().unwrap();
     let matcher = &checks[0].assertions[0].matcher;
     let result = matcher.matches(&value);
     let state = super::super::run(&checks, &CheckRunOptions::with_defaults(Wall(0))).remove(0).state;

@@ -10,6 +10,7 @@ mod load;
 mod machine;
 mod matcher;
 mod matching;
+mod measured;
 mod network;
 mod run;
 mod shipped;

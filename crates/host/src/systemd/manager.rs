@@ -43,6 +43,15 @@ pub enum UnitFileChange {
     Unmask,
 }
 
+/// The properties of a unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnitProperties {
+    /// The properties that have a plain text, as `systemctl show` prints them.
+    pub texts: BTreeMap<String, String>,
+    /// The properties that are unsigned numbers of 64 bits. Times are in microseconds.
+    pub numbers: BTreeMap<String, u64>,
+}
+
 /// A connection to systemd that the caller drops after a few related requests.
 pub struct SystemdManager<'a> {
     bus: Bus<'a>,
@@ -60,19 +69,31 @@ impl<'a> SystemdManager<'a> {
         Ok(Self { bus: Bus::open(sockets, patience)?, subscribed: false })
     }
 
-    /// Properties of a unit that have a plain text, as `systemctl show` prints them. A unit that
-    /// does not exist has the `LoadState` `not-found`.
+    /// Properties of a unit that have a plain text which is not empty, as `systemctl show` prints
+    /// them. A unit that does not exist has the `LoadState` `not-found`.
     pub fn show(&mut self, unit: &str) -> Result<BTreeMap<String, String>, BusError> {
+        let mut texts = self.properties(unit)?.texts;
+        texts.retain(|_, text| !text.is_empty());
+        Ok(texts)
+    }
+
+    /// All properties of a unit that have a plain text or are numbers.
+    pub fn properties(&mut self, unit: &str) -> Result<UnitProperties, BusError> {
         let path = unit_path(unit);
         let (destination, interface) = (SYSTEMD, PROPERTIES);
         let args = vec![CallArg::Text("")];
         let body = self.bus.call(&MethodCall { destination, path: &path, interface, member: "GetAll", args })?;
-        let properties = body.first().map(Value::items).unwrap_or_default().iter();
-        let shown = properties.filter_map(|pair| match pair.items() {
-            [Value::Text(name), value] => Some((name.clone(), property_text::property_text(name, value)?)),
-            _ => None,
-        });
-        Ok(shown.filter(|(_, text)| !text.is_empty()).collect())
+        let mut found = UnitProperties::default();
+        for pair in body.first().map(Value::items).unwrap_or_default() {
+            let [Value::Text(name), value] = pair.items() else { continue };
+            if let Value::Long(number) = value {
+                found.numbers.insert(name.clone(), *number);
+            }
+            if let Some(text) = property_text::property_text(name, value) {
+                found.texts.insert(name.clone(), text);
+            }
+        }
+        Ok(found)
     }
 
     /// The state of the whole system, for instance `running` or `degraded`.

@@ -23,7 +23,7 @@ mod tests;
 mod wire;
 
 pub use bus::{BusDeadline, BusError};
-pub use manager::{SystemdManager, UnitFileChange, UnitJob};
+pub use manager::{SystemdManager, UnitFileChange, UnitJob, UnitProperties};
 
 use std::path::{Path, PathBuf};
 

@@ -60,9 +60,15 @@ fn serve(mut stream: UnixStream, answers: &Answers) -> std::io::Result<()> {
 
 /// The answer to `GetAll`.
 pub fn properties(serial: u32, of: &[(&str, &str)]) -> Vec<u8> {
-    let pair =
-        |(key, value): &(&str, &str)| Value::Struct(vec![Value::Text((*key).into()), Value::Text((*value).into())]);
-    bytes(wire::REPLY, serial, &[], "a{sv}", &[Value::Array(of.iter().map(pair).collect())])
+    unit_properties(serial, of, &[])
+}
+
+/// The answer to `GetAll` with texts and with numbers of 64 bits.
+pub fn unit_properties(serial: u32, texts: &[(&str, &str)], numbers: &[(&str, u64)]) -> Vec<u8> {
+    let pair = |key: &str, value: Value| Value::Struct(vec![Value::Text(key.into()), value]);
+    let texts = texts.iter().map(|(key, value)| pair(key, Value::Text((*value).into())));
+    let numbers = numbers.iter().map(|(key, value)| pair(key, Value::Long(*value)));
+    bytes(wire::REPLY, serial, &[], "a{sv}", &[Value::Array(texts.chain(numbers).collect())])
 }
 
 /// The signal that the systemd job `path` has ended, and the answer to the call that started this
