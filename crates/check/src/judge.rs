@@ -55,7 +55,8 @@ pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Ve
             Err(ProbeError::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
             Err(ProbeError::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
         };
-        let failed = detail == Detail::Full && result.state == CheckState::Fail;
+        // The command of a hint may print the content of a secret.
+        let failed = detail == Detail::Full && result.state == CheckState::Fail && !judge.hides(assertion);
         let hint = failed.then(|| failure_hint(check, assertion, answer.as_ref().ok())).flatten();
         let told = detail == Detail::Full && result.state != CheckState::Pass && !judge.hides(assertion);
         let seen = answer.ok().filter(|_| told).map(|value| Sha256::digest(value.to_string().as_bytes()));

@@ -184,7 +184,35 @@ fn faults_of_measured_values() {
     ] {
         told += &faults(text);
     }
-    expect![[r#""#]].assert_eq(&told);
+    expect![[r#"
+        f.yml:1:14: the path `var` is not absolute
+        f.yml:1:14: `filesystem:/var` asserts nothing
+        f.yml:1:33: `<5GB` is not a number of bytes
+          hint: write it as 500MiB or 5GiB
+        f.yml:1:38: `5GB` is not a number of bytes
+          hint: write it as 500MiB or 5GiB
+        f.yml:1:21: unknown attribute `inodes` of filesystem
+          hint: known: usage, free-bytes, inode-usage, mount-point, filesystem, timeout, title, meta, skip, path
+        f.yml:1:11: `a b` is not a valid unit name; write `unit: "*"` for the whole journal
+        f.yml:1:11: `journal:a` asserts nothing
+        f.yml:1:11: `since: yesterday` is not a time; write it as 90s, 5m, 26h, 2d or 1w
+        f.yml:1:11: unknown priority `error`; known: emerg, alert, crit, err, warning, notice, info, debug
+        f.yml:1:11: `pattern` is not a valid regular expression: error: unclosed group
+        f.yml:1:11: `last-run-age` is about a timer; write backup.timer
+        f.yml:1:51: `<26h` is not a time
+          hint: write {lt: 26h}
+        f.yml:1:55: `1y` is not a time
+          hint: write it as 90s, 5m, 26h, 2d or 1w
+        f.yml:1:43: an empty map for `properties` asserts nothing
+        f.yml:1:44: `n-restarts` is not a property of a unit; `systemctl show UNIT` lists them
+        f.yml:1:50: unknown key `metrics`
+          hint: it is available only for `command`, `file`, `http`
+        f.yml:1:56: `numbers` is a list, not a map with an entry for each assertion
+        f.yml:1:57: `\d+` has 0 groups; it needs one group, around the number: 'threads: (\d+)'; `(?:...)` does not count
+        f.yml:1:57: `up{job=a}` is not a metric; write NAME or NAME{LABEL="VALUE"}
+        f.yml:1:1: `any-of` is not a resource type of goss
+          hint: put it in the `remoor:` block
+    "#]].assert_eq(&told);
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn only_changes_are_printed_and_everything_counts() {
         --- 1
         SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE
         goss  file:DIR/other  exists  fail  critical  false  true  -  DIR/goss.yml:3
+        hint: file:DIR/other: the file exists; next: ls -ld DIR/other
         4 assertions passed, 2 failed, 0 unknown, 0 skipped; took TIME; 1 of 6 changed
         --- 1
         file:DIR/other

@@ -42,6 +42,9 @@ fn the_table_format() {
         goss  file:DIR/secret  contents  fail  critical  (secret)  (secret)  -  DIR/goss.yml:9
         goss  command:say  stdout  fail  critical  have-prefix b  a␛[2J ok 99 - forged  -  DIR/goss.yml:13
         goss  command:slow  exit-status  unknown  critical  0  -  no answer within TIME  DIR/goss.yml:18
+        hint: file:DIR/f: the attributes of the file differ; next: stat DIR/f
+        hint: file:DIR/none: the file is missing; next: ls -ld DIR/none
+        hint: command:say: the command gave another result
         5 assertions passed, 5 failed, 1 unknown, 2 skipped; took TIME
     "#]]
     .assert_eq(&format!("{}{talk}", narrow(&answer)));
@@ -212,7 +215,7 @@ fn the_json_matches_goss() {
     assert_eq!(keys(&value["summary"]), keys(&goss["summary"]));
     for theirs in goss["results"].as_array().unwrap() {
         let ours = find(theirs["resource-id"].as_str().unwrap(), theirs["property"].as_str().unwrap());
-        let known = keys(&ours).into_iter().filter(|key| !["file", "line"].contains(&key.as_str()));
+        let known = keys(&ours).into_iter().filter(|key| !["file", "hint", "line"].contains(&key.as_str()));
         assert_eq!(known.collect::<Vec<_>>(), keys(theirs));
         assert_eq!(keys(&ours["matcher-result"]), keys(&theirs["matcher-result"]));
         for key in ["resource-type", "title", "result", "successful", "skipped"] {

@@ -115,6 +115,7 @@ fn passing_checks_have_exit_code_0_and_invalid_files_2() {
     expect![[r#"
         1SERVICE  CHECK   PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE  FILE
         bad      file:x  exists    fail   critical  true      false  -        DIR/bad.yml:2
+        hint: file:x: the file is missing; next: ls -ld x
         0 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME
         DIR/bad.yml:1:1: warning: unknown resource type `fiile`
           hint: did you mean `file`?
