@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     /// A program that prints `stdout` and `stderr` in the place of `journalctl`.
-    fn printing(stdout: &str, stderr: &str, status: u8) -> Result<Entries, ProbeError> {
+    fn read_printed(stdout: &str, stderr: &str, status: u8) -> Result<Entries, ProbeError> {
         let mut command = Command::new("sh");
         command.args(["-c", "printf '%s' \"$1\"; printf '%s' \"$2\" >&2; exit $3", "-", stdout, stderr]);
         command.arg(status.to_string());
@@ -180,8 +180,8 @@ mod tests {
         let text =
             "{\"MESSAGE\":\"two\\nlines\",\"__CURSOR\":\"s=1\"}\n{\"MESSAGE\":[104,105,255]}\n{\"MESSAGE\":null}\n{}\n";
         let messages = ["", "", "hi\u{fffd}", "two\nlines"].map(str::to_owned).to_vec();
-        assert_eq!(printing(text, "", 0), Ok(Entries { messages, more: false }));
-        assert_eq!(printing("", "", 0), Ok(Entries { messages: Vec::new(), more: false }));
+        assert_eq!(read_printed(text, "", 0), Ok(Entries { messages, more: false }));
+        assert_eq!(read_printed("", "", 0), Ok(Entries { messages: Vec::new(), more: false }));
         let many = "{\"MESSAGE\":\"a\"}\n".repeat(ENTRIES_MAX + 1);
         assert_eq!(parse(&many, false).map(|found| (found.messages.len(), found.more)), Ok((ENTRIES_MAX, true)));
         assert_eq!(parse("{\"MESSAGE\":\"a\"}\n{\"MESS", true).map(|found| found.messages), Ok(vec!["a".to_owned()]));
@@ -191,11 +191,11 @@ mod tests {
     fn a_journal_that_cannot_be_read_is_not_empty() {
         let unknown = |why: &str| Err(unknown_error(why));
         for hint in ["No journal files were found.", "No journal files were opened due to insufficient permissions."] {
-            assert_eq!(printing("", hint, 0), unknown(&format!("journalctl: {hint}")));
+            assert_eq!(read_printed("", hint, 0), unknown(&format!("journalctl: {hint}")));
         }
-        assert_eq!(printing("", "Failed to parse timestamp", 1), unknown("journalctl: Failed to parse timestamp"));
-        assert_eq!(printing("", "", 3), unknown("journalctl ended with status 3"));
-        assert!(matches!(printing("-- No entries --\n", "", 0), Err(ProbeError::Unknown(_))));
+        assert_eq!(read_printed("", "Failed to parse timestamp", 1), unknown("journalctl: Failed to parse timestamp"));
+        assert_eq!(read_printed("", "", 3), unknown("journalctl ended with status 3"));
+        assert!(matches!(read_printed("-- No entries --\n", "", 0), Err(ProbeError::Unknown(_))));
     }
 
     #[test]
