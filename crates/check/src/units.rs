@@ -78,7 +78,9 @@ impl Unit {
         let digits = text.find(|c: char| !c.is_ascii_digit())?;
         let number: u32 = text[..digits].parse().ok()?;
         let (_, size) = self.sizes.iter().find(|(name, _)| *name == &text[digits..])?;
-        Number::from_f64(f64::from(number) * size)
+        let number = f64::from(number) * size;
+        // A whole number is shown without a decimal point.
+        if number.fract() == 0.0 { Some((number as u64).into()) } else { Number::from_f64(number) }
     }
 }
 

@@ -52,7 +52,7 @@ fn measured_values(c: &Cluster) -> Result<()> {
     let results = run_checks(c, 0)?;
     let failed = failures(&results);
     ensure!(failed == ["no-such.timer last-run-age"], "{results:#?}");
-    ensure!(results.len() == 15, "{} assertions: {results:#?}", results.len());
+    ensure!(results.len() == 17, "{} assertions: {results:#?}", results.len());
 
     c.lab.shell("w1", "systemctl stop measured.timer; systemctl start measured 2>&1 || :; journalctl --sync")?;
     let results = run_checks(c, 1)?;
