@@ -6,7 +6,7 @@ use super::super::go_regex::{GoRegex, go_regex};
 use super::super::go_value::Numeric;
 use super::super::matcher::MAX_COST;
 use super::super::spec::{METRICS, NUMBERS};
-use super::prometheus::{self, Selector};
+use super::prometheus::{self, Metric};
 use super::{ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) fn is_wanted(ask: &ProbeContext) -> bool {
 pub(super) fn validate(property: &str, entry: &str) -> Result<(), String> {
     match property {
         NUMBERS => number_regex(entry).map(drop),
-        METRICS => Selector::parse(entry).map(drop),
+        METRICS => Metric::parse(entry).map(drop),
         _ => Ok(()),
     }
 }
@@ -62,9 +62,9 @@ fn find_number(regex: &str, text: &str) -> ProbeAnswer {
     read_number(group.as_str()).ok_or_else(|| failed_error("the matched text is not a number"))
 }
 
-fn find_metric(selector: &str, text: &str) -> ProbeAnswer {
-    let selector = Selector::parse(selector).map_err(unknown_error)?;
-    match prometheus::find(&selector, text).map_err(failed_error)?[..] {
+fn find_metric(metric: &str, text: &str) -> ProbeAnswer {
+    let metric = Metric::parse(metric).map_err(unknown_error)?;
+    match prometheus::find(&metric, text).map_err(failed_error)?[..] {
         [] => Err(failed_error("there is no such metric")),
         [value] => read_number(value).ok_or_else(|| failed_error("the value of the metric is not a number")),
         // The check does not say which of them it means.

@@ -1,40 +1,41 @@
 //! Reads samples in the text format of Prometheus. Pure.
 
-/// A metric by its name and some of its labels: `up`, `http_requests_total{code="500"}`.
+/// A metric by its name and labels: `up`, `http_requests_total{code="500"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Selector {
+pub(super) struct Metric {
     name: String,
     labels: Vec<(String, String)>,
 }
 
-impl Selector {
+impl Metric {
     /// Err: the reason why the text is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
-        match split_series(text) {
-            Some((name, labels, "")) => Ok(Self { name: name.to_owned(), labels }),
+        match split_metric(text) {
+            Some((metric, "")) => Ok(metric),
             _ => Err(format!("`{text}` is not a metric; write NAME or NAME{{LABEL=\"VALUE\"}}")),
         }
     }
 
-    fn selects(&self, name: &str, labels: &[(String, String)]) -> bool {
-        self.name == name && self.labels.iter().all(|label| labels.contains(label))
+    /// Whether this metric has the name and all labels of `wanted`.
+    fn satisfies(&self, wanted: &Metric) -> bool {
+        self.name == wanted.name && wanted.labels.iter().all(|label| self.labels.contains(label))
     }
 }
 
-/// The values of the samples that `selector` selects, as written. Err: `text` is not in the format.
-pub(super) fn find<'t>(selector: &Selector, text: &'t str) -> Result<Vec<&'t str>, String> {
+/// The values of the samples whose metrics have the name and the labels of `wanted`, as written.
+/// Err: `text` is not in the format.
+pub(super) fn find<'t>(wanted: &Metric, text: &'t str) -> Result<Vec<&'t str>, String> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let sample =
-            split_series(line).and_then(|(name, labels, rest)| Some((name, labels, rest.split_whitespace().next()?)));
-        let Some((name, labels, value)) = sample else {
+        let sample = split_metric(line).and_then(|(metric, rest)| Some((metric, rest.split_whitespace().next()?)));
+        let Some((metric, value)) = sample else {
             return Err(format!("line {} is not in the text format of Prometheus", number + 1));
         };
-        if selector.selects(name, &labels) {
+        if metric.satisfies(wanted) {
             found.push(value);
         }
     }
@@ -42,18 +43,18 @@ pub(super) fn find<'t>(selector: &Selector, text: &'t str) -> Result<Vec<&'t str
 }
 
 /// Splits `NAME{LABEL="VALUE",...} REST`. The labels may be missing.
-fn split_series(text: &str) -> Option<(&str, Vec<(String, String)>, &str)> {
+fn split_metric(text: &str) -> Option<(Metric, &str)> {
     let (name, rest) = split_name(text, true)?;
-    let mut labels = Vec::new();
-    let Some(mut rest) = rest.trim_start().strip_prefix('{') else { return Some((name, labels, rest)) };
+    let mut metric = Metric { name: name.to_owned(), labels: Vec::new() };
+    let Some(mut rest) = rest.trim_start().strip_prefix('{') else { return Some((metric, rest)) };
     loop {
         rest = rest.trim_start();
         if let Some(rest) = rest.strip_prefix('}') {
-            return Some((name, labels, rest));
+            return Some((metric, rest));
         }
         let (label, after) = split_name(rest, false)?;
         let (value, after) = split_quoted(after.trim_start().strip_prefix('=')?.trim_start())?;
-        labels.push((label.to_owned(), value));
+        metric.labels.push((label.to_owned(), value));
         rest = after.trim_start();
         // The last label may have a comma too.
         rest = rest.strip_prefix(',').or_else(|| rest.starts_with('}').then_some(rest))?;
@@ -93,21 +94,21 @@ mod tests {
     #[test]
     fn samples_are_split() {
         let text = "# HELP a text {\n\na 1\na{} 2\na{x=\"1\"} 3 1700000000\n  a{ x = \"}\\\"\\n\\\\\" , y=\"2\", } 4\r\nb:c 5e-3\n";
-        let find = |selector: &str| find(&Selector::parse(selector).unwrap(), text).unwrap();
+        let find = |selector: &str| find(&Metric::parse(selector).unwrap(), text).unwrap();
         assert_eq!(find("a"), ["1", "2", "3", "4"]);
         assert_eq!(find(r#"a{x="1"}"#), ["3"]);
         assert_eq!(find(r#"a{y="2",x="}\"\n\\"}"#), ["4"]);
         assert_eq!(find("b:c"), ["5e-3"]);
         for wrong in ["", "1a", "a b", "a{x}", "a{x=1}", "a{x=\"1\"", "a{x=\"1\"} 5", "a{x=\"1\"y=\"2\"}", "a-b"] {
-            assert!(Selector::parse(wrong).is_err(), "{wrong}");
+            assert!(Metric::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     proptest! {
         #[test]
         fn no_text_is_read_out_of_bounds(text in "[a{}=\",\\\\n \u{e4}1]{0,40}") {
-            let _ = find(&Selector::parse("a").unwrap(), &text);
-            let _ = Selector::parse(&text);
+            let _ = find(&Metric::parse("a").unwrap(), &text);
+            let _ = Metric::parse(&text);
         }
     }
 }
