@@ -2,7 +2,7 @@
 //! verification.
 
 use super::ansible::{self, AnsibleRun, EndOnDrop, PlayError};
-use super::attempt_error::{plan, session_lost, ssh, step, too_long, unexpected_reply};
+use super::attempt_error::{nothing_run, plan, session_lost, ssh, step, too_long, unexpected_reply};
 use super::cleanup_verification::{CleanupExpectation, taken_down};
 use super::context::known_in;
 use super::examine::{self, PreparedExam, Sent};
@@ -68,8 +68,9 @@ impl Attempts {
             let (phases, rx) = mpsc::unbounded_channel();
             let (ending, told) = watch::channel(AttemptEnd::Not);
             let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
-            let (secret, frozen) = (Vec::new(), None);
-            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts, secret, frozen };
+            let (secret, python_plan, frozen, session) = (Vec::new(), None, None, None);
+            let work =
+                Work { shared, events, job, attempt, node, ending: told, session, facts, secret, python_plan, frozen };
             Running { phases, ending, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
@@ -106,6 +107,9 @@ struct Work {
     facts: examine::Facts,
     /// Globs of the paths that the phases of this attempt declare secret.
     secret: Vec<String>,
+    /// The serialized provisioning plan, without blobs, if the node needs Python for it. The node
+    /// checks it before the cleanup begins.
+    python_plan: Option<Vec<u8>>,
     /// The addresses and roles that the provisioning used for rendering, and the hash of the
     /// desired state. The verification uses the same values. If an address changes between the two,
     /// a later job handles the change.
@@ -200,11 +204,26 @@ impl Work {
                 if let Some(ended) = ended {
                     tracing::warn!(job = %self.job, attempt = %self.attempt, %ended, "an older run was ended by the fence");
                 }
-                Ok(PhaseResult::Ok)
+                self.check_python(phase).await
             }
             Reply::Refused { why, .. } => {
                 Err(step(phase, None, format!("the node refused the fence: {why}"), Vec::new()))
             }
+            other => Err(unexpected_reply(phase, &other)),
+        }
+    }
+
+    /// Checks on the node that it has the Python that the provisioning plan needs. After a cleanup
+    /// this would be too late.
+    async fn check_python(&mut self, phase: Phase) -> Result<PhaseResult, Box<Failure>> {
+        let Some(plan) = self.python_plan.take() else { return Ok(PhaseResult::Ok) };
+        let order = ExecutorOrder::CheckPlan { fence: self.fence_token(), plan };
+        match self.ask(phase, order, &mut |_| {}, FENCE_TIMEOUT).await? {
+            Reply::PlanChecked { refused: None } => Ok(PhaseResult::Ok),
+            Reply::PlanChecked { refused: Some(why) } => {
+                Err(step(phase, None, nothing_run(Phase::Provision, &why), Vec::new()))
+            }
+            Reply::Refused { why, .. } => Err(step(phase, None, format!("the node refused: {why}"), Vec::new())),
             other => Err(unexpected_reply(phase, &other)),
         }
     }
@@ -350,12 +369,16 @@ impl Work {
         let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
         for (phase, generation) in phases.into_iter().take(if job.spec.decommission { 1 } else { 2 }) {
             let made = self.work(phase, job, generation).await;
-            let why = |text: String| {
-                plan(Phase::Fence, &format!("nothing was run, because its {phase} is not possible: {text}"))
-            };
+            let why = |text: String| plan(Phase::Fence, &nothing_run(phase, &text));
             let made = made.map_err(why)?;
             match made.work {
-                fleet::PhaseWork::Plan { secret, .. } => self.secret.extend(secret),
+                fleet::PhaseWork::Plan { plan: mut compiled, secret, .. } => {
+                    self.secret.extend(secret);
+                    if !compiled.modules.is_empty() {
+                        compiled.blobs.clear();
+                        self.python_plan = Some(rmp_serde::to_vec_named(&compiled).map_err(|e| why(e.to_string()))?);
+                    }
+                }
                 fleet::PhaseWork::Ansible { playbook, tags } => {
                     let play = self.play((made.fleet, made.host, made.scope), playbook, tags, Duration::ZERO);
                     // The cleanup uses the playbook of the installed generation, which can't be

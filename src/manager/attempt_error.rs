@@ -15,6 +15,11 @@ pub(super) fn plan(phase: Phase, message: &str) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
 }
 
+/// The message of an attempt that ends before it changes anything, because `phase` is not possible.
+pub(super) fn nothing_run(phase: Phase, why: &str) -> String {
+    format!("nothing was run, because its {phase} is not possible: {why}")
+}
+
 /// Text to add to a failure if the executor ended the run at its time limit; otherwise an empty
 /// text.
 pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {

@@ -126,6 +126,7 @@ impl<'a> Executor<'a> {
             ExecutorOrder::Fence { fence, node, timeout_ms, .. } => {
                 self.fence(fence, &node, Duration::from_millis(timeout_ms))
             }
+            ExecutorOrder::CheckPlan { fence, plan } => self.check_plan(&fence, &plan),
             ExecutorOrder::Run(run) => self.run(&run),
             ExecutorOrder::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
                 Some(refused) => refused,
@@ -251,6 +252,21 @@ impl<'a> Executor<'a> {
                 Some(refusal_reply(newer, "a newer attempt took the node"))
             }
             Err(e) => Some(self.not_fenced(e)),
+        }
+    }
+
+    fn check_plan(&mut self, fence: &Fence, plan: &[u8]) -> Reply {
+        if let Some(refused) = self.refusal(fence) {
+            return refused;
+        }
+        match catch_panic("checking a plan", || self.work.check_plan(plan, &self.cancel)) {
+            Ok(refused) => {
+                if refused.is_some() {
+                    self.outcome = SessionOutcome::PlanRefused;
+                }
+                Reply::PlanChecked { refused }
+            }
+            Err(message) => Reply::Error { message },
         }
     }
 

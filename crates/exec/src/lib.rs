@@ -47,5 +47,7 @@ pub use work::ExecutorWork;
 
 #[cfg(test)]
 mod outline_tests;
+#[cfg(test)]
+mod plan_check_tests;
 
 pub mod ssh;

@@ -32,6 +32,24 @@ impl ExecutorWork for NodeWork {
         Exam { digest, checks, took_ms: begun.elapsed().as_millis() as u64, ..Exam::default() }
     }
 
+    fn check_plan(&self, plan: &[u8], cancel: &SessionCancel) -> Option<String> {
+        let plan: playbook::Plan = match rmp_serde::from_slice(plan) {
+            Ok(plan) => plan,
+            Err(error) => return Some(unreadable_plan(&error)),
+        };
+        let (children, news) = mpsc::channel();
+        let stop = playbook::CancelToken::with_watcher(move |pid, began| {
+            let _the_check_is_over = children.send((pid, began));
+        });
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (plan_stop, over_soon) = (&stop, &over);
+            scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
+            let _end_signal = EndSignal(&over);
+            playbook::check_python(&plan, plan_stop)
+        })
+    }
+
     fn run(
         &self,
         order: &RunOrder,
@@ -41,7 +59,7 @@ impl ExecutorWork for NodeWork {
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
             Ok(plan) => plan,
-            Err(error) => return refused_end(&format!("the plan could not be read: {error}")),
+            Err(error) => return refused_end(&unreadable_plan(&error)),
         };
         let options = playbook::PlaybookRunOptions {
             run_id: order.fence.attempt.to_string(),
@@ -75,7 +93,7 @@ impl ExecutorWork for NodeWork {
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
             Ok(plan) => plan,
-            Err(error) => return refused_end(&format!("the plan could not be read: {error}")),
+            Err(error) => return refused_end(&unreadable_plan(&error)),
         };
         let login = login_uid().filter(|_| plan.needs_root());
         if login.is_some()
@@ -231,6 +249,10 @@ fn defect(
     };
     let end = playbook::RunEnd { failed: 1, failure: Some(failure), ..playbook::RunEnd::default() };
     (playbook::RunEvent::Task(done), end)
+}
+
+fn unreadable_plan(error: &rmp_serde::decode::Error) -> String {
+    format!("the plan could not be read: {error}")
 }
 
 /// The result of a run that was refused before it began.

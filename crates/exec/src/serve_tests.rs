@@ -25,6 +25,10 @@ impl ExecutorWork for ScriptedWork {
         exam
     }
 
+    fn check_plan(&self, plan: &[u8], _: &SessionCancel) -> Option<String> {
+        (plan == b"refuse").then(|| "no Python".to_owned())
+    }
+
     fn run(
         &self,
         order: &RunOrder,

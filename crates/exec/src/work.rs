@@ -12,6 +12,9 @@ pub trait ExecutorWork: Send + Sync {
     /// Computes digest and checks. The executor adds the facts of the machine. Changes nothing.
     fn examine(&self, manifest: &NodeManifest, digest_key: &[u8; 32]) -> Exam;
 
+    /// The reason why this machine cannot run a plan, or None. Changes nothing.
+    fn check_plan(&self, plan: &[u8], cancel: &SessionCancel) -> Option<String>;
+
     /// Runs a plan, passes each event to `sink` as JSON, and returns the end of the run. Must check
     /// `cancel` between two tasks, and end the run if `cancel` requests a stop. Must report to
     /// `cancel` the processes that it starts in their own groups. The executor reads two keys of

@@ -38,6 +38,7 @@ pub use run::event::{
     AttributeChange, CancelToken, PlaybookRunOptions, ResetupPhase, RunEnd, RunEvent, RunFailure, Status, TaskReport,
 };
 pub use run::play_barrier::PlayBarrier;
+pub use run::python_check::check_python;
 pub use run::run;
 pub use run::secrets::Secrets;
 pub use template::template_fault::TemplateFault;

@@ -102,6 +102,13 @@ pub enum ExecutorOrder {
     /// Take the node for one attempt: store the fence, kill an older attempt, take the lock. Waits
     /// for a `remoor play` that holds the lock, at most `timeout_ms`.
     Fence { fence: Fence, node: NodeName, job: JobId, timeout_ms: u64 },
+    /// Check whether this node can run a plan, before anything is changed. The plan has no blobs,
+    /// because the check needs none. Refused unless this session holds `fence`.
+    CheckPlan {
+        fence: Fence,
+        #[serde(with = "blob")]
+        plan: Vec<u8>,
+    },
     /// Run a plan.
     Run(RunOrder),
     /// Verify a cleanup: report units that are not stopped and disabled, and files that still
@@ -139,6 +146,7 @@ impl ExecutorOrder {
             ExecutorOrder::Examine { .. } => "examine",
             ExecutorOrder::Branches { .. } => "branches",
             ExecutorOrder::Fence { .. } => "fence",
+            ExecutorOrder::CheckPlan { .. } => "check-plan",
             ExecutorOrder::Run(run) => run.phase.as_str(),
             ExecutorOrder::Cleaned { .. } => "cleaned",
             ExecutorOrder::Fetch { .. } => "fetch",
@@ -227,6 +235,10 @@ pub enum Reply {
     /// This attempt holds the node. `ended` describes the older run that was killed for it.
     Fenced {
         ended: Option<String>,
+    },
+    /// The reason why this node cannot run a plan. None: the node can run it.
+    PlanChecked {
+        refused: Option<String>,
     },
     /// Nothing was done. `holder` is the newer fence, if a newer fence is the reason.
     Refused {

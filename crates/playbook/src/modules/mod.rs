@@ -46,7 +46,7 @@ mod wait_for;
 mod write_file;
 
 pub use content::{ContentError, content_of, template_of};
-pub(crate) use python_runtime::PYTHON_VARIABLE;
+pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime};
 pub use run_context::RunContext;
 
 use super::compile;

@@ -2,7 +2,7 @@
 
 use super::command::CommandUser;
 use crate::lang::word_split;
-use crate::os::process::{self, CommandSpec};
+use crate::os::process::{self, CommandSpec, Finished};
 use crate::os::temp_files::TempFileNotes;
 use crate::plan::{Plan, PythonModule};
 use crate::run::event::CancelToken;
@@ -42,17 +42,53 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The state of one run for its Python modules.
 #[derive(Debug, Default)]
 pub struct PythonRuntime {
-    /// The program with its arguments, by the value of the variable.
-    found: BTreeMap<String, Result<Vec<String>, String>>,
+    /// The Pythons of this machine, by the value of the variable.
+    found: BTreeMap<String, Result<Interpreter, String>>,
     /// A directory that only the user of this process can enter, for temporary files of modules.
     private: Option<TempDir>,
     /// Archives by SHA-256 and by the user that reads them.
     archives: BTreeMap<(String, Option<u32>), TempPath>,
 }
 
+/// A Python that starts.
+#[derive(Debug, Clone)]
+struct Interpreter {
+    /// The program with its arguments.
+    argv: Vec<String>,
+    /// Major and minor version. None: it was not printed as expected.
+    version: Option<(u32, u32)>,
+}
+
 impl PythonRuntime {
     /// The program that runs modules for a task with these variables.
     pub fn interpreter(&mut self, scope: &ExprScope, cancel: &CancelToken) -> Result<Vec<String>, String> {
+        self.find(scope, cancel).map(|found| found.argv)
+    }
+
+    /// Fails if the machine has no Python for a task with these variables, or if the Python is too
+    /// old for `module`.
+    pub fn check_interpreter(
+        &mut self,
+        module: &PythonModule,
+        scope: &ExprScope,
+        cancel: &CancelToken,
+    ) -> Result<(), String> {
+        let found = self.find(scope, cancel)?;
+        match (found.version, parse_version(&module.min_python)) {
+            (Some(version), Some(oldest)) if version < oldest => Err(format!(
+                "`{}` is Python {}.{}, but modules of ansible-core {} need at least Python {}; next: set \
+                 `{PYTHON_VARIABLE}` to a newer one",
+                found.argv.join(" "),
+                version.0,
+                version.1,
+                module.core,
+                module.min_python
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn find(&mut self, scope: &ExprScope, cancel: &CancelToken) -> Result<Interpreter, String> {
         let text = format!("{{{{ {PYTHON_VARIABLE} | default('') }}}}");
         // A value that cannot be rendered refers to the Python of the controller, which a node
         // does not have.
@@ -116,27 +152,33 @@ impl PythonRuntime {
 
 /// Finds the program that `named` selects. It must start, because a path in the inventory may be
 /// wrong for one node.
-fn find_interpreter(named: &str, cancel: &CancelToken) -> Result<Vec<String>, String> {
-    let starts = |argv: &[String]| {
-        let argv = argv.iter().cloned().chain(["-c".to_owned(), "import sys, json, zipfile".to_owned()]).collect();
-        let job = CommandSpec { argv, timeout: Some(VERSION_TIMEOUT), ..CommandSpec::default() };
-        process::run(&job, cancel, &mut |_| {}).is_ok_and(|done| done.success())
+fn find_interpreter(named: &str, cancel: &CancelToken) -> Result<Interpreter, String> {
+    let start = |argv: Vec<String>| {
+        let program = "import sys, json, zipfile; print('%d.%d' % sys.version_info[:2])";
+        let whole = argv.iter().cloned().chain(["-c", program].map(str::to_owned)).collect();
+        let job = CommandSpec { argv: whole, timeout: Some(VERSION_TIMEOUT), ..CommandSpec::default() };
+        let done = process::run(&job, cancel, &mut |_| {}).ok().filter(Finished::success)?;
+        Some(Interpreter { argv, version: parse_version(done.stdout.trim()) })
     };
     if !AUTOMATIC.contains(&named) {
         let argv: Vec<String> = word_split::split_words(named)?.into_iter().map(|word| word.text).collect();
-        if starts(&argv) {
-            return Ok(argv);
-        }
-        return Err(format!(
-            "`{PYTHON_VARIABLE}` is `{named}`, which does not start on this node; next: correct it, or remove it so \
-             that remoor searches"
-        ));
+        return start(argv).ok_or_else(|| {
+            format!(
+                "`{PYTHON_VARIABLE}` is `{named}`, which does not start on this node; next: correct it, or remove it \
+                 so that remoor searches"
+            )
+        });
     }
-    let found = USUAL.iter().map(|name| vec![(*name).to_owned()]).find(|argv| starts(argv));
-    found.ok_or_else(|| {
+    USUAL.iter().find_map(|name| start(vec![(*name).to_owned()])).ok_or_else(|| {
         format!(
             "this node has no Python 3 (searched {}); next: install python3 on the node, or set `{PYTHON_VARIABLE}`",
             USUAL[..3].join(", ")
         )
     })
+}
+
+/// Major and minor version in a text such as `3.8`.
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }

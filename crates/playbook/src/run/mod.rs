@@ -66,7 +66,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     if let Some(step) = rendered::certain_refusals(plan, &facts, options.check).first() {
         return refuse(format!("{}:{}: {}", step.place.file, step.place.line, step.message));
     }
-    if let Some((place, why)) = python_check::refusal(plan, &mut frame, &mut ground, cancel) {
+    if let Some((place, why)) = python_check::refusal(plan, &mut frame, &mut ground.python, cancel) {
         return refuse(format!("{}:{}: {why}", place.file, place.line));
     }
     let before = owed.clone();
