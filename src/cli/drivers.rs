@@ -5,23 +5,23 @@ use crate::cli::args::LocalNodeArgs;
 use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::daemon::{self, NodeConfig};
-use crate::fleet;
-use crate::module_packer::{self, ModulePolicy};
+use crate::module_packer;
 use crate::solo;
 use crate::telemetry;
 use anyhow::Context;
 use remoor_cluster::rpc::identity::GossipKey;
 use remoor_cluster::rpc::join::JoinError;
 use remoor_cluster::rpc::token::Token;
-use remoor_config::Fleet;
 use remoor_exec as exec;
 use remoor_exec::ssh;
 use remoor_host::files;
-use remoor_model::{CheckFile, Fault};
+use remoor_model::Fault;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+mod fleet_dir;
 
 pub use crate::daemon::{AddError, AddOptions, Added, ArchivedLog, ToAdd};
 pub use crate::daemon::{
@@ -39,6 +39,7 @@ pub use crate::solo::{
     SuiteOptions, SuiteRun, SuiteRunOptions, check_file_schema, end_programs, goss_json, in_form, serve_until_signal,
     state_home,
 };
+pub use fleet_dir::{PackedFleet, check_files, import, lint, module_policy, pack};
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of play events that wait to be shown. If the queue is full, the hosts wait.
@@ -399,13 +400,6 @@ pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     Ok((name.to_owned(), remoor_config::parse_value(value)?))
 }
 
-/// The check files of a fleet directory for `host`, rendered with the inventory's addresses and
-/// without facts.
-pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
-    let loaded = Fleet::load(dir)?;
-    fleet::list_check_files(&loaded, host, &fleet::ClusterContext::default(), &serde_json::Map::new())
-}
-
 /// Makes the digest of paths on this machine.
 pub fn take_digest(request: &digest::DigestRequest) -> anyhow::Result<digest::StoredDigest> {
     digest::StoredDigest::compute(request).map_err(digest_error)
@@ -429,49 +423,6 @@ pub fn compare_digests(
 
 fn digest_error(error: digest::DigestError) -> anyhow::Error {
     CommandError { exit: Exit::Usage, ..CommandError::from_error(&error.into()) }.into()
-}
-
-/// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
-/// is about the playbooks in it. With `strict`, a task that cannot be compiled is an error even if
-/// no run may reach it.
-pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
-    let mut faults = lint_dir(dir, modules);
-    module_packer::release();
-    if strict {
-        fleet::deny_refused_tasks(&mut faults);
-    }
-    faults
-}
-
-fn lint_dir(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
-    let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
-    if dir.is_dir() && !named {
-        return solo::play::lint(dir, modules);
-    }
-    match Fleet::load(dir) {
-        Ok(loaded) => fleet::lint(&loaded),
-        Err(faults) => faults,
-    }
-}
-
-/// Writes a fleet directory from a playbook and its inventory. Returns the summary and the findings
-/// of lint in the new directory. Contacts no host.
-pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
-    let summary = solo::import(request)?;
-    Ok((summary, lint(&request.into, false, ModulePolicy::default())))
-}
-
-/// The modules that the option `--native-only` allows.
-pub fn module_policy(native_only: bool) -> ModulePolicy {
-    if native_only { ModulePolicy::NativeOnly } else { ModulePolicy::Any }
-}
-
-/// The files of a fleet directory, serialized as the body of a request to `/v1/apply`.
-pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
-    let loaded = Fleet::load(dir)?;
-    rmp_serde::to_vec_named(&loaded.files).map_err(|e| {
-        vec![Fault::error(&dir.display().to_string(), 0, 0, format!("the fleet can't be serialized: {e}"))]
-    })
 }
 
 /// Loads check files with the files that they include, or returns all their faults.

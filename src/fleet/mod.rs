@@ -12,6 +12,7 @@ pub mod effects;
 mod fleet_cache;
 mod manifest;
 mod mentions;
+pub mod module_archives;
 mod paths;
 mod plans;
 mod rendered_content;
@@ -25,7 +26,7 @@ pub use paths::paths;
 pub use plans::{PhaseWork, PlanScope, compile, expected_files, tags_of, work};
 pub use remoor_model::ClusterContext;
 pub use rendered_content::RenderedContent;
-pub use summary::{deny_refused_tasks, lint, summary};
+pub use summary::{lint, lint_strictly, summary};
 
 #[cfg(test)]
 mod tests;

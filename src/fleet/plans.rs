@@ -1,10 +1,11 @@
 //! The compiled cleanup and provisioning plans of one node.
 
 use super::manifest::{Expected, manifest};
+use super::module_archives::StoredModules;
 use super::{ClusterContext, NodeVariables, context};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
 use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
-use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
+use remoor_playbook::{self as playbook, CompileOptions, Compiled, HostContext, ModuleSource, Plan};
 use serde_json::{Map, Value};
 
 /// The scope of a plan: the services to run, and additional variables.
@@ -26,6 +27,34 @@ pub fn compile(
     phase: Phase,
     scope: &PlanScope,
 ) -> Result<Plan, Vec<Fault>> {
+    compile_stored(fleet, host, context, phase, scope).map(|compiled| compiled.plan)
+}
+
+/// Like `compile`, and also returns the warnings about the playbook.
+pub(super) fn compile_stored(
+    fleet: &Fleet,
+    host: &str,
+    context: &NodeVariables,
+    phase: Phase,
+    scope: &PlanScope,
+) -> Result<Compiled, Vec<Fault>> {
+    // A cleanup never contains Python modules; see `module_archives`.
+    let stored = match phase {
+        Phase::Cleanup => None,
+        _ => StoredModules::open(&fleet.files).map_err(|fault| vec![fault])?,
+    };
+    compile_with(fleet, host, context, phase, scope, stored.as_ref().map(|stored| stored as &dyn ModuleSource))
+}
+
+/// Compiles a plan with the modules of `modules`. None: only native modules.
+pub(super) fn compile_with(
+    fleet: &Fleet,
+    host: &str,
+    context: &NodeVariables,
+    phase: Phase,
+    scope: &PlanScope,
+    modules: Option<&dyn ModuleSource>,
+) -> Result<Compiled, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let config = fleet.config.groups.get(&group);
     let playbook =
@@ -34,8 +63,14 @@ pub fn compile(
     let tags = tags_of(fleet, &scope.services);
     let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.vars.clone() };
     let (tags, extra_vars, shared) = (&tags[..], scope.extra.clone(), context.shared.clone());
-    let options = CompileOptions { tags, extra_vars, shared, ..CompileOptions::default() };
-    playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
+    let options = CompileOptions { tags, extra_vars, shared, modules, ..CompileOptions::default() };
+    playbook::compile(&fleet.files, playbook, &host_context, &options)
+}
+
+/// Whether remoor itself provisions a host by a playbook.
+pub(super) fn provisions_natively(fleet: &Fleet, host: &str) -> bool {
+    let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
+    fleet.host_group(host).is_ok_and(|group| fleet.config.groups.get(&group).is_some_and(native))
 }
 
 /// The playbook tags of the services. Empty: the whole group.
@@ -177,9 +212,8 @@ pub fn expected_files(
     facts: &Map<String, Value>,
     vars: &JobVars,
 ) -> Result<Expected, Vec<Fault>> {
-    let group = fleet.host_group(host).map_err(|f| vec![f])?;
-    let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
-    if !fleet.config.groups.get(&group).is_some_and(native) {
+    fleet.host_group(host).map_err(|f| vec![f])?;
+    if !provisions_natively(fleet, host) {
         return Ok(Expected::new());
     }
     let scope = PlanScope { extra: vars.clone().into_iter().collect(), ..PlanScope::default() };

@@ -3,31 +3,43 @@
 
 use super::cleanup_coverage::left_behind;
 use super::manifest::check_files;
-use super::plans::{left_down, review_plan};
-use super::{ClusterContext, Expected, FleetVariables, PlanScope, compile, manifest};
+use super::module_archives::{MODULES_DIR, stored_module_faults};
+use super::plans::{compile_stored, left_down, review_plan};
+use super::{ClusterContext, Expected, FleetVariables, PlanScope, manifest};
 use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
+use remoor_playbook::Compiled;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
 /// file and line.
 pub fn lint(fleet: &Fleet) -> Vec<Fault> {
+    lint_as(fleet, false)
+}
+
+/// Like `lint`, but a task that cannot be compiled is an error even if no run may reach it.
+pub fn lint_strictly(fleet: &Fleet) -> Vec<Fault> {
+    lint_as(fleet, true)
+}
+
+fn lint_as(fleet: &Fleet, strict: bool) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
     faults.extend(unknown_services_and_roles(fleet));
     faults.extend(dependencies(fleet).1);
+    faults.extend(stored_module_faults(&fleet.files));
     let known = ClusterContext::default();
     let variables = FleetVariables::new(fleet, &known);
     for host in fleet.inventory.hosts.keys() {
-        faults.extend(faults_of(fleet, host, &variables, ClusterRole::Worker));
+        faults.extend(faults_of(fleet, host, &variables, ClusterRole::Worker, strict));
     }
-    let promoted = as_managers(fleet, &variables, &faults);
+    let promoted = as_managers(fleet, &variables, &faults, strict);
     faults.into_iter().chain(promoted).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: ClusterRole) -> Vec<Fault> {
-    match summarize_host(fleet, host, variables, role) {
+fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: ClusterRole, strict: bool) -> Vec<Fault> {
+    match summarize_host(fleet, host, variables, role, strict) {
         Ok((_, warnings)) => warnings,
         Err(faults) => faults,
     }
@@ -35,12 +47,12 @@ fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: Cluste
 
 /// Faults that occur only if a host is a manager. The fleet directory does not say which hosts are
 /// managers. So a problem of every host is a fault, and a problem of some hosts is a warning.
-fn as_managers(fleet: &Fleet, variables: &FleetVariables, known: &BTreeSet<Fault>) -> Vec<Fault> {
+fn as_managers(fleet: &Fleet, variables: &FleetVariables, known: &BTreeSet<Fault>, strict: bool) -> Vec<Fault> {
     let mut found: Vec<Fault> = Vec::new();
     let mut hosts = BTreeMap::<_, usize>::new();
     let place = |fault: &Fault| (fault.file.clone(), fault.line, fault.column);
     for host in fleet.inventory.hosts.keys() {
-        let more = faults_of(fleet, host, variables, ClusterRole::Manager);
+        let more = faults_of(fleet, host, variables, ClusterRole::Manager, strict);
         let more: Vec<Fault> = more.into_iter().filter(|f| !known.contains(f)).collect();
         let places: BTreeSet<_> = more.iter().map(place).collect();
         places.into_iter().for_each(|place| *hosts.entry(place).or_default() += 1);
@@ -54,22 +66,17 @@ fn as_managers(fleet: &Fleet, variables: &FleetVariables, known: &BTreeSet<Fault
     found
 }
 
-/// Turns each warning about a task that cannot be compiled into an error.
-pub fn deny_refused_tasks(faults: &mut [Fault]) {
-    let refused = |fault: &&mut Fault| fault.message.starts_with(remoor_playbook::REFUSAL_NOTE);
-    faults.iter_mut().filter(refused).for_each(|fault| fault.warning = false);
-}
-
 /// The summary that is written to the Raft log.
 pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Vec<Fault>> {
     let mut faults: Vec<Fault> = fleet.validate().into_iter().filter(|f| !f.warning).collect();
     faults.extend(unknown_services_and_roles(fleet).into_iter().filter(|fault| !fault.warning));
+    faults.extend(stored_module_faults(&fleet.files));
     let (services, circles) = dependencies(fleet);
     faults.extend(circles);
     let mut hosts = BTreeMap::new();
     let variables = FleetVariables::new(fleet, known);
     for host in fleet.inventory.hosts.keys() {
-        match summarize_host(fleet, host, &variables, variables.role_of(host)) {
+        match summarize_host(fleet, host, &variables, variables.role_of(host), false) {
             Ok((summary, _)) => {
                 hosts.insert(host.as_str().into(), summary);
             }
@@ -89,12 +96,14 @@ pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Ve
     })
 }
 
-/// The summary of one host, and the warnings about its templates.
+/// The summary of one host, and the warnings about its playbooks. With `strict`, a task that cannot
+/// be compiled is an error.
 fn summarize_host(
     fleet: &Fleet,
     host: &str,
     variables: &FleetVariables,
     role: ClusterRole,
+    strict: bool,
 ) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let context = variables.of_host(host, role).map_err(|f| vec![f])?;
@@ -111,11 +120,14 @@ fn summarize_host(
         // A monitor-only group has no playbooks; `validate` warns about it.
         let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
-            match compile(fleet, host, &context, phase, &PlanScope::default()) {
-                Ok(plan) => {
+            match compile_stored(fleet, host, &context, phase, &PlanScope::default()) {
+                Ok(Compiled { plan, refused, .. }) => {
                     // A cleanup can't be corrected once its generation is installed on a node.
                     if phase == Phase::Cleanup {
                         faults.extend(plan.refused_tasks());
+                    } else {
+                        faults.extend(refused.into_iter().map(|fault| Fault { warning: !strict, ..fault }));
+                        faults.extend(plan.python_warnings("the machine of `remoor apply`"));
                     }
                     whole.extend(plan.sha256().0);
                     let (files, more) = review_plan(fleet, &plan, &context, &serde_json::Map::new());
@@ -133,7 +145,8 @@ fn summarize_host(
             faults.extend(left_behind(fleet, host, &context.vars, cleanup, provision));
         }
     } else {
-        whole.extend(fleet.files.sha256().0);
+        // Ansible does not use the packed modules.
+        whole.extend(fleet.files.sha256_without(MODULES_DIR).0);
     }
     if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);

@@ -8,22 +8,23 @@
 //! ```
 //! The Python process starts with the first request and ends after a minute without one. It reads
 //! modules and does not run them. But ansible-core imports the packages of collections, so code of
-//! the directory may run, as with `ansible-playbook --syntax-check`. Therefore only `play` and `lint`
-//! use the packer, as the user who calls them. Managers never use it: they compile fleets with
-//! native modules only, so the desired state does not depend on the software of a manager.
+//! the directory may run, as with `ansible-playbook --syntax-check`. Therefore only `play`, `lint`,
+//! `import` and `apply` use the packer, as the user who calls them. Managers never use it: they
+//! compile fleets with the modules that `apply` has stored in the generation (see
+//! `fleet::module_archives`), so the desired state does not depend on the software of a manager.
 
 mod packer;
 mod process;
 
-pub use packer::Packer;
+use packer::Packer;
 
-use remoor_model::Fault;
-use remoor_playbook::{ModuleRefusal, ModuleRequest, ModuleSource, PackedModule, Plan, PythonModule, Task};
+use remoor_playbook::{ModuleRefusal, ModuleRequest, ModuleSource, PackedModule};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// The variable with the path of the Python that has ansible-core.
 pub const PYTHON_SETTING: &str = "REMOOR_ANSIBLE_PYTHON";
+
 /// Which modules a playbook may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModulePolicy {
@@ -35,7 +36,7 @@ pub enum ModulePolicy {
 
 /// Refuses all modules that are not native.
 #[derive(Debug)]
-pub struct NativeModules;
+struct NativeModules;
 
 impl ModuleSource for NativeModules {
     fn pack(&self, _: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal> {
@@ -54,8 +55,12 @@ pub fn release() {
     drop(last);
 }
 
-/// The packer for the playbooks below `root`. It replaces the one of another directory.
-pub fn packer_of_directory(root: &Path) -> Arc<Packer> {
+/// The modules that `policy` allows for the playbooks below `root`, an absolute path. The packer of
+/// another directory is replaced.
+pub fn modules_of_directory(root: &Path, policy: ModulePolicy) -> Arc<dyn ModuleSource> {
+    if policy == ModulePolicy::NativeOnly {
+        return Arc::new(NativeModules);
+    }
     let (packer, _other) = {
         let mut slot = PACKER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match &*slot {
@@ -67,17 +72,4 @@ pub fn packer_of_directory(root: &Path) -> Arc<Packer> {
         }
     };
     packer
-}
-
-/// What lint reports about tasks that are not native: one warning for each.
-pub fn python_warnings(plan: &Plan) -> Vec<Fault> {
-    let warn = |(task, module): (&Task, &PythonModule)| {
-        let message = format!(
-            "module `{}` is not native: the node needs Python {} or newer, and the manager needs ansible-core \
-             (found {})",
-            task.module, module.min_python, module.core
-        );
-        Fault::warn(&task.place.file, task.place.line, 1, message)
-    };
-    plan.python_tasks().into_iter().map(warn).collect()
 }

@@ -146,7 +146,59 @@ def pack(request):
         "facts": b"ansible_facts" in text,
         "min_python": ".".join(str(part) for part in minimum_python()),
         "core": hello()["core"],
+        "origin": origin(path, full, request["root"]),
     }
+
+
+def origin(path, full, root):
+    """From where the module comes: its file, its collection and the version, and its options."""
+    collection = ".".join(full.split(".")[:2]) if full.count(".") >= 2 else ""
+    beside, inside, below = path.rpartition("/ansible_collections/")
+    if collection in ("ansible.builtin", "ansible.legacy") or not inside:
+        collection = ""
+    version = ""
+    if path.startswith(root.rstrip("/") + "/"):
+        shown = os.path.relpath(path, root)
+    elif collection:
+        shown = "ansible_collections/" + below
+    else:
+        before, core, after = path.rpartition("/ansible/modules/")
+        shown = "ansible/modules/" + after if core else os.path.basename(path)
+    if collection:
+        version = collection_version(os.path.join(beside, "ansible_collections", *collection.split(".")))
+    return {"file": shown, "collection": collection, "collection_version": version, "options": options(path, collection)}
+
+
+def collection_version(folder):
+    import yaml
+
+    for name, key in (("MANIFEST.json", "collection_info"), ("galaxy.yml", None)):
+        try:
+            with open(os.path.join(folder, name)) as source:
+                info = yaml.safe_load(source)
+            return str((info[key] if key else info)["version"])
+        except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+            continue
+    return ""
+
+
+def options(path, collection):
+    """The documented options with their aliases. A module without readable documentation has none."""
+    try:
+        from ansible.parsing.plugin_docs import read_docstring
+        from ansible.plugins.loader import fragment_loader
+        from ansible.utils.plugin_docs import add_fragments
+
+        doc = read_docstring(path, verbose=False)["doc"]
+        given = {"fragment_loader": fragment_loader, "is_module": True, "collection_name": collection or None}
+        known = inspect.signature(add_fragments).parameters
+        add_fragments(doc, path, **{key: value for key, value in given.items() if key in known})
+        return {
+            str(name): sorted(str(alias) for alias in (option or {}).get("aliases") or [])
+            for name, option in doc["options"].items()
+        }
+    except Exception:
+        return {}
 
 
 def wrap(name, path):

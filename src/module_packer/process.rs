@@ -7,18 +7,23 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = include_str!("packer.py");
 /// Maximum size of an answer in bytes, which contains an archive in base64.
 const ANSWER_MAX: u64 = 16 << 20;
-/// Time limit for an answer. The process ends a request itself a little sooner. The first answer
-/// also waits for the start of Python.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Time for the process to end and to remove its temporary files, before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a process gave no answer. It must be dropped.
+#[derive(Debug)]
+pub enum PackerError {
+    /// The process cannot be started, ended, or gave an answer that cannot be read.
+    Ended(String),
+    /// The answer took too long.
+    TooSlow(String),
+}
 
 /// A running packer. It ends when this value is dropped.
 #[derive(Debug)]
@@ -67,14 +72,23 @@ impl PackerProcess {
     }
 
     /// Sends a request and waits for the answer. After an error, the process must be dropped.
-    pub fn request(&mut self, request: &Value) -> Result<Value, String> {
-        let ended = "the Python process that packs modules ended or did not answer in time";
-        let Some(stdin) = &mut self.stdin else { return Err(ended.to_owned()) };
+    pub fn request(&mut self, request: &Value, timeout: Duration) -> Result<Value, PackerError> {
+        let ended = || PackerError::Ended("the Python process that packs modules ended".to_owned());
+        let stdin = self.stdin.as_mut().ok_or_else(ended)?;
         let sent = stdin.write_all(format!("{request}\n").as_bytes()).and_then(|()| stdin.flush());
-        sent.map_err(|_| ended.to_owned())?;
-        let line = self.answers.recv_timeout(ANSWER_TIMEOUT).map_err(|_| ended.to_owned())?;
-        serde_json::from_slice(&line)
-            .map_err(|e| format!("the Python process that packs modules gave an answer that remoor cannot read: {e}"))
+        sent.map_err(|_| ended())?;
+        let line = self.answers.recv_timeout(timeout).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => ended(),
+            RecvTimeoutError::Timeout => {
+                let seconds = timeout.as_secs();
+                PackerError::TooSlow(format!("the Python process that packs modules did not answer within {seconds} s"))
+            }
+        })?;
+        serde_json::from_slice(&line).map_err(|e| {
+            PackerError::Ended(format!(
+                "the Python process that packs modules gave an answer that remoor cannot read: {e}"
+            ))
+        })
     }
 }
 

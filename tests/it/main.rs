@@ -26,6 +26,7 @@ mod play;
 mod play_ssh;
 mod playbooks;
 mod protected;
+mod python_fleets;
 mod python_modules;
 mod removed;
 mod replayed_reports;

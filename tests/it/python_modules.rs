@@ -83,7 +83,7 @@ const SILENT: &str =
 const RUNTIME: &str = "plugin_routing:\n  modules:\n    old_shout: {redirect: acme.tools.shout}\n";
 
 /// The directory with ansible-playbook. None: it is not installed.
-fn ansible_dir() -> Option<PathBuf> {
+pub fn ansible_dir() -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(target).join("tools/ansible/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -115,7 +115,7 @@ fn write_project(dir: &Path) {
     }
 }
 
-fn path_with(dir: &Path) -> OsString {
+pub fn path_with(dir: &Path) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths([dir.to_owned()].into_iter().chain(std::env::split_paths(&path))).expect("PATH")
 }

@@ -27,10 +27,11 @@ impl FileSet {
             .map(String::as_str)
             .filter(move |path| dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')))
     }
-    /// The hash of all files. It depends on paths and contents only.
-    pub fn sha256(&self) -> Sha256 {
+    /// The hash of all files except those below `dir`. It depends on paths and contents only.
+    pub fn sha256_without(&self, dir: &str) -> Sha256 {
         let mut text = Vec::new();
-        for (path, content) in &self.0 {
+        let is_below = |path: &str| path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'));
+        for (path, content) in self.0.iter().filter(|(path, _)| !is_below(path)) {
             text.extend_from_slice(&(path.len() as u64).to_be_bytes());
             text.extend_from_slice(path.as_bytes());
             text.extend_from_slice(&Sha256::digest(content).0);

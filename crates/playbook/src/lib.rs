@@ -25,7 +25,7 @@ mod os;
 mod run;
 
 pub use backup::{UndoError, undo};
-pub use compile::{CompileOptions, Compiled, HostContext, REFUSAL_NOTE, SPECIAL_TAGS, compile, outline};
+pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code

@@ -27,30 +27,8 @@ const SHARED: [&str; 14] = [
     "/var/log",
     "/var/spool",
 ];
-/// Modules that change nothing on the node, or nothing that lasts.
-const WITHOUT_EFFECT: [&str; 21] = [
-    "add_host",
-    "assert",
-    "async_status",
-    "debug",
-    "fail",
-    "find",
-    "getent",
-    "group_by",
-    "include_vars",
-    "meta",
-    "package_facts",
-    "pause",
-    "ping",
-    "reboot",
-    "service_facts",
-    "set_fact",
-    "setup",
-    "slurp",
-    "stat",
-    "tempfile",
-    "wait_for",
-];
+/// Modules whose changes do not last.
+const TRANSIENT: [&str; 2] = ["reboot", "tempfile"];
 
 /// One thing that a service has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +111,7 @@ pub(super) fn found_parts(task: &PredictedTask) -> Vec<Found> {
 /// Whether a task may make something that `found_parts` does not contain.
 pub(super) fn is_unknown_effect(task: &PredictedTask) -> bool {
     let module = task.module.as_str();
-    if WITHOUT_EFFECT.contains(&module) {
+    if remoor_playbook::is_idle(module) || TRANSIENT.contains(&module) {
         return false;
     }
     let Some(args) = &task.args else { return true };

@@ -39,8 +39,9 @@ const ANY_HOST: &str = "any-host";
 /// All faults and warnings of the playbooks below `dir`, each once. The inventory is the one that
 /// `ansible.cfg` names, or one with a usual name; an executable inventory is run. Without an
 /// inventory, each playbook is compiled for one host that is in every group that the playbook
-/// names. Then undefined variables are only warnings, because an inventory may define them.
-pub fn lint(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
+/// names. Then undefined variables are only warnings, because an inventory may define them. With
+/// `strict`, a task that cannot be compiled is an error even if no run may reach it.
+pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool) -> Vec<Fault> {
     let mut playbooks = Vec::new();
     find(dir, 0, &mut playbooks);
     if playbooks.is_empty() {
@@ -49,11 +50,11 @@ pub fn lint(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
     }
     let inventory = inventory(dir);
     let faults: BTreeSet<Fault> =
-        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules)).collect();
+        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict)).collect();
     faults.into_iter().collect()
 }
 
-fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: ModulePolicy) -> Vec<Fault> {
+fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: ModulePolicy, strict: bool) -> Vec<Fault> {
     let root = root(dir, playbook);
     let known = !inventory.is_empty();
     let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
@@ -69,6 +70,7 @@ fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: Mod
         forks: 1,
         login: Login::default(),
         modules,
+        strict,
         ..PlayRequest::default()
     };
     let mut faults = match prepare(request) {
@@ -199,7 +201,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
-        let lines = lint(dir.path(), ModulePolicy::Any)
+        let lines = lint(dir.path(), ModulePolicy::Any, false)
             .into_iter()
             .map(|f| f.to_string().lines().next().unwrap_or_default().to_owned());
         lines.collect::<Vec<_>>().join("\n").replace(&real, "DIR")

@@ -6,12 +6,10 @@ use super::connection::{ConnectionFinder, HostConnection};
 use super::files::{self, Files};
 use super::host_selection::HostSelection;
 use super::host_variables::HostVariables;
-use crate::module_packer::{self, ModulePolicy, NativeModules, python_warnings};
+use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
-use remoor_playbook::{
-    self as playbook, CompileOptions, Compiled, MIXED, ModuleSource, Plan, PlayKeys, REFUSAL_NOTE, SPECIAL_TAGS,
-};
+use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,7 +59,7 @@ pub(in crate::solo) fn prepare_with_sources(
     let files = files::read(&request.playbook, request.root.as_deref())?;
     let sources = sources(&request, &files)?;
     let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
-    let mut faults = BTreeSet::new();
+    let (mut faults, mut refused) = (BTreeSet::new(), BTreeSet::new());
     let (contexts, roads) = (
         HostVariables::new(&sources, &files, &request),
         ConnectionFinder::new(&sources.inventory, &request.extra, &request.login),
@@ -73,11 +71,7 @@ pub(in crate::solo) fn prepare_with_sources(
     let mut hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
-    let packer = module_packer::packer_of_directory(Path::new(&root));
-    let modules: &dyn ModuleSource = match request.modules {
-        ModulePolicy::Any => &*packer,
-        ModulePolicy::NativeOnly => &NativeModules,
-    };
+    let modules = module_packer::modules_of_directory(Path::new(&root), request.modules);
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
         let options = CompileOptions {
@@ -89,7 +83,7 @@ pub(in crate::solo) fn prepare_with_sources(
             shared: contexts.shared_values().clone(),
             modes: Some(&files.modes),
             root: &root,
-            modules: Some(modules),
+            modules: Some(&*modules),
             here: matches!(roads.connection_to(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
@@ -99,9 +93,10 @@ pub(in crate::solo) fn prepare_with_sources(
                 continue;
             }
         };
-        let Compiled { plan, warnings: more, tags: own } = compiled;
+        let Compiled { plan, warnings: more, refused: late, tags: own } = compiled;
         tags.extend(own);
         warnings.extend(more.into_iter().map(|fault| files.with_shown_path(fault)));
+        refused.extend(late.into_iter().map(|fault| files.with_shown_path(fault)));
         if plan.plays.is_empty() {
             continue;
         }
@@ -127,10 +122,9 @@ pub(in crate::solo) fn prepare_with_sources(
     if faults.is_empty() && hosts.is_empty() {
         faults.insert(no_host_fault(&request, &sources));
     }
-    if request.strict {
-        let (refused, others) = warnings.into_iter().partition(|fault| fault.message.starts_with(REFUSAL_NOTE));
-        warnings = others;
-        faults.extend(BTreeSet::into_iter(refused).map(|fault| Fault { warning: false, ..fault }));
+    match request.strict {
+        true => faults.extend(refused.into_iter().map(|fault| Fault { warning: false, ..fault })),
+        false => warnings.extend(refused),
     }
     warnings.extend(shown(unknown));
     warnings.extend(no_such_tag("--tags", &request.tags, &tags));
@@ -231,7 +225,8 @@ impl PreparedPlay {
 
     /// What lint reports about tasks that are not native, each once.
     pub(super) fn python_warnings(&self) -> Vec<Fault> {
-        let all: BTreeSet<Fault> = self.hosts.iter().flat_map(|host| python_warnings(&host.plan)).collect();
+        let all: BTreeSet<Fault> =
+            self.hosts.iter().flat_map(|host| host.plan.python_warnings("the manager")).collect();
         let shown = |fault: Fault| match self.shown_root.as_os_str().is_empty() {
             true => fault,
             false => Fault { file: self.shown_root.join(&fault.file).display().to_string(), ..fault },

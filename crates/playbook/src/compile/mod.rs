@@ -31,7 +31,7 @@ mod task;
 pub(super) use assets::join;
 pub(super) use needed_vars::{facts_read, names_set, names_set_by};
 pub(super) use option_types::check_rendered;
-pub use refusal::{REFUSAL_NOTE, refusal_message};
+pub use refusal::refusal_message;
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
 use super::plan::{ModuleSource, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, TaskCondition};
@@ -91,6 +91,8 @@ pub struct CompileOptions<'a> {
 pub struct Compiled {
     pub plan: Plan,
     pub warnings: Vec<Fault>,
+    /// A warning for each task that could not be compiled and that fails if a run reaches it.
+    pub refused: Vec<Fault>,
     /// Tags of all tasks in this host's plays, including tasks that `CompileOptions::tags` leaves
     /// out.
     pub tags: BTreeSet<String>,
@@ -116,7 +118,7 @@ pub fn compile(
     faults.extend(limits);
     let PlanParts { layers, other_host_layers, blobs, modules, .. } = parts;
     let mut plan = Plan {
-        version: if modules.is_empty() { PLAN_VERSION } else { PYTHON_PLAN_VERSION },
+        version: PLAN_VERSION,
         playbook: playbook.to_owned(),
         host: host.name.clone(),
         vars: Map::new(),
@@ -127,26 +129,31 @@ pub fn compile(
         blobs,
         modules,
     };
+    plan.drop_unused_modules();
+    if !plan.modules.is_empty() {
+        plan.version = PYTHON_PLAN_VERSION;
+    }
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
     (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
-    let (reached, notes) = Compiler::refusal_faults(refused, &plan);
+    let (reached, mut refused) = Compiler::refusal_faults(refused, &plan);
     faults.extend(reached);
     faults.sort();
     faults.dedup();
     if !faults.is_empty() {
         return Err(faults);
     }
-    warnings.extend(notes);
-    warnings.sort();
-    warnings.dedup();
+    for list in [&mut warnings, &mut refused] {
+        list.sort();
+        list.dedup();
+    }
     // Of the variables about other hosts, only those that the playbook reads are kept. So a change
     // of another variable of these hosts does not change the plan.
     for layer in other_host_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars::needed_vars(&plan, &vars);
     }
-    Ok(Compiled { plan, warnings, tags })
+    Ok(Compiled { plan, warnings, refused, tags })
 }
 
 /// The plays of `playbook`, in order, with the keywords that concern all their hosts. These

@@ -25,7 +25,7 @@ impl Compiler<'_> {
     }
 
     fn add_module(&mut self, packed: &Arc<PackedModule>) -> Result<String, ModuleRefusal> {
-        let PackedModule { name, module, archive } = &**packed;
+        let PackedModule { name, module, archive, .. } = &**packed;
         let mut key = name.clone();
         // Two roles may have different modules of one name.
         if self.parts.modules.get(&key).is_some_and(|other| other != module) {
@@ -149,6 +149,12 @@ pub(super) fn refusal_text(named: &str, refusal: &ModuleRefusal) -> (String, Str
         ModuleRefusal::NoCore(why) => (
             format!("module `{named}` is not native and needs ansible-core on this machine: {why}"),
             "pipx install ansible-core (or apt install ansible-core); REMOOR_ANSIBLE_PYTHON names its Python"
+                .to_owned(),
+        ),
+        ModuleRefusal::NotStored => (
+            format!("module `{named}` is not in this generation"),
+            "a fleet stores the modules that its playbooks need when it is applied, at most 2000; a variable that \
+             only a job sets does not count"
                 .to_owned(),
         ),
         ModuleRefusal::Failed(why) => (format!("module `{named}` cannot be packed: {why}"), HINT_ANSIBLE.to_owned()),

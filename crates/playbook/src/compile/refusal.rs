@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// Beginning of the warning about a task that fails when a run reaches it.
-pub const REFUSAL_NOTE: &str = "this task fails if it is reached: ";
+const REFUSAL_NOTE: &str = "this task fails if it is reached: ";
 /// Maximum number of faults in the message of a refused step.
 const FAULTS_SHOWN: usize = 3;
 

@@ -5,6 +5,7 @@
 //! and running it in `run`.
 
 pub(crate) mod elevation;
+mod idle_modules;
 pub(crate) mod plan_hash;
 pub mod python_module;
 mod refused_tasks;
@@ -12,7 +13,10 @@ pub(crate) mod schedule;
 
 use crate::vars::var_map::SharedVar;
 use base64::Engine as _;
-pub use python_module::{ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule};
+pub use idle_modules::is_idle;
+pub use python_module::{
+    ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule,
+};
 use remoor_model::flat_form;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -24,26 +28,6 @@ pub const PLAN_VERSION: u32 = 4;
 /// Module of a step that stands for a task that could not be compiled. The step fails with the text
 /// in its option `msg`, which is never rendered.
 pub(crate) const REFUSED: &str = "refused";
-
-/// Modules that only read or report and do not change the node.
-const IDLE: [&str; 16] = [
-    "assert",
-    "debug",
-    "fail",
-    "find",
-    "getent",
-    "include_vars",
-    "meta",
-    "package_facts",
-    "pause",
-    "ping",
-    REFUSED,
-    "service_facts",
-    "set_fact",
-    "setup",
-    "slurp",
-    "stat",
-];
 
 /// The plan of one host: the plays and tasks of a playbook that run on this host, with all data
 /// that they need.
@@ -71,35 +55,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether the plan has a task that could change the node. Handlers are not considered, because
-    /// they run only after such a task.
-    pub fn does_something(&self) -> bool {
-        fn any_effective(steps: &[PlanStep]) -> bool {
-            steps.iter().any(|step| match step {
-                PlanStep::Task(task) => !IDLE.contains(&task.module.as_str()),
-                PlanStep::Block(b) => any_effective(&b.block) || any_effective(&b.always),
-                PlanStep::Include(i) => i.choices.values().any(|steps| any_effective(steps)),
-            })
-        }
-        self.plays.iter().flat_map(|play| &play.sections).any(|section| any_effective(section))
-    }
-
-    /// Whether a task that could change the node has one of these tags.
-    pub fn has_tag(&self, tags: &[String]) -> bool {
-        fn any_tagged(steps: &[PlanStep], tags: &[String]) -> bool {
-            steps.iter().any(|step| match step {
-                PlanStep::Task(task) => {
-                    !IDLE.contains(&task.module.as_str()) && task.tags.iter().any(|tag| tags.contains(tag))
-                }
-                PlanStep::Block(b) => any_tagged(&b.block, tags) || any_tagged(&b.always, tags),
-                // The tags of an included task also decide whether it runs, so the tags of the
-                // include are not enough.
-                PlanStep::Include(_) => false,
-            })
-        }
-        self.plays.iter().flat_map(|play| &play.sections).any(|section| any_tagged(section, tags))
-    }
-
     /// Calls `f` with every task of every play.
     pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
         self.plays.iter().for_each(|play| play.each_task(f));

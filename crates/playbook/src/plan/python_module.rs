@@ -2,7 +2,9 @@
 //! source from which the compiler gets them.
 
 use super::{PLAN_VERSION, Plan, Task};
+use remoor_model::Fault;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Version of a plan that contains Python modules. A node whose program cannot run them rejects
@@ -31,7 +33,7 @@ pub struct PythonModule {
 }
 
 /// A request for a module that is not native.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModuleRequest {
     /// The name in the playbook, with or without a collection.
     pub name: String,
@@ -42,17 +44,37 @@ pub struct ModuleRequest {
     pub collections: Vec<String>,
 }
 
+/// The source from which a module was packed. It is information for people and for tools; a run
+/// does not need it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleOrigin {
+    /// The file with the module: relative to the fleet directory, to the directory with
+    /// `ansible_collections`, or to the directory with ansible-core.
+    pub file: String,
+    /// The collection. Empty: the module is from a library or from ansible-core.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub collection: String,
+    /// Version of the collection. Empty: unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub collection_version: String,
+    /// The documented options of the module, each with its aliases. Empty: not documented.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, Vec<String>>,
+}
+
 /// A packed module and its archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PackedModule {
     /// Full name, with the collection.
     pub name: String,
     pub module: PythonModule,
+    pub origin: ModuleOrigin,
     pub archive: Vec<u8>,
 }
 
 /// The reason why a module cannot run as Python on a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ModuleRefusal {
     /// No library, collection or ansible-core has the module.
     NotFound(String),
@@ -64,6 +86,8 @@ pub enum ModuleRefusal {
     NoCore(String),
     /// Only native modules are allowed.
     NativeOnly,
+    /// The generation was made without this module.
+    NotStored,
     Failed(String),
 }
 
@@ -87,5 +111,35 @@ impl Plan {
             self.each_task(&mut |task| out.extend(self.modules.get(&task.module).map(|module| (task, module))));
         }
         out
+    }
+
+    /// A warning for each task that is not native. `packer` is the machine that needs ansible-core.
+    pub fn python_warnings(&self, packer: &str) -> Vec<Fault> {
+        let warn = |(task, module): (&Task, &PythonModule)| {
+            let message = format!(
+                "module `{}` is not native: the node needs Python {} or newer, and {packer} needs ansible-core (found {})",
+                task.module, module.min_python, module.core
+            );
+            Fault::warn(&task.place.file, task.place.line, 1, message)
+        };
+        self.python_tasks().into_iter().map(warn).collect()
+    }
+
+    /// Removes the modules that no task uses, because the tags of their tasks are not selected. Must
+    /// be called before the version of the plan is set.
+    pub(crate) fn drop_unused_modules(&mut self) {
+        let mut used = BTreeSet::new();
+        if !self.modules.is_empty() {
+            self.each_task(&mut |task| {
+                used.insert(task.module.clone());
+            });
+        }
+        let unused: Vec<PythonModule> =
+            self.modules.extract_if(.., |name, _| !used.contains(name)).map(|(_, m)| m).collect();
+        for module in unused {
+            if self.modules.values().all(|other| other.sha256 != module.sha256) {
+                self.blobs.remove(&module.sha256);
+            }
+        }
     }
 }

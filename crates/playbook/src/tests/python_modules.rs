@@ -74,7 +74,8 @@ impl ModuleSource for Probe {
             facts: true,
             ..PythonModule::default()
         };
-        Ok(Arc::new(PackedModule { name: "acme.tools.probe".into(), module, archive: self.archive.clone() }))
+        let archive = self.archive.clone();
+        Ok(Arc::new(PackedModule { name: "acme.tools.probe".into(), module, archive, ..PackedModule::default() }))
     }
 }
 

@@ -1,0 +1,81 @@
+//! Calls that read a fleet directory on this machine: lint, import, and the upload of `apply`.
+
+use crate::fleet::{self, module_archives};
+use crate::module_packer::{self, ModulePolicy};
+use crate::solo::{self, ImportRequest, ImportSummary};
+use remoor_config::Fleet;
+use remoor_model::{CheckFile, Fault};
+use std::path::Path;
+
+/// The check files of a fleet directory for `host`, rendered with the inventory's addresses and
+/// without facts.
+pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
+    let loaded = Fleet::load(dir)?;
+    fleet::list_check_files(&loaded, host, &fleet::ClusterContext::default(), &serde_json::Map::new())
+}
+
+/// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
+/// is about the playbooks in it. With `strict`, a task that cannot be compiled is an error even if
+/// no run may reach it.
+pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
+    let faults = lint_dir(dir, strict, modules);
+    module_packer::release();
+    faults
+}
+
+fn lint_dir(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
+    let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
+    if dir.is_dir() && !named {
+        return solo::play::lint(dir, modules, strict);
+    }
+    let loaded = Fleet::load(dir).and_then(|mut fleet| {
+        store_modules(&mut fleet, dir, modules)?;
+        Ok(fleet)
+    });
+    match loaded {
+        Ok(fleet) if strict => fleet::lint_strictly(&fleet),
+        Ok(fleet) => fleet::lint(&fleet),
+        Err(faults) => faults,
+    }
+}
+
+/// Adds the modules that are not native to the files of a fleet. Returns a warning if modules were
+/// left out because of missing software.
+fn store_modules(fleet: &mut Fleet, dir: &Path, policy: ModulePolicy) -> Result<Option<Fault>, Vec<Fault>> {
+    let root = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let source = module_packer::modules_of_directory(&root, policy);
+    module_archives::store_modules(fleet, &*source).map_err(|fault| vec![fault])
+}
+
+/// Writes a fleet directory from a playbook and its inventory. Returns the summary and the findings
+/// of lint in the new directory. Contacts no host.
+pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
+    let summary = solo::import(request)?;
+    Ok((summary, lint(&request.into, false, ModulePolicy::default())))
+}
+
+/// The modules that the option `--native-only` allows.
+pub fn module_policy(native_only: bool) -> ModulePolicy {
+    if native_only { ModulePolicy::NativeOnly } else { ModulePolicy::Any }
+}
+
+/// A fleet directory that is ready for the upload.
+pub struct PackedFleet {
+    /// Its files and the packed modules, serialized as the body of a request to `/v1/apply`.
+    pub body: Vec<u8>,
+    /// A warning about modules that could not be packed.
+    pub warning: Option<Fault>,
+}
+
+/// Reads a fleet directory, and packs the modules that are not native.
+pub fn pack(dir: &Path) -> Result<PackedFleet, Vec<Fault>> {
+    let packed = Fleet::load(dir).and_then(|mut fleet| {
+        let warning = store_modules(&mut fleet, dir, ModulePolicy::Any)?;
+        let body = rmp_serde::to_vec_named(&fleet.files).map_err(|e| {
+            vec![Fault::error(&dir.display().to_string(), 0, 0, format!("the fleet can't be serialized: {e}"))]
+        })?;
+        Ok(PackedFleet { body, warning })
+    });
+    module_packer::release();
+    packed
+}
