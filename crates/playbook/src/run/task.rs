@@ -26,6 +26,8 @@ pub(crate) struct ItemResult {
     pub(crate) result: Value,
     pub(crate) failure: Option<RunFailure>,
     pub(crate) facts: Map<String, Value>,
+    /// The host whose facts these are. None: the host of the run.
+    pub(crate) facts_of: Option<String>,
 }
 
 impl ItemResult {
@@ -58,7 +60,7 @@ impl<'a> Run<'a, '_> {
     /// Registers the result, and returns whether the run continues.
     pub(crate) fn conclude(&mut self, task: &'a Task, judged: &ItemResult, result: Value) -> Flow {
         for (name, value) in &judged.facts {
-            self.learn(task, name, value);
+            self.learn(task, judged.facts_of.as_deref(), name, value);
         }
         if let Some(name) = &task.register {
             self.frame.set(name, &result);
@@ -76,12 +78,13 @@ impl<'a> Run<'a, '_> {
         Err(RunStopped)
     }
 
-    /// Stores a fact that a task has set. A fact that a module has found becomes a fact of the
-    /// node.
-    pub(crate) fn learn(&mut self, task: &Task, name: &str, value: &Value) {
-        match task.module.as_str() {
-            "set_fact" => self.frame.set(name, value),
-            _ => self.frame.learn(name, value),
+    /// Stores a fact that a task has set for `host`, or for the host of the run. A fact that a module
+    /// has found becomes a fact of that host.
+    pub(crate) fn learn(&mut self, task: &Task, host: Option<&str>, name: &str, value: &Value) {
+        match (host, task.module.as_str()) {
+            (Some(host), module) => self.frame.learn_about(host, name, value, module != "set_fact"),
+            (None, "set_fact") => self.frame.set(name, value),
+            (None, _) => self.frame.learn(name, value),
         }
     }
 
@@ -123,7 +126,13 @@ impl<'a> Run<'a, '_> {
             Ok(Some(false)) => {
                 self.report_skipped(task, scope, item, handler);
                 let result = json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
-                return Ok(ItemResult { status: Status::Skipped, result, failure: None, facts: Map::new() });
+                return Ok(ItemResult {
+                    status: Status::Skipped,
+                    result,
+                    failure: None,
+                    facts: Map::new(),
+                    facts_of: None,
+                });
             }
             Err((line, e)) => {
                 let why = format!("when: {}", expr::explain(&e));
@@ -172,7 +181,8 @@ impl<'a> Run<'a, '_> {
         if ignore {
             result["ignored"] = json!(true);
         }
-        Ok(ItemResult { status, result, failure, facts: outcome.facts })
+        let facts_of = self.host_of_facts(task, scope);
+        Ok(ItemResult { status, result, failure, facts: outcome.facts, facts_of })
     }
 
     /// Reports a task, or one item of it, as skipped.
@@ -210,7 +220,7 @@ impl<'a> Run<'a, '_> {
             message: message.to_owned(),
             ..RunFailure::default()
         });
-        ItemResult { status, result, failure, facts: Map::new() }
+        ItemResult { status, result, failure, facts: Map::new(), facts_of: None }
     }
 
     /// Reports an item whose effect is unknown in check mode: everything in its result is UNKNOWN.
@@ -231,7 +241,7 @@ impl<'a> Run<'a, '_> {
         crate::compile::names_set_by(task, &mut names);
         let set = names.into_iter().filter(|name| task.module == "set_fact" && task.args.contains_key(name));
         let facts = set.map(|name| (name, unknown::mark())).collect();
-        ItemResult { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts }
+        ItemResult { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts, facts_of: None }
     }
 
     /// Runs the module until the condition `until` holds or the allowed tries are used up.
@@ -288,11 +298,11 @@ impl<'a> Run<'a, '_> {
         own.unwrap_or(self.options.check)
     }
 
-    fn run_attempt(&mut self, task: &'a Task, scope: &ExprScope) -> ModuleResult {
+    pub(crate) fn run_attempt(&mut self, task: &'a Task, scope: &ExprScope) -> ModuleResult {
         if task.module == REFUSED {
             return Err(compile::refusal_message(&task.args).to_owned());
         }
-        if task.privileges.elevated && !rustix::process::geteuid().is_root() {
+        if task.privileges.elevated && !task.runs_elsewhere() && !rustix::process::geteuid().is_root() {
             return Err("`become` requires a run as root, but this run is not root".into());
         }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
@@ -304,6 +314,9 @@ impl<'a> Run<'a, '_> {
         let (args, env) = (given.0.map_err(at)?, given.1.map_err(at)?);
         if task.module == "include_vars" {
             return self.include_vars(task, &args).map_err(at);
+        }
+        if let Some(answer) = self.delegate(task, scope) {
+            return answer;
         }
         let check = self.checks(task, scope);
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no
