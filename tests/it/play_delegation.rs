@@ -51,9 +51,9 @@ fn a_delegated_task_runs_on_its_host_with_the_variables_of_the_other() {
         dest: '{{{{ dir }}}}/out'
         content: |
           {{{{ [here, there, action, local, computed, address] | map(attribute='stdout') | join(' ') }}}}
-          {{{{ lookup('file', dir ~ '/templated') if false else templated.changed }}}} {{{{ copied.changed }}}}
+          {{{{ templated.changed }}}} {{{{ copied.changed }}}}
           {{{{ own | default('unset') }}}} {{{{ hostvars.h2.own }}}}
-          {{{{ looped.results | map(attribute='stdout') | map('replace', '\n', ' ') | join(', ') }}}}
+          {{{{ looped.results | map(attribute='stdout_lines') | map('join', ' ') | join(', ') }}}}
           {{{{ failed.rc }}}} {{{{ failed is failed }}}} {{{{ judged is changed }}}} {{{{ tried.attempts }}}}
           {{{{ skipped is skipped }}}} {{{{ rescued }}}}
 "#
@@ -77,7 +77,7 @@ fn a_delegated_task_runs_on_its_host_with_the_variables_of_the_other() {
 fn check_mode_and_become_apply_to_the_delegated_task() {
     let Some(server) = start() else { return };
     let tasks = "    - {copy: {content: x, dest: '{{ dir }}/out'}, delegate_to: localhost}
-    - {command: touch {{ dir }}/out, delegate_to: localhost, register: r}
+    - {command: 'touch {{ dir }}/out', delegate_to: localhost, register: r}
     - {debug: {msg: 'unknown {{ r.rc }}'}, delegate_to: localhost}
 ";
     let (code, text, out) = play(&server, "", tasks, &["--check", "--diff"]);

@@ -62,7 +62,7 @@ fn a_node_can_request_only_delegated_tasks() {
 fn the_controller_decides_on_condition_items_and_host() {
     let with = |rc: u32, stdout: &str| json!({"registers": {"r": {"rc": rc, "stdout": stdout}}});
     assert!(refusal(number("both"), Value::Null, with(1, "")).contains("does not hold"));
-    let looped = number("run {{ item }}");
+    let looped = number("item");
     assert_eq!(request(looped, json!([1, "b"]), with(0, "db1")).unwrap().host, "db1");
     for item in [json!([1, "a"]), json!([2, "c"])] {
         assert!(refusal(looped, item, with(0, "db1")).contains("other items"));
@@ -112,12 +112,14 @@ fn the_host_of_the_task_receives_only_what_the_task_reads() {
 /// Runs the playbook with a controller in this process. Every message passes through its encoded
 /// form.
 fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> Ran {
-    let list =
-        files.iter().chain(&[("site.yml", text)]).map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()));
-    let vars = json!({"dir": dir, "inventory_hostname": "w1", "group_names": [], "url": "http://w1"});
+    let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), text.as_bytes().to_vec());
+    let mut set: BTreeMap<String, Vec<u8>> = files.iter().map(owned).collect();
+    set.extend([owned(&("site.yml", text))]);
+    let vars =
+        json!({"dir": dir, "inventory_hostname": "w1", "group_names": [], "url": "http://w1", "hostvars": {"w1": {}}});
     let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
     let compile_options = CompileOptions { delegates: true, ..CompileOptions::default() };
-    let plan = compile(&FileSet(list.collect()), "site.yml", &host, &compile_options).unwrap().plan;
+    let plan = compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
     let copy = plan.clone();
     let controller = ControllerLink::new(move |request| {
         let task = match plan_delegated(&copy, request, check, &|_| Some(Map::new())) {
@@ -170,9 +172,9 @@ fn check_mode_does_not_know_what_depends_on_a_delegated_command() {
     let text = "\
 - hosts: all
   tasks:
-    - {command: touch {{ dir }}/a, delegate_to: b, register: r}
+    - {command: 'touch {{ dir }}/a', delegate_to: b, register: r}
     - {copy: {content: x, dest: '{{ dir }}/b'}, delegate_to: b}
-    - {command: touch {{ dir }}/c, delegate_to: b, when: r.rc == 0}
+    - {command: 'touch {{ dir }}/c', delegate_to: b, when: r.rc == 0}
     - {copy: {content: x, dest: '{{ dir }}/d'}, delegate_to: '{{ r.stdout }}'}
 ";
     let ran = run_with_controller(dir.path(), text, &[], true).assert_success();
