@@ -11,7 +11,9 @@ fn start() -> Option<Server> {
     // Only a shell that sshd has started finds this program.
     server.program("where", "echo host");
     let (hosts, dir) = (fs::read_to_string(server.path("hosts")).expect("hosts"), server.dir().display());
-    server.write("hosts", &format!("{hosts}localhost ansible_connection=local remoor_state_dir={dir}/s0\n"));
+    let own =
+        ["localhost", "127.0.0.1"].map(|name| format!("{name} ansible_connection=local remoor_state_dir={dir}/s0\n"));
+    server.write("hosts", &(hosts + &own.concat()));
     Some(server)
 }
 
@@ -121,4 +123,17 @@ fn a_delegated_task_that_cannot_run_fails_alone() {
 
     let (code, text, _) = play(&server, "", "    - {command: 'true', delegate_to: h9}\n", &[]);
     assert!(code == Some(2) && text.contains("`h9` is not a host of the inventory"), "{text}");
+}
+
+/// All sessions of a run share the lock of a host.
+#[test]
+fn a_host_runs_delegated_tasks_during_its_own_run() {
+    let Some(server) = start() else { return };
+    let text = "- hosts: [h1, h2]
+  tasks:
+    - {shell: 'echo {{ inventory_hostname }} >> {{ dir }}/began; while [ $(wc -l < {{ dir }}/began) -lt 2 ]; do sleep 0.05; done', delegate_to: h2}
+";
+    let (code, text) = run_to_end(&mut server.command_for(text, &[]));
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(server.audit("s2").lines().filter(|line| line.ends_with("done")).count(), 2, "{text}");
 }
