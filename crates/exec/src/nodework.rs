@@ -336,7 +336,7 @@ mod tests {
         assert!(last["msg"].as_str().unwrap().contains("a defect in a module"), "{last}");
     }
 
-    fn nobody() -> AskController {
+    fn no_controller() -> AskController {
         std::sync::Arc::new(|_| Err("no controller".to_owned()))
     }
 
@@ -353,7 +353,8 @@ mod tests {
             through: None,
             lost: vec![],
         };
-        let end = NodeWork.play(&order, &dir.path().join("journal"), &SessionCancel::default(), nobody(), &mut |_| ());
+        let end =
+            NodeWork.play(&order, &dir.path().join("journal"), &SessionCancel::default(), no_controller(), &mut |_| ());
         assert_eq!(outcome_of(&end, None), SessionOutcome::PlanRefused, "{end}");
         assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 const REQUESTS_MAX: u32 = 20_000;
 
 /// A request of a run: its number and its content.
-pub(super) type Request = (u64, Vec<u8>);
+pub(super) type NumberedRequest = (u64, Vec<u8>);
 
 /// The delegated tasks of one host.
 pub(super) struct DelegatedTasks<'h> {
@@ -58,7 +58,7 @@ impl<'h> DelegatedTasks<'h> {
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
     /// session with the host must then end.
-    pub async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, canceller: Canceller) -> String {
+    pub async fn serve(&mut self, mut requests: mpsc::Receiver<NumberedRequest>, canceller: Canceller) -> String {
         while let Some((id, request)) = requests.recv().await {
             let answer = match self.answer(&request).await {
                 Ok(answer) => answer,

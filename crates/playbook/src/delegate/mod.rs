@@ -143,7 +143,7 @@ pub fn plan_delegated(
     let host = delegated_host(&inner, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
     let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
     let vars = host_vars(&host).ok_or_else(unknown_host)?;
-    let mut one = one_task::plan_of(plan, play, &one_task::bare(task), &state);
+    let mut one = one_task::plan_of(plan, play, &one_task::strip_rules(task), &state);
     one_task::keep_needed_values(&one, &mut state);
     one_task::set_python(&mut one, &mut state, vars.get(PYTHON_VARIABLE));
     let item = layer.map(|layer| layer.json());

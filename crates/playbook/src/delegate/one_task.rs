@@ -23,19 +23,19 @@ pub(super) fn find(plan: &Plan, id: u32) -> Option<(&Play, &Task)> {
 
 /// Whether a run may reach the task several times: it is a handler, or part of an include.
 pub(super) fn runs_often(plan: &Plan, id: u32) -> bool {
-    fn once(steps: &[PlanStep], id: u32) -> bool {
+    fn is_reached_once(steps: &[PlanStep], id: u32) -> bool {
         steps.iter().any(|step| match step {
             PlanStep::Task(task) => task.id == id,
-            PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().any(|part| once(part, id)),
+            PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().any(|part| is_reached_once(part, id)),
             PlanStep::Include(_) => false,
         })
     }
-    !plan.plays.iter().any(|play| play.sections.iter().any(|steps| once(steps, id)))
+    !plan.plays.iter().any(|play| play.sections.iter().any(|steps| is_reached_once(steps, id)))
 }
 
 /// The task as its host runs it: the condition, the loop and the judgement of the result belong to
 /// the run that delegates it.
-pub(super) fn bare(task: &Task) -> Task {
+pub(super) fn strip_rules(task: &Task) -> Task {
     Task {
         when: Vec::new(),
         repeat: None,

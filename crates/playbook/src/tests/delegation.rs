@@ -16,7 +16,7 @@ const PLAYBOOK: &str = "\
     - {set_fact: {y: 1}, delegate_to: db1}
 ";
 
-fn delegating() -> Plan {
+fn delegating_plan() -> Plan {
     let files = [("site.yml", PLAYBOOK), ("more.yml", "- {command: 'run {{ outer }}', delegate_to: db1}\n")];
     let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
     let vars = json!({"inventory_hostname": "w1", "group_names": [], "url": "http://w1", "token": "secret"});
@@ -28,7 +28,7 @@ fn delegating() -> Plan {
 fn request(task: u32, item: Value, state: Value) -> Result<DelegatedTask, DelegationError> {
     let text = json!({"task": task, "item": item, "state": state}).to_string();
     let vars = |name: &str| ["db1", "localhost"].contains(&name).then(Map::new);
-    plan_delegated(&delegating(), text.as_bytes(), false, &vars)
+    plan_delegated(&delegating_plan(), text.as_bytes(), false, &vars)
 }
 
 fn refusal(task: u32, item: Value, state: Value) -> String {
@@ -37,7 +37,7 @@ fn refusal(task: u32, item: Value, state: Value) -> String {
 
 /// The number of the task with this text.
 fn number(text: &str) -> u32 {
-    let (mut found, plan) = (None, delegating());
+    let (mut found, plan) = (None, delegating_plan());
     plan.each_task(&mut |task| {
         let args = Value::Object(task.args.clone()).to_string();
         found = found.or((args.contains(text) || task.module == text).then_some(task.id));
@@ -55,7 +55,7 @@ fn a_node_can_request_only_delegated_tasks() {
         assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
     }
     let vars = |_: &str| Some(Map::new());
-    assert!(matches!(plan_delegated(&delegating(), b"{", false, &vars), Err(DelegationError::Forbidden(_))));
+    assert!(matches!(plan_delegated(&delegating_plan(), b"{", false, &vars), Err(DelegationError::Forbidden(_))));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn check_mode_does_not_know_what_depends_on_a_delegated_command() {
 #[test]
 fn without_a_controller_a_delegated_task_fails_when_it_is_reached() {
     let dir = TempDir::new().unwrap();
-    let end = go(&delegating(), &options(dir.path())).end;
+    let end = go(&delegating_plan(), &options(dir.path())).end;
     let failure = end.failure.unwrap();
     assert_eq!(failure.message, "a task can be delegated only during `remoor play`");
     assert_eq!((failure.line, end.ok + end.changed), (5, 1));
