@@ -13,13 +13,13 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// An sshd with the hosts `h1` to `h3`. All are this machine, each with separate state.
-struct Server {
+pub struct Server {
     sshd: TestSshd,
 }
 
 impl Server {
     /// Starts the sshd. None: no sshd can run, and the reason was printed on stderr.
-    fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         let own_programs = |dir: &Path| format!("SetEnv PATH={}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n", dir.display());
         let server = Self { sshd: TestSshd::start_with(own_programs)? };
         fs::create_dir(server.path("bin")).expect("a directory");
@@ -41,20 +41,20 @@ impl Server {
         self.write("hosts", &hosts);
     }
 
-    fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         self.sshd.dir()
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.sshd.path(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).expect(name);
     }
 
     /// Writes a program that the hosts find before the system's program of the same name.
-    fn program(&self, name: &str, text: &str) {
+    pub fn program(&self, name: &str, text: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect(name);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect(name);
@@ -64,7 +64,7 @@ impl Server {
         self.command_for(&format!("- hosts: all\n  tasks: [{tasks}]\n"), args)
     }
 
-    fn command_for(&self, playbook: &str, args: &[&str]) -> Command {
+    pub fn command_for(&self, playbook: &str, args: &[&str]) -> Command {
         self.write("site.yml", playbook);
         let mut command = remoor();
         command.current_dir(self.dir()).args(["play", "site.yml", "-i", "hosts", "--ssh-config", "ssh_config"]);
@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// The numbers of logins and of commands so far.
-    fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> (usize, usize) {
         (self.sshd.logins(), self.sshd.commands())
     }
 
@@ -120,12 +120,12 @@ impl Server {
         fs::read_to_string(self.path("many")).unwrap_or_default().lines().count()
     }
 
-    fn audit(&self, state: &str) -> String {
+    pub fn audit(&self, state: &str) -> String {
         fs::read_to_string(self.path(state).join("runs.log")).unwrap_or_default()
     }
 }
 
-fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
+pub fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command.bounded_output();
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }

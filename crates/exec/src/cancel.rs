@@ -1,5 +1,6 @@
 //! Signals a run to stop after its current task, or immediately.
 
+use super::controller_asks::ControllerAsks;
 use super::play_gate::PlayGate;
 use super::process::ProcessId;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub struct SessionCancel {
     children: Mutex<Vec<ProcessId>>,
     watcher: Mutex<Option<Watcher>>,
     gate: Arc<PlayGate>,
+    asks: Arc<ControllerAsks>,
 }
 
 impl SessionCancel {
@@ -55,6 +57,16 @@ impl SessionCancel {
         }
         drop(stop);
         self.gate.close();
+        // A task that has begun may finish after other stops, also on the host that runs it.
+        if why == Stop::ManagerLost {
+            self.asks.close();
+        }
+    }
+
+    /// The requests of the run to the controller. After a kill, or without a manager, no answer
+    /// follows.
+    pub fn asks(&self) -> &Arc<ControllerAsks> {
+        &self.asks
     }
 
     /// The gate that decides which plays may begin. After a stop none may begin.
@@ -66,6 +78,7 @@ impl SessionCancel {
     pub fn kill(&self, why: Stop) {
         self.stop(why);
         self.kill.store(true, Ordering::SeqCst);
+        self.asks.close();
     }
 
     pub fn is_killed(&self) -> bool {

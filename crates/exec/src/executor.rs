@@ -138,9 +138,10 @@ impl<'a> Executor<'a> {
             ExecutorOrder::Close { fence, done } => self.close(&fence, done),
             ExecutorOrder::Play(order) => self.play(&order),
             // The reader thread has already handled these orders.
-            ExecutorOrder::Cancel { .. } | ExecutorOrder::Heartbeat | ExecutorOrder::Go { .. } => {
-                Reply::Alive { waiting_for: None }
-            }
+            ExecutorOrder::Cancel { .. }
+            | ExecutorOrder::Heartbeat
+            | ExecutorOrder::Go { .. }
+            | ExecutorOrder::Answer { .. } => Reply::Alive { waiting_for: None },
         }
     }
 

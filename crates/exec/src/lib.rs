@@ -13,6 +13,7 @@ pub mod wire;
 
 // The main loop, the execution of orders, and the implementation of the work.
 mod cancel;
+mod controller_asks;
 mod executor;
 mod nodework; // the implementation of `ExecutorWork`
 mod play;
@@ -43,7 +44,7 @@ pub use nodework::{NodeWork, examine_manifest};
 pub use process::{ProcessFamily, ProcessId};
 pub use runs::RunPaths;
 pub use serve::{STATE_DIR, Tuning, main, serve, serve_with};
-pub use work::ExecutorWork;
+pub use work::{AskController, ExecutorWork};
 
 #[cfg(test)]
 mod outline_tests;

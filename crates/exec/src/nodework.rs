@@ -3,7 +3,7 @@
 use super::cancel::{SessionCancel, Stop};
 use super::executor::panic_text;
 use super::wire::{PlayOrder, RunOrder, RunPhase};
-use super::{ExecutorWork, RunPaths};
+use super::{AskController, ExecutorWork, RunPaths};
 use remoor_check as check;
 use remoor_host::files;
 use remoor_host::wall_clock::now;
@@ -89,6 +89,7 @@ impl ExecutorWork for NodeWork {
         order: &PlayOrder,
         journal: &Path,
         cancel: &SessionCancel,
+        ask: AskController,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
@@ -104,7 +105,9 @@ impl ExecutorWork for NodeWork {
         }
         let options = playbook::PlaybookRunOptions {
             run_id: order.run_id.clone(),
-            journal: journal.to_owned(),
+            // The file belongs to runs of the whole playbook. A delegated task has no handlers.
+            journal: if plan.delegated.is_some() { Default::default() } else { journal.to_owned() },
+            controller: Some(playbook::ControllerLink::new(move |request| ask(request))),
             gate: order.through.map(|through| {
                 let gate = std::sync::Arc::clone(cancel.gate());
                 gate.open(through, &order.lost);
@@ -323,6 +326,7 @@ mod tests {
             plays: vec![play],
             blobs: Default::default(),
             modules: Default::default(),
+            delegated: None,
         }
     }
 
@@ -354,6 +358,10 @@ mod tests {
         assert!(last["msg"].as_str().unwrap().contains("a defect in a module"), "{last}");
     }
 
+    fn no_controller() -> AskController {
+        std::sync::Arc::new(|_| Err("no controller".to_owned()))
+    }
+
     #[test]
     fn an_unreadable_plan_is_refused_without_a_failed_task() {
         let dir = tempfile::tempdir().unwrap();
@@ -367,7 +375,8 @@ mod tests {
             through: None,
             lost: vec![],
         };
-        let end = NodeWork.play(&order, &dir.path().join("journal"), &SessionCancel::default(), &mut |_| ());
+        let end =
+            NodeWork.play(&order, &dir.path().join("journal"), &SessionCancel::default(), no_controller(), &mut |_| ());
         assert_eq!(outcome_of(&end, None), SessionOutcome::PlanRefused, "{end}");
         assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }

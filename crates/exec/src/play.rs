@@ -6,10 +6,11 @@ use super::executor::{SessionOutcome, catch_panic, outcome_of, refusal_reply};
 use super::lock::{LockError, RunLock};
 use super::reply_queue::ReplyQueue;
 use super::wire::{PlayOrder, Reply};
-use super::work::ExecutorWork;
+use super::work::{AskController, ExecutorWork};
 use super::{FenceStore, runs};
 use remoor_model::{Sha256, error_with_causes};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The socket of a node's daemon. For a user other than root, only this socket shows that the node
 /// belongs to a cluster.
@@ -48,7 +49,8 @@ pub(super) fn play(
     }
     cancel.watch(Some(Box::new(lock.recorder())));
     let end = catch_panic("running", || {
-        work.play(order, &journal(state_dir, order), cancel, &mut |event| outbox.send(&Reply::Event { event }))
+        let ask = ask_controller(cancel, outbox);
+        work.play(order, &journal(state_dir, order), cancel, ask, &mut |event| outbox.send(&Reply::Event { event }))
     });
     cancel.watch(None);
     let (reply, outcome) = match end {
@@ -61,6 +63,22 @@ pub(super) fn play(
     // The run is already over, so a failure to write its end to the audit log changes nothing.
     let _disk_full = audit(outcome.audit_word());
     (reply, outcome)
+}
+
+/// Maximum size of a request in bytes. The limit of its frame is a little larger.
+const REQUEST_MAX: usize = (4 << 20) - 1024;
+
+/// Sends the requests of a run to the controller.
+fn ask_controller(cancel: &SessionCancel, outbox: &ReplyQueue) -> AskController {
+    let (asks, outbox) = (Arc::clone(cancel.asks()), outbox.clone());
+    Arc::new(move |request: &[u8]| {
+        if request.len() > REQUEST_MAX {
+            let most = REQUEST_MAX >> 20;
+            return Err(format!("the values that this task reads are too large for the controller ({most} MiB)"));
+        }
+        let answer = asks.ask(|id| outbox.send(&Reply::Ask { id, request: request.to_vec() }));
+        answer.ok_or_else(|| "the run was stopped before the controller answered".to_owned())
+    })
 }
 
 /// The file for pending handlers of this playbook. A run with `--check` gets an empty path, because

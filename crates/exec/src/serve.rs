@@ -211,6 +211,7 @@ fn read_orders(
             Ok(ExecutorOrder::Cancel { now: false }) => cancel.stop(Stop::Asked),
             Ok(ExecutorOrder::Cancel { now: true }) => cancel.kill(Stop::Killed),
             Ok(ExecutorOrder::Go { play, lost }) => cancel.gate().open(play, &lost),
+            Ok(ExecutorOrder::Answer { id, content }) => cancel.asks().answer(id, content),
             Ok(order) => {
                 if queue.try_send(ReaderItem::Order(Box::new(order))).is_err() {
                     return ReaderItem::Broken("the manager sent orders without waiting for the answers".to_owned());

@@ -5,6 +5,7 @@ use super::*;
 use crate::lock::RunLock;
 use crate::runs::RunPaths;
 use crate::wire::{PROTO, PlayOrder, RunOrder, RunPhase, sample_fence};
+use crate::work::AskController;
 use proptest::prelude::*;
 use remoor_model::{AttemptId, Exam, NodeManifest, NodeName, ServiceManifest};
 use std::io::{PipeReader, PipeWriter};
@@ -67,6 +68,7 @@ impl ExecutorWork for ScriptedWork {
         order: &PlayOrder,
         journal: &Path,
         cancel: &SessionCancel,
+        _ask: AskController,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value {
         let holder = std::fs::read_to_string(journal.parent().unwrap().join("run.lock")).unwrap();

@@ -6,6 +6,10 @@ use super::runs::RunPaths;
 use super::wire::{PlayOrder, RunOrder};
 use remoor_model::{Exam, NodeManifest};
 use std::path::Path;
+use std::sync::Arc;
+
+/// Sends a request to the controller and waits for its answer. The error says why there is none.
+pub type AskController = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The work of an executor. Its methods are called from one thread at a time.
 pub trait ExecutorWork: Send + Sync {
@@ -28,12 +32,13 @@ pub trait ExecutorWork: Send + Sync {
     ) -> serde_json::Value;
 
     /// Runs a plan for a person, like `run`. Pending handlers are kept in the file `journal`. If
-    /// `journal` is empty, they are not kept.
+    /// `journal` is empty, they are not kept. The run may ask the controller with `ask`.
     fn play(
         &self,
         order: &PlayOrder,
         journal: &Path,
         cancel: &SessionCancel,
+        ask: AskController,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;
 

@@ -18,6 +18,7 @@ mod plan;
 mod rendered;
 
 mod backup;
+mod delegate;
 mod facts;
 mod modules;
 mod node;
@@ -26,6 +27,7 @@ mod run;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
+pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code

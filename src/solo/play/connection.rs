@@ -9,6 +9,7 @@ use remoor_exec::ssh::LoginTarget;
 use remoor_model::{Fault, FileSet, NodeName};
 use remoor_playbook::LOCAL;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,9 +45,12 @@ impl HostConnection {
 
 /// Finds the connection to each host of an inventory. Variables with the highest precedence
 /// override the inventory.
+#[derive(Debug)]
 pub(super) struct ConnectionFinder {
     fleet: Fleet,
     login: Login,
+    /// Hosts of which every play has `connection: local`.
+    local_hosts: BTreeSet<String>,
 }
 
 const PASSWORDS: [&str; 5] =
@@ -55,6 +59,10 @@ const PASSWORDS: [&str; 5] =
 impl ConnectionFinder {
     pub fn new(inventory: &AnsibleInventory, extra: &Map<String, Value>, login: &Login) -> Self {
         let mut inventory = inventory.clone();
+        // A task can be delegated to this machine even if the inventory does not contain it.
+        for name in LOCAL {
+            inventory.hosts.entry(name.to_owned()).or_default();
+        }
         for host in inventory.hosts.values_mut() {
             for (name, value) in extra.iter().filter(|(name, _)| name.starts_with("ansible_") || *name == STATE) {
                 host.vars.insert(name.clone(), value.clone());
@@ -69,7 +77,21 @@ impl ConnectionFinder {
         config.ssh.config = login.ssh_config.as_ref().map(|path| path.display().to_string());
         config.ssh.connect_timeout_ms = u64::try_from(login.timeout.as_millis()).unwrap_or(u64::MAX);
         let fleet = Fleet { config, inventory, files: FileSet::default(), outside: Vec::new() };
-        Self { fleet, login: login.clone() }
+        Self { fleet, login: login.clone(), local_hosts: BTreeSet::new() }
+    }
+
+    /// Makes the plays of these hosts run on this machine, unless their variables set a connection.
+    pub fn set_local_hosts(&mut self, hosts: BTreeSet<String>) {
+        self.local_hosts = hosts;
+    }
+
+    /// The connection for the plays of `name`, like [`Self::connection_to`].
+    pub fn connection_of_plays(&self, name: &str, sudo: bool) -> Result<(HostConnection, Vec<Fault>), Vec<Fault>> {
+        let own = HostVars { fleet: &self.fleet, host: name };
+        if self.local_hosts.contains(name) && own.value("ansible_connection").is_none() {
+            return Ok((HostConnection::Local { named: own.text(STATE).map(PathBuf::from) }, Vec::new()));
+        }
+        self.connection_to(name, sudo)
     }
 
     /// The connection to `name`, and warnings about variables that are not used. `sudo`: the host's
@@ -116,6 +138,13 @@ impl ConnectionFinder {
             state_dir: ssh.state_dir.map(PathBuf::from),
         };
         Ok((HostConnection::Ssh(Box::new(target)), warnings))
+    }
+}
+
+impl ConnectionFinder {
+    /// The variables of a host of the inventory or of this machine. None: no host has this name.
+    pub fn variables_of(&self, name: &str) -> Option<Map<String, Value>> {
+        self.fleet.inventory.hosts.get(name).map(|host| host.vars.clone().into_iter().collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The run on one host: a session, its events as they arrive, and its end. An error of the session
 //! affects only this host.
 
-use super::connection::{HostConnection, usual_state_dir};
+use super::connection::{ConnectionFinder, HostConnection, usual_state_dir};
+use super::delegate::DelegatedTasks;
 use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
 use super::prepare::Host;
 use super::recap::{Counted, Recap, RecapCounter};
@@ -15,10 +16,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// The time limit of a run. A run has no limit of its own, but the executor needs a value.
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Maximum number of events that were read but not reported yet. Further events stay in the session
 /// and slow the run down.
-const EVENTS: usize = 64;
+pub(super) const EVENTS: usize = 64;
 
 /// The values shared by all hosts of a run.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub(super) struct PlayContext {
     /// The SSH client. None: no host needs one. Err: no host can be reached over SSH.
     pub remote: Result<Option<Arc<Remote>>, SshError>,
     pub order: Arc<PlayOrder>,
+    /// The connections to the hosts of the inventory, for delegated tasks.
+    pub connections: Arc<ConnectionFinder>,
     pub diff: bool,
     pub ending: watch::Receiver<PlayStop>,
     pub tell: mpsc::Sender<PlayRunEvent>,
@@ -92,7 +95,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
     };
     let mut ending = shared.ending.clone();
     let opened = tokio::select! {
-        opened = open(host, shared) => opened,
+        opened = open(&host.road, host.sudo, shared) => opened,
         // Nothing runs on the host yet, so the host can be cancelled without loss.
         _ = ending.wait_for(|ending| *ending != PlayStop::Not) => return HostResult::without_run(HostState::Cancelled, "not begun"),
     };
@@ -104,22 +107,25 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         EventReader { host: host.name.clone(), shared: shared.clone(), tally: RecapCounter::default(), any: false };
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
-    let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through).await;
+    let mut delegated = DelegatedTasks::new(&host.name, &host.plan, shared.clone());
+    let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through, &mut delegated).await;
     session.close().await;
+    delegated.close().await;
     heard.end(reply)
 }
 
-async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
-    match (&host.road, &shared.remote) {
+/// Opens a session with the host at `road`, as root by `sudo`.
+pub(super) async fn open(road: &HostConnection, sudo: bool, shared: &PlayContext) -> Result<Session, SshError> {
+    match (road, &shared.remote) {
         (HostConnection::Local { named }, _) => {
             // The program is started by its real path, because under sudo `/proc/self/exe` would be
             // another program.
             let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
-            let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
+            let state_dir = named.clone().or_else(|| usual_state_dir(sudo));
             let state_dir = state_dir
                 .ok_or_else(|| SshError::Local("HOME is not set to a directory for the state of a run".to_owned()))?;
-            let sudo = ["sudo", "-n", "--"].iter().filter(|_| host.sudo).map(OsString::from);
-            let mut program: Vec<OsString> = sudo.collect();
+            let prefix = ["sudo", "-n", "--"].iter().filter(|_| sudo).map(OsString::from);
+            let mut program: Vec<OsString> = prefix.collect();
             program.extend([own.into(), "exec".into(), "-".into()]);
             program.extend(["--state-dir".into(), state_dir.into()]);
             start_local(&program).await
@@ -131,21 +137,33 @@ async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
 }
 
 /// Runs `order` and returns its final reply. Meanwhile, this function tells the host which plays
-/// may begin, and forwards requests to stop early.
+/// may begin, forwards requests to stop early, and runs delegated tasks.
 async fn run_order(
     session: &mut Session,
     order: ExecutorOrder,
     heard: &mut EventReader,
     ending: &mut watch::Receiver<PlayStop>,
     through: &mut watch::Receiver<Through>,
+    delegated: &mut DelegatedTasks<'_>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
+    // The run waits for each answer, so a second request before it is a violation.
+    let (requests, received) = mpsc::channel(1);
+    let mut serving = std::pin::pin!(delegated.serve(received, canceller.clone()));
     let (sender, mut events) = mpsc::channel(EVENTS);
     let mut running = std::pin::pin!(session.order_into(order, &sender, FOREVER));
     let reply = loop {
         tokio::select! {
             reply = &mut running => break reply,
-            Some(event) = events.recv() => heard.event(event).await,
+            why = &mut serving => break Err(SshError::Protocol(why)),
+            Some(event) = events.recv() => match event {
+                Reply::Ask { id, request } => {
+                    if requests.try_send((id, request)).is_err() {
+                        break Err(SshError::Protocol("a request before the answer to another one".to_owned()));
+                    }
+                }
+                event => heard.event(event).await,
+            },
             Ok(()) = through.changed() => {
                 let Through { play, lost } = through.borrow_and_update().clone();
                 canceller.go(play, lost).await;
@@ -168,7 +186,7 @@ async fn run_order(
 }
 
 /// The text of a failed connection's error, with the action that helps the user.
-fn unreachable(error: &SshError) -> String {
+pub(super) fn unreachable(error: &SshError) -> String {
     match error {
         SshError::Auth(said) if said.contains("sudo") => {
             format!("{error}; remoor asks sudo once, without a password: NOPASSWD in sudoers, or log in as root")

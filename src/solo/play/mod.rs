@@ -9,6 +9,7 @@
 //! process.
 
 mod connection;
+mod delegate;
 mod events;
 mod files;
 mod host;

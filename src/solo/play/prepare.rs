@@ -13,6 +13,7 @@ use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, P
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The name of this machine if no inventory contains it.
 const LOCALHOST: &str = "localhost";
@@ -32,6 +33,7 @@ pub struct PreparedPlay {
     /// The plays in order, each with its hosts.
     pub(super) plays: Vec<(PlayKeys, Vec<String>)>,
     pub warnings: Vec<Fault>,
+    pub(super) connections: Arc<ConnectionFinder>,
     /// The directory of the playbook's files, as messages show it.
     shown_root: PathBuf,
 }
@@ -60,7 +62,7 @@ pub(in crate::solo) fn prepare_with_sources(
     let sources = sources(&request, &files)?;
     let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
     let (mut faults, mut refused) = (BTreeSet::new(), BTreeSet::new());
-    let (contexts, roads) = (
+    let (contexts, mut roads) = (
         HostVariables::new(&sources, &files, &request),
         ConnectionFinder::new(&sources.inventory, &request.extra, &request.login),
     );
@@ -68,6 +70,10 @@ pub(in crate::solo) fn prepare_with_sources(
     let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
+    let at_host = plays.iter().filter(|(keys, _)| !keys.local).flat_map(|(_, hosts)| hosts);
+    let at_host: BTreeSet<&String> = at_host.collect();
+    let local = plays.iter().flat_map(|(_, hosts)| hosts).filter(|host| !at_host.contains(host));
+    roads.set_local_hosts(local.cloned().collect());
     let mut hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
@@ -84,7 +90,8 @@ pub(in crate::solo) fn prepare_with_sources(
             modes: Some(&files.modes),
             root: &root,
             modules: Some(&*modules),
-            here: matches!(roads.connection_to(name, false), Ok((HostConnection::Local { .. }, _))),
+            delegates: true,
+            here: matches!(roads.connection_of_plays(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
             Ok(compiled) => compiled,
@@ -134,10 +141,11 @@ pub(in crate::solo) fn prepare_with_sources(
         return Err(faults.into_iter().chain(warnings).collect());
     }
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
-    drop((contexts, roads));
+    drop(contexts);
+    let connections = Arc::new(roads);
     let warnings = warnings.into_iter().collect();
     let shown_root = files.root.clone();
-    Ok((PreparedPlay { request, playbook, hosts, plays, warnings, shown_root }, files, sources))
+    Ok((PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root }, files, sources))
 }
 
 /// Loads the inventory. Without `--inventory`, it contains only this machine.
@@ -166,7 +174,7 @@ fn connection_for(
     name: &str,
     roads: &ConnectionFinder,
 ) -> Result<(HostConnection, Vec<Fault>), Vec<Fault>> {
-    let (road, warnings) = roads.connection_to(name, plan.needs_root())?;
+    let (road, warnings) = roads.connection_of_plays(name, plan.needs_root())?;
     if plan.needs_root()
         && road.is_root() == Some(false)
         && let Some(task) = plan.first_unelevated_task()
@@ -232,6 +240,11 @@ impl PreparedPlay {
             false => Fault { file: self.shown_root.join(&fault.file).display().to_string(), ..fault },
         };
         all.into_iter().map(shown).collect()
+    }
+
+    /// Whether a task of any host is delegated.
+    pub(super) fn delegates(&self) -> bool {
+        self.hosts.iter().any(|host| host.plan.delegates())
     }
 
     /// Whether every host is this machine.

@@ -118,7 +118,8 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     };
     let (progress, news) = mpsc::unbounded_channel();
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
-    let shared = PlayContext { remote, order, diff, ending, tell, progress };
+    let connections = Arc::clone(&prepared.connections);
+    let shared = PlayContext { remote, order, connections, diff, ending, tell, progress };
     shared
         .send(PlayRunEvent::RunStart {
             playbook: request.playbook.display().to_string(),
@@ -306,7 +307,7 @@ impl Loop {
 /// The SSH client, or None if no host needs one. The directory contains control sockets and is
 /// removed after the run.
 fn remote(prepared: &PreparedPlay) -> Result<(Option<Arc<Remote>>, Option<ControlSocketDir>), SshError> {
-    if prepared.is_local() {
+    if prepared.is_local() && !prepared.delegates() {
         return Ok((None, None));
     }
     let local = |e: std::io::Error| SshError::Local(e.to_string());

@@ -3,7 +3,7 @@
 
 use remoor_exec::wire::Reply;
 use remoor_exec::wire::frame::{decode, encode_reply};
-use remoor_exec::wire::reply_limits::{HEAD, check_event, limits_of};
+use remoor_exec::wire::reply_limits::{HEAD, check_json, limits_of};
 
 pub fn target(bytes: &[u8]) -> bool {
     let limits = limits_of(&bytes[..bytes.len().min(HEAD)]);
@@ -11,7 +11,7 @@ pub fn target(bytes: &[u8]) -> bool {
         return true;
     }
     let Ok(reply) = decode::<Reply>(bytes) else { return true };
-    if check_event(&reply).is_err() {
+    if check_json(&reply).is_err() {
         return true;
     }
     let frame = encode_reply(&reply).expect("a reply within the limits can be encoded");

@@ -5,8 +5,8 @@
 //! ```
 
 use super::error::SshError;
-use crate::wire::frame::{self, PREFACE};
-use crate::wire::reply_limits::{HEAD, check_event, limits_of};
+use crate::wire::frame::{self, FrameError, PREFACE};
+use crate::wire::reply_limits::{HEAD, check_json, limits_of};
 use crate::wire::{ExecutorOrder, Hello, Reply};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ const INCOMING_BYTES_MAX: usize = 4 << 20;
 /// microseconds.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Stops a run, or lets its plays begin, from another task.
+/// Stops a run, lets its plays begin, or answers its requests, from another task.
 #[derive(Debug, Clone)]
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
 
@@ -63,6 +63,14 @@ impl Canceller {
     /// session is over.
     pub async fn go(&self, play: u32, lost: Vec<String>) {
         self.send(&ExecutorOrder::Go { play, lost }).await;
+    }
+
+    /// Answers the request `id` of the run. Does nothing after the session is over. Fails if the
+    /// answer is too large for a frame.
+    pub async fn answer(&self, id: u64, content: Vec<u8>) -> Result<(), FrameError> {
+        let frame = frame::encode(&ExecutorOrder::Answer { id, content })?;
+        let _over = self.0.send(frame).await;
+        Ok(())
     }
 
     async fn send(&self, order: &ExecutorOrder) {
@@ -345,7 +353,7 @@ async fn read_reply(
     }
     limits.check_values(&content).map_err(refused)?;
     let reply = frame::decode(&content).map_err(refused)?;
-    check_event(&reply).map_err(refused)?;
+    check_json(&reply).map_err(refused)?;
     Ok(Some((reply, share)))
 }
 

@@ -131,4 +131,12 @@ async fn replies_that_are_too_large_for_their_kind_end_the_session() {
     assert!(matches!(&refused, SshError::Protocol(why) if why.contains("values")), "{refused:?}");
     let accepted = read(event(format!("{{\"line\":\"{}\"}}", ",[\\\"{:".repeat(50_000)))).await;
     assert!(matches!(accepted, Ok(Some(Reply::Event { .. }))), "{accepted:?}");
+    let ask = |values: usize| {
+        let request = format!("[{}0]", "0,".repeat(values)).into_bytes();
+        frame::encode(&Reply::Ask { id: 1, request }).unwrap().split_off(4)
+    };
+    let accepted = read(ask(100_000)).await;
+    assert!(matches!(accepted, Ok(Some(Reply::Ask { .. }))), "{accepted:?}");
+    let refused = read(ask(300_000)).await.unwrap_err();
+    assert!(matches!(&refused, SshError::Protocol(why) if why.contains("values")), "{refused:?}");
 }

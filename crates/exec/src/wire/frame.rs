@@ -6,7 +6,7 @@
 //! async reader.
 
 use super::Reply;
-use super::reply_limits::{check_event, limits_of};
+use super::reply_limits::{check_json, limits_of};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
 
@@ -58,7 +58,7 @@ pub fn encode_reply(reply: &Reply) -> Result<Vec<u8>, FrameError> {
     let limits = limits_of(&bytes[4..]);
     limits.check_length(bytes.len() - 4)?;
     limits.check_values(&bytes[4..])?;
-    check_event(reply)?;
+    check_json(reply)?;
     Ok(bytes)
 }
 

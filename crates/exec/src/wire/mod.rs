@@ -1,8 +1,8 @@
 //! Orders of the manager and replies of the executor. These types are not part of the crate
 //! `model`, because they are sent over the network; [`PROTO`] is their version.
 //!
-//! The manager sends one order at a time and waits for its final reply. `Heartbeat`, `Cancel` and
-//! `Go` may be sent at any time. A plan, its events and its end are opaque here; the crate
+//! The manager sends one order at a time and waits for its final reply. `Heartbeat`, `Cancel`,
+//! `Go` and `Answer` may be sent at any time. A plan, its events and its end are opaque here; the crate
 //! `playbook` defines them.
 
 pub mod frame;
@@ -137,6 +137,13 @@ pub enum ExecutorOrder {
         #[serde(default)]
         lost: Vec<String>,
     },
+    /// The answer to the request `id` of a run (`Reply::Ask`). May be sent at any time and has no
+    /// reply.
+    Answer {
+        id: u64,
+        #[serde(with = "blob")]
+        content: Vec<u8>,
+    },
 }
 
 impl ExecutorOrder {
@@ -157,6 +164,7 @@ impl ExecutorOrder {
             ExecutorOrder::Heartbeat => "heartbeat",
             ExecutorOrder::Play(_) => "play",
             ExecutorOrder::Go { .. } => "go",
+            ExecutorOrder::Answer { .. } => "answer",
         }
     }
 }
@@ -250,6 +258,13 @@ pub enum Reply {
         #[serde(with = "blob")]
         event: Vec<u8>,
     },
+    /// A request of a run to the controller, as JSON. The run waits for `ExecutorOrder::Answer` with
+    /// the same number.
+    Ask {
+        id: u64,
+        #[serde(with = "blob")]
+        request: Vec<u8>,
+    },
     /// The run is over. The value is the result that the runner of the plan returned.
     RunEnd(serde_json::Value),
     /// The leftovers of a cleanup, one line each. An empty list means that the node is clean.
@@ -279,10 +294,10 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Whether this reply ends an order. Events and heartbeat replies do not, and `Hello` belongs
+    /// Whether this reply ends an order. Events, requests and heartbeat replies do not, and `Hello` belongs
     /// to no order.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Reply::Hello(_) | Reply::Event { .. } | Reply::Alive { .. })
+        !matches!(self, Reply::Hello(_) | Reply::Event { .. } | Reply::Ask { .. } | Reply::Alive { .. })
     }
 }
 

@@ -35,6 +35,8 @@ pub fn limits_of(head: &[u8]) -> ReplyLimits {
         b"Fetched" => (17 << 20, VALUES_MIN),
         // A message and a diff have at most 256 KiB each, in JSON up to six times as many.
         b"Event" => (4 << 20, VALUES_MIN),
+        // A request contains the facts and the results that a delegated task reads.
+        b"Ask" => (4 << 20, VALUES_MIN),
         // The end of a run contains the facts about the host that the run has gathered.
         b"RunEnd" => (4 << 20, 200_000),
         b"Cleaned" | b"Undone" | b"Backups" => (4 << 20, 100_000),
@@ -65,11 +67,18 @@ impl ReplyLimits {
     }
 }
 
-/// Refuses an event with too many JSON values, because every reader of the event decodes them.
-pub fn check_event(reply: &Reply) -> Result<(), FrameError> {
-    let Reply::Event { event } = reply else { return Ok(()) };
+/// Maximum number of JSON values of a request to the controller.
+const REQUEST_VALUES_MAX: usize = 200_000;
+
+/// Refuses an event or request with too many JSON values, because every reader decodes them.
+pub fn check_json(reply: &Reply) -> Result<(), FrameError> {
+    let (json, most) = match reply {
+        Reply::Event { event } => (event, VALUES_MIN),
+        Reply::Ask { request, .. } => (request, REQUEST_VALUES_MAX),
+        _ => return Ok(()),
+    };
     let (mut values, mut in_text, mut escaped) = (1, false, false);
-    for byte in event {
+    for byte in json {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_text => escaped = true,
@@ -79,7 +88,7 @@ pub fn check_event(reply: &Reply) -> Result<(), FrameError> {
             _ => {}
         }
     }
-    if values > VALUES_MIN { Err(FrameError::TooManyValues(VALUES_MIN)) } else { Ok(()) }
+    if values > most { Err(FrameError::TooManyValues(most)) } else { Ok(()) }
 }
 
 /// Whether `content` has more than `most` MessagePack values. Neither recurses nor allocates.

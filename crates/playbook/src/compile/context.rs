@@ -67,6 +67,11 @@ pub(super) struct InheritedKeywords {
     pub check_mode: Option<Value>,
     pub diff: Option<Value>,
     pub run_once: bool,
+    /// The host that runs the tasks instead of the host of the plan; may contain markup.
+    pub delegate_to: Option<String>,
+    pub delegate_facts: bool,
+    /// Whether the tasks run on the controller (`connection: local`).
+    pub local: bool,
     pub timeout: Option<Value>,
     pub notify: Vec<String>,
     /// Collections in which modules without a collection are searched.

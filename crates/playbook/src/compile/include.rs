@@ -76,8 +76,19 @@ impl Compiler<'_> {
         known: &[&str],
         hint: &str,
     ) {
-        let all =
-            ["name", "vars", "when", "tags", "args", "ignore_errors", "no_log", "run_once", "collections", "action"];
+        let all = [
+            "name",
+            "vars",
+            "when",
+            "tags",
+            "args",
+            "ignore_errors",
+            "no_log",
+            "run_once",
+            "collections",
+            "action",
+            "local_action",
+        ];
         for (key, _) in node.map().unwrap_or_default() {
             let word = key.text.as_str();
             let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");

@@ -5,6 +5,7 @@ use super::python_module::is_usual_collection;
 use super::{Compiler, Context, HINT_ANSIBLE, module_specs};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::plan::Delegation;
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -42,10 +43,10 @@ impl Compiler<'_> {
             "check_mode" => context.keywords.check_mode = Some(self.truth(file, word, value)),
             "diff" => context.keywords.diff = Some(self.truth(file, word, value)),
             "run_once" => context.keywords.run_once = self.known_bool(file, word, value, context),
-            // These keywords have no effect in the plan of one node, because a node can always
-            // reach itself and sets only its own facts. `plan::schedule` handles
-            // `ignore_unreachable` of plays.
-            "ignore_unreachable" | "delegate_facts" => {
+            "delegate_facts" => context.keywords.delegate_facts = self.known_bool(file, word, value, context),
+            // This keyword has no effect in the plan of one node, because a node can always reach
+            // itself. `plan::schedule` handles `ignore_unreachable` of plays.
+            "ignore_unreachable" => {
                 self.known_bool(file, word, value, context);
             }
             "timeout" => context.keywords.timeout = self.number(file, word, value),
@@ -68,8 +69,9 @@ impl Compiler<'_> {
             "connection" => {
                 let texts = self.known_texts(file, word, value, context);
                 match texts.first().map(|t| t.trim_start_matches("ansible.builtin.")) {
-                    Some("ssh" | "smart" | "paramiko") => {}
+                    Some("ssh" | "smart" | "paramiko") => context.keywords.local = false,
                     Some("local") if self.is_local() => {}
+                    Some("local") if self.options.delegates => context.keywords.local = true,
                     Some("local") => {
                         let message = format!("`connection: local`, and {} is not this machine", self.host.name);
                         let hint = format!(
@@ -196,10 +198,12 @@ impl Compiler<'_> {
             || self.host.vars.get("ansible_connection").and_then(Value::as_str) == Some("local")
     }
 
-    /// Rejects `delegate_to`, unless it names the node itself.
-    fn delegation(&mut self, file: &str, node: &SpannedNode, context: &Context) {
+    /// Reads `delegate_to`. A task that is delegated to its own host needs no delegation. A task can
+    /// be delegated to another host only if the run has a controller.
+    fn delegation(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let Some(to) = node.get("delegate_to") else { return };
         if to.data == SpannedData::Null {
+            context.keywords.delegate_to = None;
             return;
         }
         let at = (to.line, to.column);
@@ -209,15 +213,31 @@ impl Compiler<'_> {
         let here = name
             .as_ref()
             .is_ok_and(|name| own.contains(&Some(name.as_str())) || LOCAL.contains(&name.as_str()) && self.is_local());
-        if !here {
-            let shown = name.unwrap_or(text);
-            self.fault_hint(
-                file,
-                at,
-                format!("`delegate_to` another host (`{shown}`) is not part of the language"),
-                HINT_ANSIBLE,
-            );
+        context.keywords.delegate_to = (!here).then(|| text.clone());
+        if here {
+            return;
         }
+        if !self.options.delegates {
+            let shown = name.unwrap_or(text);
+            let message = format!("`delegate_to` another host (`{shown}`) is not part of the language");
+            self.fault_hint(file, at, message, HINT_ANSIBLE);
+            return;
+        }
+        if var_map::has_markup(&text) {
+            self.check_markup(file, to);
+        } else if !LOCAL.contains(&text.as_str()) && self.options.hosts.is_some_and(|all| !all.hosts.contains(&text)) {
+            let near = did_you_mean(&text, self.options.hosts.iter().flat_map(|all| &all.hosts).map(String::as_str));
+            let message = format!("`delegate_to`: `{text}` is not a host of the inventory");
+            self.fault(file, at, message).hint = near;
+        }
+    }
+
+    /// The delegation of a task with these keywords.
+    pub(super) fn task_delegation(&self, context: &Context) -> Option<Delegation> {
+        let keywords = &context.keywords;
+        let local = keywords.local.then(|| LOCAL[0].to_owned());
+        let to = local.or_else(|| keywords.delegate_to.clone())?;
+        Some(Delegation { to, facts: keywords.delegate_facts && keywords.delegate_to.is_some() })
     }
 
     /// Reads the keyword `collections`. Without a source of modules, collections that may give the

@@ -20,7 +20,7 @@ fn check_warnings(list: &[(&str, &str)], expected: Expect) {
 fn each_keyword_is_obeyed_or_refused_by_name() {
     let text = "\
 - hosts: all
-  strategy: free
+  strategy: debug
   vars_prompt: [{name: x}]
   connection: local
   remote_user: deploy
@@ -55,7 +55,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
     check_faults(
         &[("site.yml", text), ("a.yml", "[]")],
         expect![[r#"
-            site.yml:2:3: `strategy` other than linear is not part of the language
+            site.yml:2:3: `strategy` other than linear and free is not part of the language
               hint: use `provisioner: ansible`
             site.yml:3:3: `vars_prompt` is not part of the language
               hint: use `provisioner: ansible`

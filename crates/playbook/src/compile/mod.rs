@@ -29,7 +29,7 @@ mod tags;
 mod task;
 
 pub(super) use assets::join;
-pub(super) use needed_vars::{facts_read, names_set, names_set_by};
+pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared};
 pub(super) use option_types::check_rendered;
 pub use refusal::refusal_message;
 pub use tags::SPECIAL as SPECIAL_TAGS;
@@ -83,6 +83,9 @@ pub struct CompileOptions<'a> {
     pub root: &'a str,
     /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
+    /// Whether the run has a controller that runs delegated tasks, as `remoor play` has. Otherwise a
+    /// task of another host is refused.
+    pub delegates: bool,
     /// Packs modules that are not native. None: such modules are faults.
     pub modules: Option<&'a dyn ModuleSource>,
 }
@@ -128,6 +131,7 @@ pub fn compile(
         plays,
         blobs,
         modules,
+        delegated: None,
     };
     plan.drop_unused_modules();
     if !plan.modules.is_empty() {
@@ -135,7 +139,7 @@ pub fn compile(
     }
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
-    (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
+    (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
     let (reached, mut refused) = Compiler::refusal_faults(refused, &plan);
     faults.extend(reached);
     faults.sort();
@@ -151,7 +155,7 @@ pub fn compile(
     // of another variable of these hosts does not change the plan.
     for layer in other_host_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
-        plan.layers[layer as usize] = needed_vars::needed_vars(&plan, &vars);
+        plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }
     Ok(Compiled { plan, warnings, refused, tags })
 }

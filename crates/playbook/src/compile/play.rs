@@ -95,13 +95,11 @@ impl Compiler<'_> {
             match key.text.as_str() {
                 "strategy" => {
                     let texts = self.known_texts(file, "strategy", value, context);
-                    if texts.first().map(|t| module_specs::short_name(t)) != Some("linear") {
-                        self.fault_hint(
-                            file,
-                            at,
-                            "`strategy` other than linear is not part of the language",
-                            HINT_ANSIBLE,
-                        );
+                    // With each of these, the hosts of a batch proceed independently.
+                    let known = ["linear", "free", "host_pinned"];
+                    if !texts.first().is_some_and(|text| known.contains(&module_specs::short_name(text))) {
+                        let message = "`strategy` other than linear and free is not part of the language";
+                        self.fault_hint(file, at, message, HINT_ANSIBLE);
                     }
                 }
                 "user" => {

@@ -190,6 +190,8 @@ impl Compiler<'_> {
         if keys.name.is_empty() {
             keys.name = keys.hosts.join(",");
         }
+        let connection = node.get("connection").and_then(SpannedNode::text).unwrap_or_default();
+        keys.local = connection.trim_start_matches("ansible.builtin.") == "local";
         if let Some(serial) = node.get("serial") {
             for item in serial.list().unwrap_or(std::slice::from_ref(serial)) {
                 let at = (item.line, item.column);

@@ -2,6 +2,7 @@
 //! `repeat.rs`, includes in `include.rs`.
 
 use super::{Compiler, Context, HINT_ANSIBLE, include, module_specs, python_module, repeat};
+use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
@@ -73,6 +74,7 @@ impl Compiler<'_> {
             own.layers.vars.extend(self.layer(vars));
         }
         self.inherit(&file, node, &mut own);
+        self.local_action(node, &mut own);
         if let Some(when) = node.get("when") {
             own.keywords.when.extend(self.conditions(&file, "when", when));
         }
@@ -96,6 +98,22 @@ impl Compiler<'_> {
                     .into_iter()
                     .collect()
             }
+        }
+    }
+
+    /// Reads `local_action`, which means `delegate_to: localhost`.
+    fn local_action(&mut self, node: &SpannedNode, own: &mut Context) {
+        let Some((key, _)) = node.map().and_then(|pairs| pairs.iter().find(|(key, _)| key.text == "local_action"))
+        else {
+            return;
+        };
+        if self.is_local() {
+            own.keywords.delegate_to = None;
+        } else if self.options.delegates {
+            own.keywords.delegate_to = Some(LOCAL[0].to_owned());
+        } else {
+            let message = "`local_action` is not part of the language";
+            self.fault_hint(&own.file, (key.line, key.column), message, HINT_ANSIBLE);
         }
     }
 
@@ -205,6 +223,7 @@ impl Compiler<'_> {
             },
             check_mode: own.keywords.check_mode.clone(),
             diff: own.keywords.diff.clone(),
+            delegation: self.task_delegation(own),
             timeout: own.keywords.timeout.clone(),
             notify: own.keywords.notify.clone(),
             ..self.numbered_task(node, own)
@@ -265,19 +284,15 @@ impl Compiler<'_> {
         for (key, value) in pairs {
             let place = (key.line, key.column);
             let (named, args) = match key.text.as_str() {
-                "action" => action(value),
-                "local_action" => {
-                    self.fault_hint(file, place, "`local_action` is not part of the language", HINT_ANSIBLE);
-                    faulty = true;
-                    continue;
-                }
+                "action" | "local_action" => action(value),
                 word if module_specs::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
                 // The keyword `static` is only for an old `include`; see `old_include`.
                 "static" if pairs.iter().any(|(key, _)| key.text == "include") => continue,
                 word => (word.to_owned(), value.clone()),
             };
-            if key.text == "action" {
-                self.warn(file, place, "`action` is an old spelling", format!("write `{named}:` with its options"));
+            if matches!(key.text.as_str(), "action" | "local_action") {
+                let message = format!("`{}` is an old spelling", key.text);
+                self.warn(file, place, message, format!("write `{named}:` with its options"));
             }
             let short = module_specs::short_name(&named);
             if let Some(spec) = module_specs::find(short) {

@@ -82,7 +82,7 @@ fn slips_are_answered_with_the_right_word() {
 fn what_only_ansible_can_do_is_named() {
     let text = "\
 - hosts: all
-  strategy: free
+  strategy: debug
   tasks:
     - docker_container: {name: a}
     - community.general.ufw: {state: enabled}
@@ -103,7 +103,7 @@ fn what_only_ansible_can_do_is_named() {
     check_refused(
         &[("site.yml", &text.replace("!vault ", ""))],
         expect![[r#"
-            site.yml:2:3: `strategy` other than linear is not part of the language
+            site.yml:2:3: `strategy` other than linear and free is not part of the language
               hint: use `provisioner: ansible`
             site.yml:4:7: module `docker_container` is not part of the language
               hint: use `provisioner: ansible`

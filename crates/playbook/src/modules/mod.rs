@@ -60,6 +60,7 @@ use crate::vars::scope::ExprScope;
 use crate::vars::var_map;
 use run_context::is_vital;
 use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,7 +70,8 @@ use std::time::{Duration, Instant};
 const UMASK: u32 = 0o022;
 
 /// The result of one execution of a task.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TaskOutcome {
     pub changed: bool,
     pub failed: bool,

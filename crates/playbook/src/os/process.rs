@@ -40,7 +40,8 @@ pub struct CommandSpec {
     pub umask: Option<u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Finished {
     /// The exit code. A negative number is the signal that ended the command, as in Python. None:
     /// the command was stopped by the timeout or a cancel.

@@ -39,7 +39,9 @@ impl Plan {
 
     fn find(&self, wanted: &dyn Fn(&Task) -> bool) -> Option<&Task> {
         let mut found = None;
-        self.each_task(&mut |task| found = found.or(Some(task).filter(|task| wanted(task))));
+        // A delegated task needs the rights on another host.
+        let here = |task: &&Task| !task.runs_elsewhere() && wanted(task);
+        self.each_task(&mut |task| found = found.or(Some(task).filter(here)));
         found
     }
 }

@@ -4,6 +4,8 @@
 //! The data of plans and plays over many hosts belongs here. Making a plan belongs in `compile`,
 //! and running it in `run`.
 
+mod blob;
+pub(crate) mod delegation;
 pub(crate) mod elevation;
 mod idle_modules;
 pub(crate) mod plan_hash;
@@ -12,13 +14,14 @@ mod refused_tasks;
 pub(crate) mod schedule;
 
 use crate::vars::var_map::SharedVar;
-use base64::Engine as _;
+pub use blob::{Asset, Blob};
+pub use delegation::{DelegatedRun, Delegation};
 pub use idle_modules::is_idle;
 pub use python_module::{
     ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule,
 };
 use remoor_model::flat_form;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -52,6 +55,9 @@ pub struct Plan {
     /// Modules that run as Python, by the name that tasks have in `module`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modules: BTreeMap<String, PythonModule>,
+    /// Set if the plan contains one delegated task of another plan: the state of that plan's run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegated: Option<DelegatedRun>,
 }
 
 impl Plan {
@@ -270,6 +276,8 @@ pub struct Task {
     pub tags: Vec<String>,
     pub layers: TaskLayers,
     pub files: TaskFiles,
+    /// The host that runs the task instead of the plan's own host.
+    pub delegation: Option<Delegation>,
 }
 
 /// The conditions that make a task changed or failed, and what a failure of the task means for the
@@ -357,6 +365,8 @@ flat_form! {
         vars_files: BTreeMap<String, u32>,
         assets: BTreeMap<String, Asset>,
         parts: BTreeMap<String, Asset>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delegation: Option<Delegation>,
     } = Self {
         id,
         name,
@@ -378,6 +388,7 @@ flat_form! {
         tags,
         layers: TaskLayers { defaults, vars, params },
         files: TaskFiles { vars_files, assets, parts },
+        delegation,
     }
 }
 
@@ -459,54 +470,6 @@ pub enum RepeatKind {
     FileGlob,
     /// The first file that exists.
     FirstFound,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asset {
-    /// Path of the file in the fleet directory.
-    pub path: String,
-    /// SHA-256 of the content in hex, which is the key of the content in the plan's `blobs`.
-    pub sha256: String,
-    /// Permission bits of the file. None: not known, as for every file of a generation.
-    pub mode: Option<u32>,
-}
-
-/// The content of a file: base64 in JSON, binary in MessagePack.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Blob(pub Vec<u8>);
-
-impl Serialize for Blob {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if s.is_human_readable() {
-            s.serialize_str(&base64::engine::general_purpose::STANDARD.encode(&self.0))
-        } else {
-            s.serialize_bytes(&self.0)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Blob {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl<'de> serde::de::Visitor<'de> for Bytes {
-            type Value = Blob;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("bytes")
-            }
-            fn visit_bytes<E>(self, v: &[u8]) -> Result<Blob, E> {
-                Ok(Blob(v.to_vec()))
-            }
-            fn visit_byte_buf<E>(self, v: Vec<u8>) -> Result<Blob, E> {
-                Ok(Blob(v))
-            }
-        }
-        if d.is_human_readable() {
-            let text = String::deserialize(d)?;
-            base64::engine::general_purpose::STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
-        } else {
-            d.deserialize_byte_buf(Bytes)
-        }
-    }
 }
 
 #[cfg(test)]

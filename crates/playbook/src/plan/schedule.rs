@@ -30,6 +30,8 @@ pub struct PlayKeys {
     pub any_errors_fatal: bool,
     /// Whether the play counts as ended without a failure on an unreachable host.
     pub ignore_unreachable: bool,
+    /// Whether the tasks run on the controller instead of the hosts (`connection: local`).
+    pub local: bool,
     pub order: HostOrder,
 }
 

@@ -306,6 +306,10 @@ impl<'p> Walk<'p> {
             return;
         }
         self.texts(task, scope, holds.is_ok());
+        // The prediction is about the host of the plan.
+        if task.runs_elsewhere() {
+            return;
+        }
         let args = variable_scope::args(scope, task);
         self.seen.push(predicted_task(
             task,

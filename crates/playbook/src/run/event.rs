@@ -114,6 +114,8 @@ pub struct PlaybookRunOptions {
     /// The user id of the login user, if sudo has made this process root. Commands of tasks without
     /// `become` run as this user.
     pub login: Option<u32>,
+    /// The controller, which runs delegated tasks. None: a delegated task fails.
+    pub controller: Option<crate::ControllerLink>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,6 +264,9 @@ pub struct RunEnd {
     /// values, the manager renders the same texts as the run.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,
+    /// The answer to the host that delegated the task, if the plan was made for a delegated task.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub answer: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -68,7 +68,7 @@ impl LoopResult {
             None if self.changed => (Status::Changed, None),
             None => (Status::Ok, None),
         };
-        (ItemResult { status, result: Value::Null, failure, facts: Map::new() }, result)
+        (ItemResult { status, result: Value::Null, failure, facts: Map::new(), facts_of: None }, result)
     }
 }
 
@@ -146,7 +146,13 @@ impl<'a> Run<'a, '_> {
         if items.is_empty() {
             self.report_skipped(task, scope, None, handler);
             let result = json!({"changed": false, "failed": false, "skipped": true, "skipped_reason": "No items in the list", "results": []});
-            let judged = ItemResult { status: Status::Skipped, result: Value::Null, failure: None, facts: Map::new() };
+            let judged = ItemResult {
+                status: Status::Skipped,
+                result: Value::Null,
+                failure: None,
+                facts: Map::new(),
+                facts_of: None,
+            };
             self.conclude(task, &judged, result)?;
             return Ok(None);
         }
@@ -167,7 +173,9 @@ impl<'a> Run<'a, '_> {
         // The scope is made again, because this item sees the facts that the previous item set.
         let inner = self.frame.scope(play, task).with_layer(variable_scope::item_layer(repeat, items, index));
         let label = variable_scope::label(&inner, repeat, item);
+        self.item = Some((index, item.clone()));
         let judged = self.item(task, &inner, Some(label), handler);
+        self.item = None;
         let Ok(mut judged) = judged else {
             self.settle(task)?;
             return Err(RunStopped);
@@ -175,7 +183,7 @@ impl<'a> Run<'a, '_> {
         judged.result[repeat.var.as_str()] = item.clone();
         judged.result["ansible_loop_var"] = json!(repeat.var);
         for (name, value) in &judged.facts {
-            self.learn(task, name, value);
+            self.learn(task, judged.facts_of.as_deref(), name, value);
         }
         let scope = scope_with_result(&inner, task, &judged.result);
         // Each item notifies handlers for itself. So these handlers are pending whatever happens to

@@ -20,6 +20,7 @@ use super::{compile, facts, rendered};
 use crate::os::atomic_fs;
 use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
 use crate::template::expr;
+use crate::vars::run_state::RunState;
 use crate::vars::unknown;
 use crate::vars::variable_scope::VariableScope;
 use serde_json::{Value, json};
@@ -57,7 +58,13 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
             owed.push(name);
         }
     }
-    let facts = facts::gather(cancel);
+    // The facts of a delegated task are those of the host that delegated it, as in Ansible.
+    let delegated = plan.delegated.as_ref().map(|run| RunState::from_message(run.state.clone()));
+    let delegated = match delegated.transpose() {
+        Ok(state) => state,
+        Err(e) => return refuse(format!("the state of the delegated task could not be read: {e}")),
+    };
+    let facts = delegated.as_ref().map_or_else(|| facts::gather(cancel), |state| state.facts.clone());
     rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = VariableScope::new(plan, &facts);
     if options.check {
@@ -89,7 +96,13 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         roles_done: BTreeSet::new(),
         depth: 0,
         turn: 0,
+        item: None,
     };
+    if let Some(state) = &delegated {
+        let item = plan.delegated.as_ref().and_then(|run| run.item.as_ref());
+        let answer = run.run_delegated(plan, state, item);
+        return RunEnd { answer, cancelled: cancel.is_stopped(), ..RunEnd::default() };
+    }
     let flow = run.plays(plan);
     if flow.is_ok() {
         // The names that are still notified belong to a play that ended early, or to a handler that
@@ -146,6 +159,8 @@ pub(super) struct Run<'a, 's> {
     pub depth: usize,
     /// Number of tasks, handlers and includes that were started.
     pub turn: u32,
+    /// The index and the value of the item of a loop that is being run.
+    pub item: Option<(usize, Value)>,
 }
 
 /// Which part of the run a `meta` task ends early.

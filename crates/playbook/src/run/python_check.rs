@@ -39,7 +39,7 @@ pub(crate) fn refusal(
         frame.open_play(play);
         let mut tasks = Vec::new();
         play.each_task(&mut |task| tasks.push(task));
-        for task in tasks {
+        for task in tasks.into_iter().filter(|task| !task.runs_elsewhere()) {
             let Some(module) = plan.modules.get(&task.module) else { continue };
             let scope = frame.scope(play, task);
             if is_certain(task, &set) && matches!(variable_scope::all_hold(&scope, &task.when), Ok(false)) {

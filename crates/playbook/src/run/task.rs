@@ -27,6 +27,8 @@ pub(crate) struct ItemResult {
     pub(crate) result: Value,
     pub(crate) failure: Option<RunFailure>,
     pub(crate) facts: Map<String, Value>,
+    /// The host whose facts these are. None: the host of the run.
+    pub(crate) facts_of: Option<String>,
 }
 
 impl ItemResult {
@@ -59,7 +61,7 @@ impl<'a> Run<'a, '_> {
     /// Registers the result, and returns whether the run continues.
     pub(crate) fn conclude(&mut self, task: &'a Task, judged: &ItemResult, result: Value) -> Flow {
         for (name, value) in &judged.facts {
-            self.learn(task, name, value);
+            self.learn(task, judged.facts_of.as_deref(), name, value);
         }
         if let Some(name) = &task.register {
             self.frame.set(name, &result);
@@ -77,13 +79,15 @@ impl<'a> Run<'a, '_> {
         Err(RunStopped)
     }
 
-    /// Stores a fact that a task has set. A fact that a module has found becomes a fact of the
-    /// node, and so does one that `set_fact` sets with `cacheable`.
-    pub(crate) fn learn(&mut self, task: &Task, name: &str, value: &Value) {
+    /// Stores a fact that a task has set for `host`, or for the host of the run. A fact that a module
+    /// has found becomes a fact of that host, and so does one that `set_fact` sets with `cacheable`.
+    pub(crate) fn learn(&mut self, task: &Task, host: Option<&str>, name: &str, value: &Value) {
         let cacheable = task.args.get("cacheable").is_some_and(|value| var_map::boolean(value) == Some(true));
-        match task.module.as_str() {
-            "set_fact" if !cacheable => self.frame.set(name, value),
-            _ => self.frame.learn(name, value),
+        let is_fact = task.module != "set_fact" || cacheable;
+        match (host, is_fact) {
+            (Some(host), _) => self.frame.learn_about(host, name, value, is_fact),
+            (None, false) => self.frame.set(name, value),
+            (None, true) => self.frame.learn(name, value),
         }
     }
 
@@ -125,7 +129,13 @@ impl<'a> Run<'a, '_> {
             Ok(Some(false)) => {
                 self.report_skipped(task, scope, item, handler);
                 let result = json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
-                return Ok(ItemResult { status: Status::Skipped, result, failure: None, facts: Map::new() });
+                return Ok(ItemResult {
+                    status: Status::Skipped,
+                    result,
+                    failure: None,
+                    facts: Map::new(),
+                    facts_of: None,
+                });
             }
             Err((line, e)) => {
                 let why = format!("when: {}", expr::explain(&e));
@@ -174,7 +184,8 @@ impl<'a> Run<'a, '_> {
         if ignore {
             result["ignored"] = json!(true);
         }
-        Ok(ItemResult { status, result, failure, facts: outcome.facts })
+        let facts_of = self.host_of_facts(task, scope);
+        Ok(ItemResult { status, result, failure, facts: outcome.facts, facts_of })
     }
 
     /// Reports a task, or one item of it, as skipped.
@@ -212,7 +223,7 @@ impl<'a> Run<'a, '_> {
             message: message.to_owned(),
             ..RunFailure::default()
         });
-        ItemResult { status, result, failure, facts: Map::new() }
+        ItemResult { status, result, failure, facts: Map::new(), facts_of: None }
     }
 
     /// Reports an item whose effect is unknown in check mode: everything in its result is UNKNOWN.
@@ -233,7 +244,7 @@ impl<'a> Run<'a, '_> {
         crate::compile::names_set_by(task, &mut names);
         let set = names.into_iter().filter(|name| task.module == "set_fact" && task.args.contains_key(name));
         let facts = set.map(|name| (name, unknown::mark())).collect();
-        ItemResult { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts }
+        ItemResult { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts, facts_of: None }
     }
 
     /// Runs the module until the condition `until` holds or the allowed tries are used up.
@@ -290,11 +301,11 @@ impl<'a> Run<'a, '_> {
         own.unwrap_or(self.options.check)
     }
 
-    fn run_attempt(&mut self, task: &'a Task, scope: &ExprScope) -> ModuleResult {
+    pub(crate) fn run_attempt(&mut self, task: &'a Task, scope: &ExprScope) -> ModuleResult {
         if task.module == REFUSED {
             return Err(compile::refusal_message(&task.args).to_owned());
         }
-        if task.privileges.elevated && !rustix::process::geteuid().is_root() {
+        if task.privileges.elevated && !task.runs_elsewhere() && !rustix::process::geteuid().is_root() {
             return Err("`become` requires a run as root, but this run is not root".into());
         }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
@@ -306,6 +317,9 @@ impl<'a> Run<'a, '_> {
         let (args, env) = (given.0.map_err(at)?, given.1.map_err(at)?);
         if task.module == "include_vars" {
             return self.include_vars(task, &args).map_err(at);
+        }
+        if let Some(answer) = self.delegate(task, scope) {
+            return answer;
         }
         let check = self.checks(task, scope);
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 mod bounds;
 mod check;
 mod data_loss;
+mod delegation;
 mod fetch_modules;
 mod hostvars;
 mod language;

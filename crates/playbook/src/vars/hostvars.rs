@@ -32,7 +32,12 @@ impl Object for HostVarsObject {
         self.get_value_by_str(key.as_str()?)
     }
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
-        let Some(Var::Map(inventory)) = self.all.get(name) else { return None };
+        let set = self.scope.host_layers().and_then(|own| own.others.get(name));
+        let inventory = match self.all.get(name) {
+            Some(Var::Map(inventory)) => inventory.clone(),
+            // A task with `delegate_facts` may name a host that the inventory does not contain.
+            _ => Arc::new(set.map(|_| VarMap::default())?),
+        };
         let own = self.scope.host_layers().filter(|own| own.name == name);
         let unknown = own.map(|_| self.scope.unknown_names().clone()).unwrap_or_default();
         let mut common = VarMap::default();
@@ -45,6 +50,7 @@ impl Object for HostVarsObject {
             false => vec![Arc::new(inventory.without_names(&unknown))],
         };
         layers.extend(own.into_iter().flat_map(|own| own.layers.iter().cloned()));
+        layers.extend(set.map(|set| Arc::new(set.clone())));
         let within = [vec![Arc::new(common)], layers.clone()].concat();
         let [vars, within] = [layers, within].map(|layers| ExprScope::new(layers, unknown.clone()));
         let within = self.scope.host_layers().map(|own| within.with_host(own.clone())).unwrap_or(within);

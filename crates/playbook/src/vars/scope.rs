@@ -10,7 +10,7 @@ use crate::vars::var_map::{Var, VarMap};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Maximum depth of variables that refer to variables.
@@ -72,6 +72,8 @@ pub struct HostLayers {
     pub name: String,
     /// Maps of the variables, in ascending order of precedence.
     pub layers: Vec<Arc<VarMap>>,
+    /// Variables that the run has set for other hosts, by host.
+    pub others: Arc<BTreeMap<String, VarMap>>,
 }
 
 /// The message of the error for the read of an unknown name. Code that must recognize this error

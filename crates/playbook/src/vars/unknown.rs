@@ -35,6 +35,33 @@ pub fn is_unknown(value: &Value) -> bool {
     value.as_str().is_some_and(is_mark)
 }
 
+/// Represents UNKNOWN in a message to another process, whose mark differs.
+const WIRE_MARK: &str = "\u{1}unknown";
+
+/// Replaces the mark of this process by that of messages.
+pub fn to_wire(value: &mut Value) {
+    replace_text(value, &MARK, WIRE_MARK);
+}
+
+/// Replaces the mark of messages by that of this process.
+pub fn from_wire(value: &mut Value) {
+    replace_text(value, WIRE_MARK, &MARK);
+}
+
+fn replace_text(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::String(text) if text == from => *text = to.to_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_text(item, from, to)),
+        Value::Object(map) => {
+            if let Some(marked) = map.remove(from) {
+                map.insert(to.to_owned(), marked);
+            }
+            map.values_mut().for_each(|item| replace_text(item, from, to));
+        }
+        _ => {}
+    }
+}
+
 /// Makes a map with known keys, in which every other key is UNKNOWN.
 pub fn open(known: Map<String, Value>) -> Value {
     let mut map = known;

@@ -92,12 +92,31 @@ impl VarMap {
         self.pairs.iter().map(|(k, v)| (k, v))
     }
 
+    /// The variables as JSON. Templates are texts, and UNKNOWN is its mark.
+    pub fn json(&self) -> Map<String, Value> {
+        let pairs = self.iter().map(|(name, var)| (name.to_string(), var.json()));
+        match self.open {
+            true => unknown::open(pairs.collect()).as_object_mut().map(std::mem::take).unwrap_or_default(),
+            false => pairs.collect(),
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 }
 
 impl Var {
+    fn json(&self) -> Value {
+        match self {
+            Self::Plain(value) => value.clone(),
+            Self::Template(text) => Value::String(text.to_string()),
+            Self::List(items) => Value::Array(items.iter().map(Self::json).collect()),
+            Self::Map(map) => Value::Object(map.json()),
+            Self::Unknown => unknown::mark(),
+        }
+    }
+
     pub fn new(value: &Value, trusted: bool) -> Self {
         match value {
             Value::String(s) if unknown::is_mark(s) => Self::Unknown,

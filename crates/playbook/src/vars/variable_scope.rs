@@ -6,11 +6,12 @@ use crate::plan::elevation::octal_mode;
 use crate::plan::{Exports, Plan, Play, REFUSED, Repeat, Task, TaskCondition};
 use crate::template::expr;
 pub use crate::vars::loops::{item_layer, items};
+use crate::vars::run_state::RunState;
 use crate::vars::scope::{ExprScope, HostLayers, plain_value, with_trace};
 use crate::vars::var_map::{Var, VarMap, has_markup};
 use minijinja::Error;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The value of `omit`: an option with this value is left out.
@@ -26,6 +27,12 @@ pub struct VariableScope<'p> {
     /// Variables of `include_vars`. They are templates as in any file, and registered results take
     /// precedence over them.
     included: Arc<VarMap>,
+    /// The layers of `included`, in order, each with the option `name`.
+    included_layers: Vec<(u32, Option<String>)>,
+    /// Variables of other hosts that tasks with `delegate_facts` have set, by host.
+    others: Arc<BTreeMap<String, VarMap>>,
+    /// The hosts of `lose`.
+    lost: BTreeSet<String>,
     registers: VarMap,
     /// Layers of those `vars_files` of the play that were selected at the start of the play.
     files: Vec<u32>,
@@ -51,6 +58,9 @@ impl<'p> VariableScope<'p> {
             facts: Arc::new(base),
             extra: Arc::new(VarMap::from_trusted(&plan.extra)),
             included: Arc::default(),
+            included_layers: Vec::new(),
+            others: Arc::default(),
+            lost: BTreeSet::new(),
             registers: VarMap::default(),
             files: Vec::new(),
             exports: Exports::default(),
@@ -96,6 +106,57 @@ impl<'p> VariableScope<'p> {
         }
     }
 
+    /// Sets a variable of another host, which `hostvars` of that host then contains. A fact that a
+    /// module has found becomes part of `ansible_facts` too.
+    pub fn learn_about(&mut self, host: &str, name: &str, value: &Value, gathered: bool) {
+        let vars = Arc::make_mut(&mut self.others).entry(host.to_owned()).or_default();
+        if gathered {
+            let mut all = match vars.get("ansible_facts") {
+                Some(Var::Map(all)) => (**all).clone(),
+                _ => VarMap::default(),
+            };
+            match (name, value) {
+                ("ansible_facts", Value::Object(more)) => {
+                    more.iter().for_each(|(name, value)| all.set(name, Var::new(value, false)));
+                }
+                _ => all.set(name.strip_prefix("ansible_").unwrap_or(name), Var::new(value, false)),
+            }
+            vars.set("ansible_facts", Var::Map(Arc::new(all)));
+        }
+        if name != "ansible_facts" {
+            vars.set(name, Var::new(value, false));
+        }
+    }
+
+    /// The values that the run has gathered so far.
+    pub fn state(&self) -> RunState {
+        RunState {
+            facts: self.facts.json(),
+            registers: self.registers.json(),
+            included: self.included_layers.clone(),
+            files: self.files.clone(),
+            exports: self.exports.clone(),
+            params: self.params.iter().map(|layer| layer.json()).collect(),
+            others: self.others.iter().map(|(host, vars)| (host.clone(), vars.json())).collect(),
+            lost: self.lost.clone(),
+            unknown: self.unknown.union(&self.forgotten).cloned().collect(),
+        }
+    }
+
+    /// Continues with the values of another run of the same plan. The facts of `state` are those
+    /// that `new` has got.
+    pub fn restore(&mut self, state: &RunState) {
+        self.registers = VarMap::from_untrusted(&state.registers);
+        state.included.iter().for_each(|(layer, name)| self.include(*layer, name.as_deref()));
+        self.files.clone_from(&state.files);
+        self.exports = state.exports.clone();
+        self.params = state.params.iter().map(|layer| Arc::new(VarMap::from_untrusted(layer))).collect();
+        let others = state.others.iter().map(|(host, vars)| (host.clone(), VarMap::from_untrusted(vars)));
+        self.others = Arc::new(others.collect());
+        self.lose(&state.lost);
+        state.unknown.iter().for_each(|name| self.forget(name));
+    }
+
     /// Marks the value of `name` as unknown: from here on, only a real run knows it.
     pub fn forget(&mut self, name: &str) {
         self.unknown.insert(name.to_owned());
@@ -131,6 +192,7 @@ impl<'p> VariableScope<'p> {
 
     /// Removes failed and unreachable hosts from the variables that list the hosts of a play.
     pub fn lose(&mut self, hosts: &BTreeSet<String>) {
+        self.lost.extend(hosts.iter().cloned());
         let lost = |var: &Var| matches!(var, Var::Plain(Value::String(name)) if hosts.contains(name));
         for layer in self.layers.iter_mut().filter(|_| !hosts.is_empty()) {
             for name in PLAY_HOSTS {
@@ -146,6 +208,7 @@ impl<'p> VariableScope<'p> {
     /// that variable.
     pub fn include(&mut self, layer: u32, name: Option<&str>) {
         let Some(vars) = self.layers.get(layer as usize).cloned() else { return };
+        self.included_layers.push((layer, name.map(str::to_owned)));
         let included = Arc::make_mut(&mut self.included);
         match name {
             Some(name) => included.set(name, Var::Map(vars.clone())),
@@ -201,7 +264,7 @@ impl<'p> VariableScope<'p> {
         layers.extend(self.params.iter().cloned());
         layers.push(self.extra.clone());
         own.push(self.extra.clone());
-        let own = HostLayers { name: self.plan.host.clone(), layers: own };
+        let own = HostLayers { name: self.plan.host.clone(), layers: own, others: self.others.clone() };
         ExprScope::new(layers, self.unknown.clone()).with_host(Arc::new(own))
     }
 

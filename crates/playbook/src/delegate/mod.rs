@@ -1,0 +1,252 @@
+//! Runs one task of a plan on another host than that of the plan.
+//!
+//! ```text
+//! run on host A ──request──> controller: plan_delegated ──plan of one task──> run on host B
+//! run on host A <──answer─── controller <──────────────────RunEnd::answer─── run on host B
+//! ```
+//! The controller takes the task from its own copy of the plan of A. The request contains only the
+//! number of the task and the values that the run on A has gathered. `judge` and everything that
+//! follows happens on A. The sessions of the controller do not belong here.
+
+mod one_task;
+
+use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
+use crate::plan::{DelegatedRun, Plan, Play, Task};
+use crate::run::Run;
+use crate::template::expr;
+use crate::vars::run_state::RunState;
+use crate::vars::scope::{ExprScope, with_trace};
+use crate::vars::unknown;
+use crate::vars::variable_scope::{self, VariableScope};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// Sends a request to the controller and waits for its answer. The error says why there is none.
+type Ask = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
+
+/// The connection of a run to the controller that has started it. All clones are the same
+/// connection.
+#[derive(Clone)]
+pub struct ControllerLink(Arc<Ask>);
+
+impl ControllerLink {
+    pub fn new(ask: impl Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+}
+
+impl fmt::Debug for ControllerLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ControllerLink")
+    }
+}
+
+/// A request to run one task, or one item of its loop, on another host.
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    task: u32,
+    /// The index and the value of the item.
+    item: Option<(usize, Value)>,
+    /// A `RunState` in the form of messages.
+    state: Value,
+}
+
+/// A task that the controller may run for a host.
+#[derive(Debug)]
+pub struct DelegatedTask {
+    pub task: u32,
+    /// The index of the item, if the task has a loop.
+    pub item: Option<usize>,
+    /// The host that runs the task: a host of the inventory, or `localhost`.
+    pub host: String,
+    /// The plan for that host.
+    pub plan: Plan,
+    /// Whether a run may request this task or item again: the task has `retries` or `until`, or is
+    /// part of an include, or is a handler.
+    pub repeatable: bool,
+}
+
+/// The reason why the controller does not run a requested task.
+#[derive(Debug, thiserror::Error)]
+pub enum DelegationError {
+    /// A correct executor sends no such request.
+    #[error("a request that its plan does not allow: {0}")]
+    Forbidden(String),
+    /// The task could not be run on its host, and fails with this message.
+    #[error("{0}")]
+    Failed(String),
+    /// Check mode cannot know whether the task runs, or where.
+    #[error("it depends on tasks that were not run")]
+    Unknown,
+}
+
+impl DelegationError {
+    /// The answer to the run that delegated the task.
+    pub fn answer(&self) -> Vec<u8> {
+        match self {
+            Self::Unknown => encode(&Ok(TaskOutcome::indeterminate(self.to_string()))),
+            Self::Forbidden(_) | Self::Failed(_) => encode(&Err(self.to_string())),
+        }
+    }
+}
+
+/// The plan of the task that a run of `plan` requests. `check`: whether that run is in check mode.
+/// `host_vars`: the inventory variables of a host, or None if the controller does not know the host.
+///
+/// The condition, the items and the host are evaluated again, so that a compromised node cannot
+/// choose them freely. The node decides only on its facts and on the results of its tasks.
+pub fn plan_delegated(
+    plan: &Plan,
+    request: &[u8],
+    check: bool,
+    host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
+) -> Result<DelegatedTask, DelegationError> {
+    let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
+    let failed = DelegationError::Failed;
+    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
+    let Request { task: id, item, state } = serde_json::from_slice(request).map_err(unreadable)?;
+    let mut state = RunState::from_message(state).map_err(unreadable)?;
+    state.retain_settable(plan);
+    let (play, task) = one_task::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
+    let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere());
+    let delegation = delegation.ok_or_else(|| forbidden("the task is not delegated"))?;
+    let mut frame = VariableScope::new(plan, &state.facts);
+    if check {
+        frame.check();
+    }
+    frame.restore(&state);
+    let scope = frame.scope(play, task);
+    let (layer, index) = match (&task.repeat, item) {
+        (None, None) => (None, None),
+        (Some(repeat), Some((index, item))) => {
+            let (items, trace) = with_trace(|| variable_scope::items(&scope, repeat));
+            if trace.unknown {
+                return Err(DelegationError::Unknown);
+            }
+            let items = items.map_err(|e| failed(format!("loop: {e}")))?;
+            if items.get(index) != Some(&item) {
+                return Err(failed("the loop has other items on the controller than on the host".to_owned()));
+            }
+            (Some(variable_scope::item_layer(repeat, &items, index)), Some(index))
+        }
+        _ => return Err(forbidden("the task has a loop, or it has none")),
+    };
+    let inner = layer.clone().map_or_else(|| scope.clone(), |layer| scope.with_layer(layer));
+    match unknown::all_hold(&inner, &task.when) {
+        Ok(Some(true)) => {}
+        Ok(None) => return Err(DelegationError::Unknown),
+        Ok(Some(false)) => return Err(failed("the condition does not hold on the controller".to_owned())),
+        Err((line, e)) => return Err(failed(format!("{}:{line}: when: {}", task.place.file, expr::explain(&e)))),
+    }
+    let host = delegated_host(&inner, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
+    let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
+    let vars = host_vars(&host).ok_or_else(unknown_host)?;
+    let mut one = one_task::plan_of(plan, play, &one_task::strip_rules(task), &state);
+    one_task::keep_needed_values(&one, &mut state);
+    one_task::set_python(&mut one, &mut state, vars.get(PYTHON_VARIABLE));
+    let item = layer.map(|layer| layer.json());
+    one.delegated = Some(DelegatedRun { state: state.to_message(), item });
+    let repeatable = task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, id);
+    Ok(DelegatedTask { task: id, item: index, host, plan: one, repeatable })
+}
+
+/// The name of the host that `delegate_to` means. None: check mode cannot know it.
+fn delegated_host(scope: &ExprScope, to: &str) -> Result<Option<String>, String> {
+    let (name, trace) = with_trace(|| expr::render_text(scope, to));
+    if trace.unknown {
+        return Ok(None);
+    }
+    match name.map_err(|e| format!("`delegate_to`: {}", expr::explain(&e)))? {
+        name if name.trim().is_empty() => Err("`delegate_to` is empty".to_owned()),
+        name => Ok(Some(name.trim().to_owned())),
+    }
+}
+
+fn encode(answer: &ModuleResult) -> Vec<u8> {
+    serde_json::to_vec(&answer_value(answer)).unwrap_or_default()
+}
+
+/// The answer in the form of messages.
+fn answer_value(answer: &ModuleResult) -> Value {
+    let mut value = serde_json::to_value(answer).unwrap_or_default();
+    unknown::to_wire(&mut value);
+    value
+}
+
+fn decode(answer: &[u8]) -> ModuleResult {
+    let unreadable = |e: serde_json::Error| format!("the answer of the controller is not readable: {e}");
+    let mut value: Value = serde_json::from_slice(answer).map_err(unreadable)?;
+    unknown::from_wire(&mut value);
+    serde_json::from_value::<ModuleResult>(value).map_err(unreadable)?
+}
+
+impl<'a> Run<'a, '_> {
+    /// Runs a delegated task on its host. None: its host is that of this run.
+    pub(crate) fn delegate(&mut self, task: &'a Task, scope: &ExprScope) -> Option<ModuleResult> {
+        let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
+        let plan = self.frame.plan();
+        match delegated_host(scope, &delegation.to) {
+            Ok(Some(host)) if host == plan.host => return None,
+            Ok(Some(_)) => {}
+            Ok(None) => return Some(Ok(TaskOutcome::indeterminate("its host depends on tasks that were not run"))),
+            Err(message) => return Some(Err(message)),
+        }
+        let Some(link) = &self.options.controller else {
+            return Some(Err("a task can be delegated only during `remoor play`".to_owned()));
+        };
+        let Some((play, _)) = one_task::find(plan, task.id) else {
+            return Some(Err("the plan does not contain the delegated task".to_owned()));
+        };
+        let mut state = self.frame.state();
+        let one = one_task::plan_of(plan, play, task, &state);
+        one_task::keep_needed_values(&one, &mut state);
+        let request = Request { task: task.id, item: self.item.clone(), state: state.to_message() };
+        let request = serde_json::to_vec(&request).unwrap_or_default();
+        Some((link.0)(&request).and_then(|answer| decode(&answer)))
+    }
+
+    /// The host whose facts a task with `delegate_facts` sets. None: the host of this run.
+    pub(crate) fn host_of_facts(&self, task: &Task, scope: &ExprScope) -> Option<String> {
+        let delegation = task.delegation.as_ref().filter(|delegation| delegation.facts)?;
+        let host = delegated_host(scope, &delegation.to).ok()??;
+        (host != self.frame.plan().host).then_some(host)
+    }
+
+    /// Runs the task of a plan that was made for a delegated task. Returns the answer in the form
+    /// of messages.
+    pub(crate) fn run_delegated(
+        &mut self,
+        plan: &'a Plan,
+        state: &RunState,
+        item: Option<&Map<String, Value>>,
+    ) -> Value {
+        self.frame.restore(state);
+        let mut found = None;
+        for play in &plan.plays {
+            play.each_task(&mut |task| found = found.or(Some((play, task))));
+        }
+        let Some((play, task)) = found else { return answer_value(&Err("the plan contains no task".to_owned())) };
+        let scope = self.frame.scope(play, task);
+        let layer = item.map(crate::vars::var_map::VarMap::from_untrusted);
+        let scope = layer.map_or_else(|| scope.clone(), |layer| scope.with_layer(layer));
+        answer_value(&self.run_attempt(task, &scope))
+    }
+}
+
+impl Play {
+    /// Whether the play has a task that another host runs.
+    fn delegates(&self) -> bool {
+        let mut any = false;
+        self.each_task(&mut |task| any |= task.runs_elsewhere());
+        any
+    }
+}
+
+impl Plan {
+    /// Whether the plan has a task that another host runs.
+    pub fn delegates(&self) -> bool {
+        self.plays.iter().any(Play::delegates)
+    }
+}

@@ -1,0 +1,150 @@
+//! The part of a plan that one of its tasks can use. The host of a delegated task receives only
+//! this part, because the other variables of the plan may be secrets of another host.
+
+use crate::compile;
+use crate::filters::LOOKUP_FILES;
+use crate::modules::PYTHON_VARIABLE;
+use crate::plan::{Plan, PlanStep, Play, Task};
+use crate::vars::run_state::RunState;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The functions of templates that read files of the playbook.
+const LOOKUPS: [&str; 3] = ["lookup", "query", "q"];
+
+/// The task with this number, and its play.
+pub(super) fn find(plan: &Plan, id: u32) -> Option<(&Play, &Task)> {
+    let mut found = None;
+    for play in &plan.plays {
+        play.each_task(&mut |task| found = found.or((task.id == id).then_some((play, task))));
+    }
+    found
+}
+
+/// Whether a run may reach the task several times: it is a handler, or part of an include.
+pub(super) fn runs_often(plan: &Plan, id: u32) -> bool {
+    fn is_reached_once(steps: &[PlanStep], id: u32) -> bool {
+        steps.iter().any(|step| match step {
+            PlanStep::Task(task) => task.id == id,
+            PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().any(|part| is_reached_once(part, id)),
+            PlanStep::Include(_) => false,
+        })
+    }
+    !plan.plays.iter().any(|play| play.sections.iter().any(|steps| is_reached_once(steps, id)))
+}
+
+/// The task as its host runs it: the condition, the loop and the judgement of the result belong to
+/// the run that delegates it.
+pub(super) fn strip_rules(task: &Task) -> Task {
+    Task {
+        when: Vec::new(),
+        repeat: None,
+        register: None,
+        outcome: Default::default(),
+        retry: Default::default(),
+        notify: Vec::new(),
+        tags: Vec::new(),
+        delegation: None,
+        ..task.clone()
+    }
+}
+
+/// A plan that contains only `task`, with what the task may use.
+pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -> Plan {
+    let mut used: BTreeSet<u32> = [&play.defaults, &play.vars, &play.exports, &state.files]
+        .into_iter()
+        .chain([&state.exports.defaults, &state.exports.vars])
+        .chain([&task.layers.defaults, &task.layers.vars, &task.layers.params])
+        .flatten()
+        .copied()
+        .collect();
+    used.extend(state.included.iter().map(|(layer, _)| layer));
+    let layer = |(index, layer): (usize, &Map<String, Value>)| {
+        u32::try_from(index).is_ok_and(|index| used.contains(&index)).then(|| layer.clone()).unwrap_or_default()
+    };
+    let modules: BTreeMap<_, _> =
+        plan.modules.iter().filter(|(name, _)| **name == task.module).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let hashes: BTreeSet<&String> = task
+        .files
+        .assets
+        .values()
+        .chain(task.files.parts.values())
+        .map(|asset| &asset.sha256)
+        .chain(modules.values().map(|module| &module.sha256))
+        .collect();
+    let blobs = plan.blobs.iter().filter(|(hash, _)| hashes.contains(hash)).map(|(k, v)| (k.clone(), v.clone()));
+    let one = Play {
+        index: play.index,
+        name: play.name.clone(),
+        place: play.place.clone(),
+        defaults: play.defaults.clone(),
+        vars: play.vars.clone(),
+        exports: play.exports.clone(),
+        sections: vec![vec![PlanStep::Task(Box::new(task.clone()))]],
+        ..Play::default()
+    };
+    let mut out = Plan {
+        version: plan.version,
+        playbook: plan.playbook.clone(),
+        host: plan.host.clone(),
+        vars: Map::new(),
+        shared: BTreeMap::new(),
+        extra: plan.extra.clone(),
+        layers: plan.layers.iter().enumerate().map(layer).collect(),
+        plays: vec![one],
+        blobs: blobs.collect(),
+        modules,
+        delegated: None,
+    };
+    keep_needed_layers(&mut out, &plan.vars);
+    (out.vars, out.shared) = compile::needed_with_shared(&out, &plan.vars, &plan.shared);
+    out
+}
+
+/// Removes the variables of layers that the task does not read. `inventory` has the variables of
+/// the host, which may refer to those of layers.
+fn keep_needed_layers(plan: &mut Plan, inventory: &Map<String, Value>) {
+    let (layers, mut extra) = (std::mem::take(&mut plan.layers), std::mem::take(&mut plan.extra));
+    // A name stands for its values in all layers, because the search does not know precedence.
+    let mut all: Map<String, Value> =
+        LOOKUPS.iter().map(|name| ((*name).to_owned(), Value::Array(Vec::new()))).collect();
+    for (name, value) in layers.iter().chain([&extra, inventory]).flatten().filter(|(name, _)| *name != LOOKUP_FILES) {
+        match all.get_mut(name) {
+            Some(Value::Array(values)) => values.push(value.clone()),
+            _ => drop(all.insert(name.clone(), Value::Array(vec![value.clone()]))),
+        }
+    }
+    let mut needed = compile::needed_vars(plan, &all);
+    if let Some(files) = extra.remove(LOOKUP_FILES)
+        && LOOKUPS.iter().any(|name| needed.contains_key(*name))
+    {
+        plan.extra.insert(LOOKUP_FILES.to_owned(), files);
+        needed = compile::needed_vars(plan, &all);
+    }
+    let keep = |layer: Map<String, Value>| layer.into_iter().filter(|(name, _)| needed.contains_key(name));
+    plan.layers = layers.into_iter().map(|layer| keep(layer).collect()).collect();
+    plan.extra.extend(keep(extra));
+}
+
+/// Removes the values of `state` that the plan does not read.
+pub(super) fn keep_needed_values(plan: &Plan, state: &mut RunState) {
+    let all = std::mem::take(state);
+    let needed = |values: &Map<String, Value>| compile::needed_vars(plan, values);
+    *state = RunState {
+        facts: needed(&all.facts),
+        registers: needed(&all.registers),
+        params: all.params.iter().map(needed).collect(),
+        ..all
+    };
+    if !plan.shared.contains_key("hostvars") {
+        state.others.clear();
+    }
+}
+
+/// Replaces the Python of the delegating host by `own`, that of the host that runs the task.
+pub(super) fn set_python(plan: &mut Plan, state: &mut RunState, own: Option<&Value>) {
+    state.registers.remove(PYTHON_VARIABLE);
+    plan.shared.remove(PYTHON_VARIABLE);
+    plan.vars.remove(PYTHON_VARIABLE);
+    plan.vars.extend(own.map(|own| (PYTHON_VARIABLE.to_owned(), own.clone())));
+}

@@ -1,0 +1,33 @@
+//! Delegated tasks: tasks that another host runs instead of the host of the plan.
+
+use super::Task;
+use crate::plan::elevation::ANYBODY;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The host that runs a task instead of the plan's own host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delegation {
+    /// The name of the host, which may contain markup.
+    pub to: String,
+    /// Whether facts that the task sets are those of that host (`delegate_facts`).
+    pub facts: bool,
+}
+
+/// The state with which the host of a delegated task runs it. The values are those of the run that
+/// delegated the task.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DelegatedRun {
+    /// A `RunState` in the form of messages.
+    pub state: Value,
+    /// The variables of the loop, if the task has one.
+    pub item: Option<Map<String, Value>>,
+}
+
+impl Task {
+    /// Whether another host runs the module of this task. A module that touches no host, such as
+    /// `set_fact`, runs on the plan's own host even if the task is delegated.
+    pub fn runs_elsewhere(&self) -> bool {
+        self.delegation.is_some() && !ANYBODY.contains(&self.module.as_str())
+    }
+}

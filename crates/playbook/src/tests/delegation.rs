@@ -1,0 +1,193 @@
+//! Requests for delegated tasks, as correct and as compromised nodes make them.
+
+use super::*;
+use crate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
+use serde_json::Value;
+
+const PLAYBOOK: &str = "\
+- hosts: all
+  vars: {script: safe, hidden: other, both: '{{ script }} {{ r.stdout }}'}
+  tasks:
+    - {command: id, register: r}
+    - {command: 'run {{ both }}', delegate_to: localhost, when: r.rc == 0}
+    - {command: 'run {{ item }}', delegate_to: '{{ r.stdout }}', loop: [a, b]}
+    - {command: 'run {{ ansible_hostname }} {{ url }}', delegate_to: db1, retries: 3}
+    - {include_tasks: more.yml, loop: [x], loop_control: {loop_var: outer}}
+    - {set_fact: {y: 1}, delegate_to: db1}
+";
+
+fn delegating_plan() -> Plan {
+    let files = [("site.yml", PLAYBOOK), ("more.yml", "- {command: 'run {{ outer }}', delegate_to: db1}\n")];
+    let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
+    let vars = json!({"inventory_hostname": "w1", "group_names": [], "url": "http://w1", "token": "secret"});
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
+    let options = CompileOptions { delegates: true, ..CompileOptions::default() };
+    compile(&FileSet(files.into()), "site.yml", &host, &options).unwrap().plan
+}
+
+fn request(task: u32, item: Value, state: Value) -> Result<DelegatedTask, DelegationError> {
+    let text = json!({"task": task, "item": item, "state": state}).to_string();
+    let vars = |name: &str| ["db1", "localhost"].contains(&name).then(Map::new);
+    plan_delegated(&delegating_plan(), text.as_bytes(), false, &vars)
+}
+
+fn refusal(task: u32, item: Value, state: Value) -> String {
+    request(task, item, state).map(|task| task.host).unwrap_err().to_string()
+}
+
+/// The number of the task with this text.
+fn number(text: &str) -> u32 {
+    let (mut found, plan) = (None, delegating_plan());
+    plan.each_task(&mut |task| {
+        let args = Value::Object(task.args.clone()).to_string();
+        found = found.or((args.contains(text) || task.module == text).then_some(task.id));
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_node_can_request_only_delegated_tasks() {
+    let state = json!({"registers": {"r": {"rc": 0, "stdout": "out"}}});
+    let task = request(number("both"), Value::Null, state.clone()).unwrap();
+    assert_eq!((task.host.as_str(), task.repeatable), ("localhost", false));
+    for (id, why) in [(number("id"), "is not delegated"), (number("set_fact"), "is not delegated"), (999, "no task")] {
+        let error = request(id, Value::Null, state.clone()).unwrap_err();
+        assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
+    }
+    let vars = |_: &str| Some(Map::new());
+    assert!(matches!(plan_delegated(&delegating_plan(), b"{", false, &vars), Err(DelegationError::Forbidden(_))));
+}
+
+#[test]
+fn the_controller_decides_on_condition_items_and_host() {
+    let with = |rc: u32, stdout: &str| json!({"registers": {"r": {"rc": rc, "stdout": stdout}}});
+    assert!(refusal(number("both"), Value::Null, with(1, "")).contains("does not hold"));
+    let looped = number("item");
+    assert_eq!(request(looped, json!([1, "b"]), with(0, "db1")).unwrap().host, "db1");
+    for item in [json!([1, "a"]), json!([2, "c"])] {
+        assert!(refusal(looped, item, with(0, "db1")).contains("other items"));
+    }
+    assert!(refusal(looped, Value::Null, with(0, "db1")).contains("has a loop"));
+    assert_eq!(refusal(looped, json!([0, "a"]), with(0, "db2")), "`delegate_to`: `db2` is not a host of the inventory");
+    // A result of the node is data and no template.
+    assert!(refusal(looped, json!([0, "a"]), with(0, "{{ 'db1' }}")).contains("`{{ 'db1' }}` is not a host"));
+}
+
+#[test]
+fn a_node_cannot_replace_variables_of_the_playbook() {
+    let forged = json!({
+        "facts": {"url": "evil", "ansible_hostname": "mine"},
+        "registers": {"script": "evil", "url": "evil", "r": {"rc": 0, "stdout": "out"}},
+        "params": [{"script": "evil", "outer": "fine"}],
+        "included": [[0, null], [1, "script"]], "files": [0], "exports": {"defaults": [], "vars": [0]},
+    });
+    let state = |id: u32| request(id, Value::Null, forged.clone()).unwrap().plan.delegated.unwrap().state;
+    let known = state(number("both"));
+    assert_eq!(known["registers"], json!({"r": {"rc": 0, "stdout": "out"}}));
+    assert_eq!((&known["included"], &known["files"], &known["exports"]["vars"]), (&json!([]), &json!([]), &json!([])));
+    assert_eq!(state(number("url"))["facts"], json!({"ansible_hostname": "mine"}));
+    assert_eq!(state(number("outer"))["params"], json!([{"outer": "fine"}]));
+}
+
+#[test]
+fn the_host_of_the_task_receives_only_what_the_task_reads() {
+    let state = json!({
+        "facts": {"ansible_hostname": "w1", "ansible_env": {"TOKEN": "t"}},
+        "registers": {"r": {"rc": 0, "stdout": "out"}, "y": 1},
+    });
+    let task = request(number("both"), Value::Null, state.clone()).unwrap();
+    let layers: Vec<&String> =
+        task.plan.layers.iter().flat_map(Map::keys).filter(|name| *name != "playbook_dir").collect();
+    assert_eq!(layers, ["script", "both"]);
+    assert!(task.plan.vars.is_empty() && task.plan.task_count() == 1, "{:?}", task.plan.vars);
+    let task = request(number("url"), Value::Null, state).unwrap();
+    assert_eq!(task.plan.vars.keys().collect::<Vec<_>>(), ["url"]);
+    let delegated = task.plan.delegated.unwrap();
+    assert_eq!(delegated.state["registers"], json!({}));
+    assert_eq!(delegated.state["facts"], json!({"ansible_hostname": "w1"}));
+    assert!(task.repeatable, "it has retries");
+    assert!(request(number("outer"), Value::Null, json!({"params": [{"outer": "x"}]})).unwrap().repeatable);
+}
+
+/// Runs the playbook with a controller in this process. Every message passes through its encoded
+/// form.
+fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> Ran {
+    let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), text.as_bytes().to_vec());
+    let mut set: BTreeMap<String, Vec<u8>> = files.iter().map(owned).collect();
+    set.extend([owned(&("site.yml", text))]);
+    let vars =
+        json!({"dir": dir, "inventory_hostname": "w1", "group_names": [], "url": "http://w1", "hostvars": {"w1": {}}});
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
+    let compile_options = CompileOptions { delegates: true, ..CompileOptions::default() };
+    let plan = compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
+    let copy = plan.clone();
+    let controller = ControllerLink::new(move |request| {
+        let task = match plan_delegated(&copy, request, check, &|_| Some(Map::new())) {
+            Ok(task) => task,
+            Err(error) => return Ok(error.answer()),
+        };
+        let sent = rmp_serde::to_vec_named(&task.plan).unwrap();
+        let options = PlaybookRunOptions { check, ..PlaybookRunOptions::default() };
+        let end = run(&rmp_serde::from_slice(&sent).unwrap(), &options, &CancelToken::new(), &mut |_| ());
+        assert_eq!(end.failure, None);
+        Ok(serde_json::to_vec(&end.answer).unwrap())
+    });
+    go(&plan, &PlaybookRunOptions { check, controller: Some(controller), ..options(dir) })
+}
+
+#[test]
+fn the_result_of_a_delegated_task_is_that_of_any_task() {
+    let dir = TempDir::new().unwrap();
+    let text = "\
+- hosts: all
+  tasks:
+    - {command: echo one, register: r}
+    - {set_fact: {named: '{{ r.stdout }}'}}
+    - {include_vars: v.yml}
+    - {copy: {content: '{{ named }} {{ from_file }} {{ inventory_hostname }}', dest: '{{ dir }}/a'}, delegate_to: b, register: c, notify: h}
+    - {include_tasks: t.yml, loop: [x, y], loop_control: {loop_var: outer}}
+    - {command: 'false', delegate_to: b, register: f, ignore_errors: true}
+    - {assert: {that: [c is changed, c.dest == dir ~ '/a', f.rc == 1, f is failed, last.stdout == 'y1']}}
+    - {setup: {filter: ansible_kernel}, delegate_to: b, delegate_facts: true}
+    - {assert: {that: [hostvars.b.ansible_facts.kernel == ansible_facts.kernel]}}
+  handlers: [{name: h, shell: 'echo h >> {{ dir }}/h', delegate_to: b}]
+";
+    let files = [
+        ("v.yml", "from_file: '{{ url }}'\n"),
+        (
+            "t.yml",
+            "- {command: 'echo {{ outer }}{{ item }}', loop: [1], delegate_to: b, register: all}\n- {set_fact: {last: '{{ all.results[0] }}'}}\n",
+        ),
+    ];
+    let ran = run_with_controller(dir.path(), text, &files, false).assert_success();
+    assert_eq!(std::fs::read_to_string(dir.path().join("a")).unwrap(), "one http://w1 w1");
+    assert_eq!(std::fs::read_to_string(dir.path().join("h")).unwrap(), "h\n");
+    let changed = ran.statuses().iter().filter(|(_, status)| *status == Status::Changed).count();
+    assert_eq!(changed, 5, "{}", ran.text());
+}
+
+#[test]
+fn check_mode_does_not_know_what_depends_on_a_delegated_command() {
+    let dir = TempDir::new().unwrap();
+    let text = "\
+- hosts: all
+  tasks:
+    - {command: 'touch {{ dir }}/a', delegate_to: b, register: r}
+    - {copy: {content: x, dest: '{{ dir }}/b'}, delegate_to: b}
+    - {command: 'touch {{ dir }}/c', delegate_to: b, when: r.rc == 0}
+    - {copy: {content: x, dest: '{{ dir }}/d'}, delegate_to: '{{ r.stdout }}'}
+";
+    let ran = run_with_controller(dir.path(), text, &[], true).assert_success();
+    let statuses: Vec<Status> = ran.statuses().into_iter().map(|(_, status)| status).collect();
+    assert_eq!(statuses, [Status::WouldRun, Status::Changed, Status::Unknown, Status::Unknown], "{}", ran.text());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn without_a_controller_a_delegated_task_fails_when_it_is_reached() {
+    let dir = TempDir::new().unwrap();
+    let end = go(&delegating_plan(), &options(dir.path())).end;
+    let failure = end.failure.unwrap();
+    assert_eq!(failure.message, "a task can be delegated only during `remoor play`");
+    assert_eq!((failure.line, end.ok + end.changed), (5, 1));
+}

@@ -1,0 +1,222 @@
+//! Runs the delegated tasks of one host: tasks that another host, or this machine, runs for it. The
+//! run on the host requests them over its session.
+//!
+//! The host may be compromised. So the task, its options and the host that runs it come from this
+//! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
+
+use super::connection::ConnectionFinder;
+use super::events::PlayRunEvent;
+use super::host::{self, EVENTS, FOREVER, PlayContext};
+use super::run::PlayStop;
+use remoor_exec::ssh::{Canceller, Session, SshError};
+use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
+use remoor_model::Fault;
+use remoor_playbook::{DelegatedTask, DelegationError, Plan, plan_delegated};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
+/// is one request.
+const REQUESTS_MAX: u32 = 20_000;
+
+/// A request of a run: its number and its content.
+pub(super) type NumberedRequest = (u64, Vec<u8>);
+
+/// The delegated tasks of one host.
+pub(super) struct DelegatedTasks<'h> {
+    host: &'h str,
+    plan: &'h Plan,
+    shared: PlayContext,
+    connections: Arc<ConnectionFinder>,
+    /// Open sessions by host, with and without sudo.
+    sessions: BTreeMap<(String, bool), Session>,
+    /// The tasks and items that the host has requested and may not request again.
+    requested: std::collections::BTreeSet<(u32, Option<usize>)>,
+    requests: u32,
+}
+
+/// An event of the executor that runs a delegated task.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+enum Event {
+    Output {
+        i: u32,
+        line: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+impl<'h> DelegatedTasks<'h> {
+    pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext) -> Self {
+        let connections = Arc::clone(&shared.connections);
+        let (sessions, requested) = (BTreeMap::new(), Default::default());
+        Self { host, plan, shared, connections, sessions, requested, requests: 0 }
+    }
+
+    /// Answers the requests in their order. Returns the reason when a request is not allowed; the
+    /// session with the host must then end.
+    pub async fn serve(&mut self, mut requests: mpsc::Receiver<NumberedRequest>, canceller: Canceller) -> String {
+        while let Some((id, request)) = requests.recv().await {
+            let answer = match self.answer(&request).await {
+                Ok(answer) => answer,
+                Err(why) => return why,
+            };
+            if let Err(e) = canceller.answer(id, answer).await {
+                let error = DelegationError::Failed(format!("the result of the delegated task can't be sent: {e}"));
+                let _too_large = canceller.answer(id, error.answer()).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Closes the sessions with the hosts that ran tasks.
+    pub async fn close(self) {
+        for session in self.sessions.into_values() {
+            session.close().await;
+        }
+    }
+
+    /// The answer to a request. The error is the reason why the request is not allowed.
+    async fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
+        self.requests += 1;
+        if self.requests > REQUESTS_MAX {
+            return Err(format!("more than {REQUESTS_MAX} requests for delegated tasks"));
+        }
+        let connections = &self.connections;
+        let vars = |name: &str| connections.variables_of(name);
+        let task = match plan_delegated(self.plan, request, self.shared.order.check, &vars) {
+            Ok(task) => task,
+            Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
+            Err(e) => return Ok(e.answer()),
+        };
+        if !task.repeatable && !self.requested.insert((task.task, task.item)) {
+            return Err(format!("the delegated task {} was requested again", task.task));
+        }
+        let host = task.host.clone();
+        Ok(match self.run(task).await {
+            Ok(answer) => answer,
+            Err(why) => DelegationError::Failed(format!("delegated to {host}: {why}")).answer(),
+        })
+    }
+
+    async fn run(&mut self, task: DelegatedTask) -> Result<Vec<u8>, String> {
+        let root = task.plan.needs_root();
+        let first = |faults: Vec<Fault>| faults.first().map(|fault| fault.message.clone()).unwrap_or_default();
+        let (road, _warnings) = self.connections.connection_to(&task.host, root).map_err(first)?;
+        let sudo = root && road.is_root() != Some(true);
+        let plan = rmp_serde::to_vec_named(&task.plan).map_err(|e| format!("the plan can't be sent: {e}"))?;
+        let key = (task.host, sudo);
+        let mut session = match self.sessions.remove(&key) {
+            Some(session) => session,
+            None => host::open(&road, sudo, &self.shared).await.map_err(|e| host::unreachable(&e))?,
+        };
+        let order = PlayOrder { plan, through: None, lost: Vec::new(), ..(*self.shared.order).clone() };
+        let reply = self.run_order(&mut session, ExecutorOrder::Play(order)).await.map_err(|e| e.to_string())?;
+        self.sessions.insert(key, session);
+        match reply {
+            Reply::RunEnd(end) => end_of_run(&end),
+            Reply::Refused { why, .. } => Err(why),
+            Reply::Error { message } => Err(message),
+            other => Err(format!("not understood: {other:?}")),
+        }
+    }
+
+    /// Runs `order` and returns its final reply. After an error the session is unusable.
+    async fn run_order(&self, session: &mut Session, order: ExecutorOrder) -> Result<Reply, SshError> {
+        let canceller = session.canceller();
+        let mut ending = self.shared.ending.clone();
+        let (sender, mut events) = mpsc::channel(EVENTS);
+        let mut running = std::pin::pin!(session.order_into(order, &sender, FOREVER));
+        loop {
+            tokio::select! {
+                reply = &mut running => return reply,
+                Some(event) = events.recv() => self.event(event).await?,
+                Ok(()) = ending.changed() => {
+                    if *ending.borrow_and_update() >= PlayStop::Now {
+                        canceller.cancel(true).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports the output of a command as that of the host that delegated the task.
+    async fn event(&self, reply: Reply) -> Result<(), SshError> {
+        match reply {
+            Reply::Event { event } => {
+                if let Ok(Event::Output { i, line }) = serde_json::from_slice(&event) {
+                    self.shared.send(PlayRunEvent::Output { host: self.host.to_owned(), i, line }).await;
+                }
+                Ok(())
+            }
+            Reply::Ask { .. } => Err(SshError::Protocol("a delegated task cannot be delegated again".to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The answer in the end of a run. The error is the reason why the run made none.
+fn end_of_run(end: &serde_json::Value) -> Result<Vec<u8>, String> {
+    match end.get("answer").filter(|answer| !answer.is_null()) {
+        Some(answer) => serde_json::to_vec(answer).map_err(|e| e.to_string()),
+        None => {
+            let message = end.pointer("/failure/message").and_then(serde_json::Value::as_str);
+            Err(message.unwrap_or("the run made no result").to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PlayRequest, prepare};
+    use super::*;
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    #[tokio::test]
+    async fn a_host_that_requests_too_much_is_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let tasks = "- hosts: w1\n  tasks:\n    - {command: 'true', delegate_to: d1}\n    \
+                     - {command: 'true', delegate_to: d1, retries: 2}\n    - {command: id}\n";
+        std::fs::write(dir.path().join("site.yml"), tasks).unwrap();
+        std::fs::write(dir.path().join("inv"), "w1 ansible_connection=local\nd1\n").unwrap();
+        let inventory = vec![dir.path().join("inv").display().to_string()];
+        let playbook = dir.path().join("site.yml");
+        let prepared = prepare(PlayRequest { playbook, inventory, forks: 1, ..PlayRequest::default() }).unwrap();
+        let (tell, _events) = mpsc::channel(64);
+        let (progress, _news) = mpsc::unbounded_channel();
+        let order = PlayOrder {
+            plan: Vec::new(),
+            name: "site.yml".to_owned(),
+            run_id: "r1".to_owned(),
+            tags: Vec::new(),
+            check: false,
+            force: false,
+            through: None,
+            lost: Vec::new(),
+        };
+        let shared = PlayContext {
+            // No host can be reached over SSH, so each allowed request has a failed task as answer.
+            remote: Ok(None),
+            order: Arc::new(order),
+            connections: Arc::clone(&prepared.connections),
+            diff: false,
+            ending: watch::channel(PlayStop::Not).1,
+            tell,
+            progress,
+        };
+        let mut delegated = DelegatedTasks::new("w1", &prepared.hosts[0].plan, shared);
+        let request = |task: u32| json!({"task": task, "item": null, "state": {}}).to_string().into_bytes();
+        let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();
+        assert!(text(delegated.answer(&request(1)).await).contains("delegated to d1: "));
+        assert!(delegated.answer(&request(1)).await.unwrap_err().contains("requested again"));
+        assert!(delegated.answer(&request(3)).await.unwrap_err().contains("is not delegated"));
+        for _ in delegated.requests..REQUESTS_MAX {
+            text(delegated.answer(&request(2)).await);
+        }
+        assert!(delegated.answer(&request(2)).await.unwrap_err().contains("more than 20000 requests"));
+    }
+}
