@@ -29,6 +29,7 @@ pub use compile::{CompileOptions, Compiled, HostContext, REFUSAL_NOTE, SPECIAL_T
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
+pub use modules::repository_file;
 pub use os::process; // public because managers run ansible-playbook with it
 pub use plan::elevation::MIXED;
 pub use plan::schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};

@@ -26,11 +26,12 @@ pub const PLAN_VERSION: u32 = 4;
 pub(crate) const REFUSED: &str = "refused";
 
 /// Modules that only read or report and do not change the node.
-const IDLE: [&str; 16] = [
+const IDLE: [&str; 18] = [
     "assert",
     "debug",
     "fail",
     "find",
+    "gather_facts",
     "getent",
     "include_vars",
     "meta",
@@ -43,6 +44,7 @@ const IDLE: [&str; 16] = [
     "setup",
     "slurp",
     "stat",
+    "wait_for_connection",
 ];
 
 /// The plan of one host: the plays and tasks of a playbook that run on this host, with all data
