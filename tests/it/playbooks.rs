@@ -193,7 +193,8 @@ fn ansible_still_matches_the_recording() {
     let dir = tempfile::tempdir().expect("a directory");
     // Those that change directories of the system need more than ansible-core; see `record.py`.
     let names: Vec<String> = names().into_iter().filter(|name| !is_private(name)).collect();
-    let status = Command::new("python3").arg(home().join("record.py")).arg("--to").arg(dir.path()).args(&names).status();
+    let status =
+        Command::new("python3").arg(home().join("record.py")).arg("--to").arg(dir.path()).args(&names).status();
     assert!(status.expect("python3 runs").success());
     let mut faults = Vec::new();
     for name in names {

@@ -155,7 +155,8 @@ impl Compiler<'_> {
             return;
         }
         let says = |option: &str| task.args.get(option).and_then(var_map::boolean);
-        let remote = says("remote_src").unwrap_or(task.module == "assemble") || task.module == "unarchive" && says("copy") == Some(false);
+        let remote = says("remote_src").unwrap_or(task.module == "assemble")
+            || task.module == "unarchive" && says("copy") == Some(false);
         let Some(src) = src_of(task) else { return };
         if remote {
             return;

@@ -101,8 +101,7 @@ pub const MODULES: &[ModuleSpec] = &[
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Collections, each with its modules that were once part of Ansible itself.
-const COLLECTIONS: &[(&str, &str)] =
-    &[
+const COLLECTIONS: &[(&str, &str)] = &[
     ("ansible.posix", "authorized_key mount sysctl"),
     ("community.general", "alternatives ini_file locale_gen modprobe pam_limits timezone ufw"),
 ];
@@ -205,7 +204,8 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
         (
             "lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron" | "sysctl"
-            | "modprobe" | "deb822_repository" | "apt_repository" | "apt_key" | "locale_gen" | "known_hosts" | "iptables",
+            | "modprobe" | "deb822_repository" | "apt_repository" | "apt_key" | "locale_gen" | "known_hosts"
+            | "iptables",
             "state",
         ) => &["present", "absent"],
         ("find", "file_type") => &["any", "directory", "file", "link"],

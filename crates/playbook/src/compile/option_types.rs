@@ -35,8 +35,17 @@ const LISTS: &str = "active_connection_states architectures argv components ctst
     gather_subset groups ignore_files include languages manager match package paths pattern patterns pkg \
     slaves status_code subcommands suites targets that types unredirected_headers uris values";
 /// Options that are lists in these modules only.
-const LISTS_OF: &[(&str, &str)] =
-    &[("apt", "name"), ("dnf", "name"), ("yum", "name"), ("package", "name"), ("find", "name path"), ("locale_gen", "name"), ("pip", "name")];
+const LISTS_OF: &[(&str, &str)] = &[
+    ("apt", "name"),
+    ("dnf", "name"),
+    ("yum", "name"),
+    ("package", "name"),
+    ("find", "name path"),
+    ("locale_gen", "name"),
+    ("pip", "name"),
+];
+/// Options that are texts in these modules only.
+const TEXTS_OF: &[(&str, &str)] = &[("iptables", "limit"), ("ufw", "port")];
 const MAPS: &str = "headers tcp_flags";
 /// Options that take any value or have a form of their own.
 const ANYTHING: &str =
@@ -55,6 +64,7 @@ enum Kind {
 fn kind(module: &str, option: &str) -> Kind {
     let of = |table: &[(&str, &str)]| table.iter().any(|(name, options)| *name == module && has_word(options, option));
     match option {
+        _ if of(TEXTS_OF) => Kind::Text,
         _ if of(LISTS_OF) || has_word(LISTS, option) => Kind::List,
         _ if of(BOOLEANS_OF) || has_word(BOOLEANS, option) => Kind::Boolean,
         _ if has_word(NUMBERS, option) => Kind::Number,

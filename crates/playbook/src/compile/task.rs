@@ -212,7 +212,9 @@ impl Compiler<'_> {
         let written = call.key.text.as_str();
         let defaults = match &call.python {
             None => own.keywords.module_defaults.get(call.spec.name),
-            Some(name) => [written, name, module_specs::short_name(written)].iter().find_map(|name| own.keywords.module_defaults.get(*name)),
+            Some(name) => [written, name, module_specs::short_name(written)]
+                .iter()
+                .find_map(|name| own.keywords.module_defaults.get(*name)),
         };
         let defaults = defaults.cloned();
         task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());

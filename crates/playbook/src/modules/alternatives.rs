@@ -137,9 +137,10 @@ fn install_command(
         return Err(call.ground.node.note_missing(format!("Specified path {path} does not exist")));
     }
     let link = call.args.contains_key("link").then(|| call.path(&["link"])).transpose()?;
-    let link = link.map(|link| link.display().to_string()).or_else(|| group.link.clone()).ok_or(
-        "Needed to install the alternative, but unable to do so as we are missing the link",
-    )?;
+    let link = link
+        .map(|link| link.display().to_string())
+        .or_else(|| group.link.clone())
+        .ok_or("Needed to install the alternative, but unable to do so as we are missing the link")?;
     let known = group.choices.get(path).map_or(50, |have| have.priority);
     let priority = priority(call).unwrap_or(known).to_string();
     let mut argv: Vec<String> = [program, "--install", &link, name, path, &priority].map(str::to_owned).into();

@@ -160,7 +160,8 @@ fn file_stem(source: &str) -> String {
     let address = plain.split_whitespace().find(|word| !is_kind(word)).unwrap_or_default();
     let address = address.split_once("://").map_or(address, |(_, address)| address);
     let address = address.split_once('@').map_or(address, |(_, address)| address);
-    let words: Vec<&str> = address.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        address.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
     words.join("_")
 }
 

@@ -24,7 +24,8 @@ pub fn assemble(call: &mut ModuleCall) -> ModuleResult {
     let fragments = if remote { fragments_of_node(call)? } else { fragments_of_plan(call, &src)? };
     let skips_hidden = call.flag("ignore_hidden", false);
     let wanted = |name: &[u8]| {
-        pattern.as_ref().is_none_or(|pattern: &Regex| pattern.is_match(name)) && !(skips_hidden && name.starts_with(b"."))
+        pattern.as_ref().is_none_or(|pattern: &Regex| pattern.is_match(name))
+            && !(skips_hidden && name.starts_with(b"."))
     };
     let fragments: Vec<Vec<u8>> =
         fragments.into_iter().filter(|(name, _)| wanted(name)).map(|(_, content)| content).collect();

@@ -72,7 +72,9 @@ pub fn deb822_repository(call: &mut ModuleCall) -> ModuleResult {
     let done = write_file::write_system_file(call, &sources, repository.clone().into_bytes(), &name, Some(mode))?;
     let mut out = TaskOutcome { changed: done.changed || !changes.is_empty(), ..done };
     out.attributes.extend(changes);
-    Ok(out.with_result(json!({"repo": repository, "dest": sources, "key_filename": key_file})))
+    let mut out = out.with_result(json!({"repo": repository, "dest": sources, "key_filename": key_file}));
+    call.add_path_info(&sources, &mut out);
+    Ok(out)
 }
 
 fn sources_path(slug: &str) -> PathBuf {

@@ -102,9 +102,9 @@ fn wanted_value(kind: &str, value: &Value) -> Result<Value, String> {
         Value::String(text) if kind == "boolean" => json!(text.to_lowercase()),
         Value::Bool(on) => json!(if *on { "True" } else { "False" }),
         Value::Array(items) if kind == "multiselect" => {
-            let texts = items.iter().map(|item| {
-                item.as_str().map(str::to_owned).ok_or("the items of a `multiselect` value must be texts")
-            });
+            let texts = items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned).ok_or("the items of a `multiselect` value must be texts"));
             json!(sorted(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
         }
         Value::Array(_) | Value::Object(_) => return Err(format!("`value` of the type {kind} must be a text")),

@@ -26,8 +26,8 @@ pub fn dpkg_selections(call: &mut ModuleCall) -> ModuleResult {
     let mut out = TaskOutcome { changed: now != wanted, ..TaskOutcome::default() };
     if out.changed {
         let input = format!("{name} {wanted}").into_bytes();
-        let done = call
-            .feed_or_predict(&[&program, "--set-selections"], input, |would| would.set_text(&predicted, &wanted))?;
+        let done =
+            call.feed_or_predict(&[&program, "--set-selections"], input, |would| would.set_text(&predicted, &wanted))?;
         if !done.success() {
             return Err(failure_message("dpkg --set-selections", &done));
         }

@@ -14,11 +14,8 @@ enum RulePart {
 }
 
 /// The beginning of a rule.
-const BEGIN: &[RulePart] = &[
-    RulePart::Value("protocol", "-p"),
-    RulePart::Value("source", "-s"),
-    RulePart::Value("destination", "-d"),
-];
+const BEGIN: &[RulePart] =
+    &[RulePart::Value("protocol", "-p"), RulePart::Value("source", "-s"), RulePart::Value("destination", "-d")];
 /// The options between the jump and the marks for DSCP.
 const MIDDLE: &[RulePart] = &[
     RulePart::Value("log_prefix", "--log-prefix"),

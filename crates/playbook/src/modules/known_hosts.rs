@@ -57,7 +57,8 @@ fn is_match(pattern: &str, host: &str) -> bool {
         return pattern == host;
     }
     // In known_hosts, brackets stand for themselves, as in `[host]:port`.
-    let plain: String = pattern.chars().map(|c| if "[]{}\\".contains(c) { format!("\\{c}") } else { c.to_string() }).collect();
+    let plain: String =
+        pattern.chars().map(|c| if "[]{}\\".contains(c) { format!("\\{c}") } else { c.to_string() }).collect();
     GlobBuilder::new(&plain).build().is_ok_and(|glob| glob.compile_matcher().is_match(host))
 }
 

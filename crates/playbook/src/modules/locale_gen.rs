@@ -93,7 +93,10 @@ fn check_available(call: &ModuleCall, missing: &[String]) -> Result<(), String> 
     let unknown: Vec<&str> = missing.iter().filter(|name| !known(name)).map(String::as_str).collect();
     match unknown.is_empty() {
         true => Ok(()),
-        false => Err(format!("The following locales you have entered are not available on your system: {}", unknown.join(", "))),
+        false => Err(format!(
+            "The following locales you have entered are not available on your system: {}",
+            unknown.join(", ")
+        )),
     }
 }
 

@@ -4,8 +4,25 @@ use super::{ModuleCall, ModuleResult, write_file};
 use std::path::{Path, PathBuf};
 
 const ITEMS: [&str; 19] = [
-    "core", "data", "fsize", "memlock", "nofile", "rss", "stack", "cpu", "nproc", "as", "maxlogins", "maxsyslogins",
-    "priority", "locks", "sigpending", "msgqueue", "nice", "rtprio", "chroot",
+    "core",
+    "data",
+    "fsize",
+    "memlock",
+    "nofile",
+    "rss",
+    "stack",
+    "cpu",
+    "nproc",
+    "as",
+    "maxlogins",
+    "maxsyslogins",
+    "priority",
+    "locks",
+    "sigpending",
+    "msgqueue",
+    "nice",
+    "rtprio",
+    "chroot",
 ];
 const UNLIMITED: [&str; 3] = ["unlimited", "infinity", "-1"];
 
@@ -115,15 +132,28 @@ fn choose<'v>(present: &'v str, given: &'v str, prefer: Preference) -> &'v str {
         _ if present == given => present,
         Preference::Larger if old => present,
         Preference::Larger if new => given,
-        Preference::Larger => if number(given) > number(present) { given } else { present },
+        Preference::Larger => {
+            if number(given) > number(present) {
+                given
+            } else {
+                present
+            }
+        }
         Preference::Smaller if old && !new => given,
         Preference::Smaller if new => present,
-        Preference::Smaller => if number(given) < number(present) { given } else { present },
+        Preference::Smaller => {
+            if number(given) < number(present) {
+                given
+            } else {
+                present
+            }
+        }
     }
 }
 
 fn check_value(item: &str, value: &str, prefix: &str) -> Result<(), String> {
-    let invalid = |rule: &str| Err(format!("{prefix}the value `{value}` of {item} is invalid: {rule}; see limits.conf(5)"));
+    let invalid =
+        |rule: &str| Err(format!("{prefix}the value `{value}` of {item} is invalid: {rule}; see limits.conf(5)"));
     match item {
         "nice" | "priority" if value.parse::<i32>().is_ok_and(|number| (-20..=19).contains(&number)) => Ok(()),
         "nice" | "priority" => invalid("it must be a number from -20 to 19"),

@@ -108,7 +108,8 @@ pub fn pip(call: &mut ModuleCall) -> ModuleResult {
     let compares = file.is_some() || from_vcs;
     let before = if compares { Some(installed(call, &context, &program)?.1.stdout) } else { None };
     let done = call.run_spec(context.command(&argv))?;
-    let absent = state == "absent" && done.rc == Some(1) && format!("{}{}", done.stdout, done.stderr).contains("not installed");
+    let absent =
+        state == "absent" && done.rc == Some(1) && format!("{}{}", done.stdout, done.stderr).contains("not installed");
     if !done.success() && !absent {
         let mut out = TaskOutcome { failed: true, msg: failure_message("pip", &done), ..TaskOutcome::default() };
         out.extra_keys.insert("cmd".into(), json!(argv));
@@ -177,7 +178,8 @@ fn create_venv(call: &mut ModuleCall, context: &PipContext, venv: &Path) -> Resu
     match (call.text(&["virtualenv_python"]), is_venv) {
         (Some(_), true) => {
             return Err(
-                "virtualenv_python should not be used when using the venv module or pyvenv as virtualenv_command".into()
+                "virtualenv_python should not be used when using the venv module or pyvenv as virtualenv_command"
+                    .into(),
             );
         }
         (Some(python), false) => argv.push(format!("-p{python}")),
@@ -193,11 +195,7 @@ fn create_venv(call: &mut ModuleCall, context: &PipContext, venv: &Path) -> Resu
 }
 
 /// The command that lists the installed packages, and its output.
-fn installed(
-    call: &mut ModuleCall,
-    context: &PipContext,
-    program: &[String],
-) -> Result<(String, Finished), String> {
+fn installed(call: &mut ModuleCall, context: &PipContext, program: &[String]) -> Result<(String, Finished), String> {
     let argv: Vec<String> = program.iter().cloned().chain(["list".into(), "--format=freeze".into()]).collect();
     call.env.push(("LC_ALL".into(), "C".into()));
     let done = call.run_spec_quietly(context.command(&argv))?;
@@ -340,7 +338,10 @@ mod tests {
 
     #[test]
     fn requirements_are_those_of_pip() {
-        assert_eq!(texts(&["django>1.11.1", "<1.11.3", "a[x,y]>2", "b"], None), ["django>1.11.1,<1.11.3", "a[x,y]>2", "b"]);
+        assert_eq!(
+            texts(&["django>1.11.1", "<1.11.3", "a[x,y]>2", "b"], None),
+            ["django>1.11.1,<1.11.3", "a[x,y]>2", "b"]
+        );
         assert_eq!(texts(&["a"], Some("1.0")), ["a==1.0"]);
         assert_eq!(texts(&["a"], Some(">= 1.0")), ["a>=1.0"]);
         let have = |text: &str, version: &str| Requirement::parse(text).is_satisfied_by(version);

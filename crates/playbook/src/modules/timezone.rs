@@ -117,7 +117,13 @@ fn set_zone_files(call: &mut ModuleCall, wanted: &str) -> Result<(), String> {
     let local = Path::new("/etc/localtime");
     call.ground.back_up_replaced(local)?;
     call.ground.node.link(local, &Path::new(ZONES).join(wanted))?;
-    write_file::write_system_file(call, Path::new("/etc/timezone"), format!("{wanted}\n").into_bytes(), "timezone", None)?;
+    write_file::write_system_file(
+        call,
+        Path::new("/etc/timezone"),
+        format!("{wanted}\n").into_bytes(),
+        "timezone",
+        None,
+    )?;
     Ok(())
 }
 

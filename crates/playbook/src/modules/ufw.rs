@@ -257,8 +257,14 @@ mod tests {
 
     #[test]
     fn a_dry_run_is_compared_with_the_rules_of_its_family() {
-        let rules = "### tuple ### allow any 22 0.0.0.0/0 any 0.0.0.0/0 in\n### tuple ### allow any 22 ::/0 any ::/0 in\n";
-        assert!(!dry_run_changes("Skipping adding existing rule\nSkipping adding existing rule (v6)\n", rules, "any", "any"));
+        let rules =
+            "### tuple ### allow any 22 0.0.0.0/0 any 0.0.0.0/0 in\n### tuple ### allow any 22 ::/0 any ::/0 in\n";
+        assert!(!dry_run_changes(
+            "Skipping adding existing rule\nSkipping adding existing rule (v6)\n",
+            rules,
+            "any",
+            "any"
+        ));
         assert!(!dry_run_changes(&format!("*filter\n{rules}"), rules, "any", "any"));
         let more = "### tuple ### allow any 22 0.0.0.0/0 any 0.0.0.0/0 in\n### tuple ### allow any 80 10.0.0.1 any 0.0.0.0/0 in\n";
         assert!(dry_run_changes(more, rules, "any", "10.0.0.1"));
