@@ -14,6 +14,9 @@ const FRAGMENTS_MAX: usize = 10_000;
 /// Maximum size of the file, in bytes.
 const FILE_MAX: usize = 64 << 20;
 
+/// The name and the content of a fragment.
+type Fragment = (Vec<u8>, Vec<u8>);
+
 pub fn assemble(call: &mut ModuleCall) -> ModuleResult {
     let remote = call.flag("remote_src", true);
     let dest = call.path(&["dest"])?;
@@ -71,7 +74,7 @@ fn join_fragments(fragments: &[Vec<u8>], delimiter: &[u8]) -> Vec<u8> {
 }
 
 /// Names and contents of the files in the directory `src` of the node, sorted by name.
-fn fragments_of_node(call: &ModuleCall) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+fn fragments_of_node(call: &ModuleCall) -> Result<Vec<Fragment>, String> {
     let src = call.path(&["src"])?;
     let node = &call.ground.node;
     let Some((dir, stat)) = node.find_trusted(&src)? else {
@@ -95,7 +98,7 @@ fn fragments_of_node(call: &ModuleCall) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Strin
 }
 
 /// Names and contents of the files of the plan in the directory `src`, sorted by name.
-fn fragments_of_plan(call: &ModuleCall, src: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+fn fragments_of_plan(call: &ModuleCall, src: &str) -> Result<Vec<Fragment>, String> {
     let plain = src.trim_end_matches('/');
     let plain = plain.strip_prefix("./").unwrap_or(plain);
     let mut out = Vec::new();

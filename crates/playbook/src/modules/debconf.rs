@@ -25,7 +25,7 @@ pub fn debconf(call: &mut ModuleCall) -> ModuleResult {
         None => None,
         Some(_) if kind == "password" => Some(json!(password(call, &package, &question)?)),
         Some(text) if kind == "boolean" => Some(json!(text.to_lowercase())),
-        Some(text) if wanted.is_array() => Some(json!(sorted(text.split(',').map(|item| item.trim().to_owned())))),
+        Some(text) if wanted.is_array() => Some(json!(sort_items(text.split(',').map(|item| item.trim().to_owned())))),
         Some(text) => Some(json!(text)),
     };
     let written = match &wanted {
@@ -105,14 +105,14 @@ fn wanted_value(kind: &str, value: &Value) -> Result<Value, String> {
             let texts = items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned).ok_or("the items of a `multiselect` value must be texts"));
-            json!(sorted(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
+            json!(sort_items(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
         }
         Value::Array(_) | Value::Object(_) => return Err(format!("`value` of the type {kind} must be a text")),
         other => json!(super::text_of(other)),
     })
 }
 
-fn sorted(items: impl Iterator<Item = String>) -> Vec<String> {
+fn sort_items(items: impl Iterator<Item = String>) -> Vec<String> {
     let mut items: Vec<String> = items.collect();
     items.sort();
     items

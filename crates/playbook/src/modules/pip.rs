@@ -106,7 +106,7 @@ pub fn pip(call: &mut ModuleCall) -> ModuleResult {
     }
     let from_vcs = requirements.iter().any(|requirement| VCS.iter().any(|kind| requirement.text.starts_with(kind)));
     let compares = file.is_some() || from_vcs;
-    let before = if compares { Some(installed(call, &context, &program)?.1.stdout) } else { None };
+    let before = if compares { Some(list_installed(call, &context, &program)?.1.stdout) } else { None };
     let done = call.run_spec(context.command(&argv))?;
     let absent =
         state == "absent" && done.rc == Some(1) && format!("{}{}", done.stdout, done.stderr).contains("not installed");
@@ -116,7 +116,7 @@ pub fn pip(call: &mut ModuleCall) -> ModuleResult {
         return Ok(TaskOutcome { output: Some(done), ..out });
     }
     let mut changed = match before {
-        Some(before) if state != "absent" => before != installed(call, &context, &program)?.1.stdout,
+        Some(before) if state != "absent" => before != list_installed(call, &context, &program)?.1.stdout,
         _ if state == "absent" => done.stdout.contains("Successfully uninstalled"),
         _ => done.stdout.contains("Successfully installed"),
     };
@@ -129,7 +129,8 @@ pub fn pip(call: &mut ModuleCall) -> ModuleResult {
     let name = (!names.is_empty()).then_some(names);
     let keys = json!({"cmd": argv, "name": name, "version": pinned, "state": state, "requirements": file,
         "virtualenv": context.venv});
-    Ok(TaskOutcome { output: Some(output), ..TaskOutcome { changed, ..TaskOutcome::default() }.with_result(keys) })
+    let out = TaskOutcome { changed, output: Some(output), keep_trailing_newlines: true, ..TaskOutcome::default() };
+    Ok(out.with_result(keys))
 }
 
 /// The arguments of the options `extra_args` and `editable`.
@@ -195,7 +196,11 @@ fn create_venv(call: &mut ModuleCall, context: &PipContext, venv: &Path) -> Resu
 }
 
 /// The command that lists the installed packages, and its output.
-fn installed(call: &mut ModuleCall, context: &PipContext, program: &[String]) -> Result<(String, Finished), String> {
+fn list_installed(
+    call: &mut ModuleCall,
+    context: &PipContext,
+    program: &[String],
+) -> Result<(String, Finished), String> {
     let argv: Vec<String> = program.iter().cloned().chain(["list".into(), "--format=freeze".into()]).collect();
     call.env.push(("LC_ALL".into(), "C".into()));
     let done = call.run_spec_quietly(context.command(&argv))?;
@@ -216,7 +221,7 @@ fn predict(
 ) -> ModuleResult {
     let mut out = TaskOutcome { changed: true, ..TaskOutcome::default() }.with_result(json!({}));
     if !unclear {
-        let (command, done) = installed(call, context, program)?;
+        let (command, done) = list_installed(call, context, program)?;
         let have: Vec<(String, &str)> =
             done.stdout.lines().filter_map(|l| l.split_once("==")).map(|(name, v)| (canonical(name), v)).collect();
         let is_present = |wanted: &Requirement| {
@@ -229,7 +234,7 @@ fn predict(
             _ => false,
         });
         out.extra_keys.insert("cmd".into(), json!(command));
-        out.output = Some(done);
+        (out.output, out.keep_trailing_newlines) = (Some(done), true);
     }
     if let Some(would) = call.ground.node.predicted_state_mut().filter(|_| out.changed) {
         would.mark_unknown();
@@ -281,9 +286,15 @@ impl Requirement {
                 None => return Self { text: text.to_owned(), name: None, specifiers: Vec::new() },
             }
         }
-        let name = (!name.is_empty()).then(|| canonical(name));
-        // pip takes a requirement without blanks as one word.
-        Self { text: text.split_whitespace().collect::<Vec<_>>().join(""), name, specifiers }
+        // pip gets the text as Python's `packaging` writes it: without blanks, and with sorted
+        // specifiers.
+        let begin = text.find(|c| "<>=!~;".contains(c)).map_or(text, |at| &text[..at]);
+        let mut written: Vec<String> =
+            specifiers.iter().map(|(operator, version)| format!("{operator}{version}")).collect();
+        written.sort();
+        let marker = text.split_once(';').map(|(_, marker)| format!("; {}", marker.trim())).unwrap_or_default();
+        let text = format!("{}{}{marker}", begin.split_whitespace().collect::<String>(), written.join(","));
+        Self { text, name: (!name.is_empty()).then(|| canonical(name)), specifiers }
     }
 
     fn is_satisfied_by(&self, have: &str) -> bool {
@@ -340,7 +351,7 @@ mod tests {
     fn requirements_are_those_of_pip() {
         assert_eq!(
             texts(&["django>1.11.1", "<1.11.3", "a[x,y]>2", "b"], None),
-            ["django>1.11.1,<1.11.3", "a[x,y]>2", "b"]
+            ["django<1.11.3,>1.11.1", "a[x,y]>2", "b"]
         );
         assert_eq!(texts(&["a"], Some("1.0")), ["a==1.0"]);
         assert_eq!(texts(&["a"], Some(">= 1.0")), ["a>=1.0"]);

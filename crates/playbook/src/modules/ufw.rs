@@ -95,7 +95,8 @@ pub fn ufw(call: &mut ModuleCall) -> ModuleResult {
     }
     let after = firewall.status(call)?;
     if !changed {
-        changed = before != after || rules_before != firewall.rules(call)?;
+        let rules = firewall.rules(call)?;
+        changed = before != after || rules_before != rules;
     }
     let out = TaskOutcome { changed, ..TaskOutcome::default() };
     Ok(out.with_result(json!({"commands": firewall.commands, "msg": after.trim_end()})))
