@@ -110,6 +110,24 @@ fn stays(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> GlobSet {
     set.build().unwrap_or_else(|_| GlobSet::empty())
 }
 
+/// The port that a task of the module `iptables` or `ufw` opens.
+fn module_port(task: &PredictedTask) -> Option<String> {
+    let args = task.args.as_ref()?;
+    let is = |option: &str, value: &str| args.get(option).and_then(Value::as_str) == Some(value);
+    let port = |names: &[&str]| {
+        names.iter().find_map(|name| match args.get(*name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        })
+    };
+    match task.module.as_str() {
+        "iptables" if is("jump", "ACCEPT") && !is("state", "absent") => port(&["destination_port"]),
+        "ufw" if is("rule", "allow") && !args.contains_key("delete") => port(&["to_port", "port"]),
+        _ => None,
+    }
+}
+
 /// A path that a task of the provisioning removes again.
 fn removed_path(task: &PredictedTask) -> Option<String> {
     let args = task.args.as_ref()?;
@@ -117,11 +135,11 @@ fn removed_path(task: &PredictedTask) -> Option<String> {
     (task.module == "file" && absent).then(|| one_of(args, &["path", "dest", "name"]))?
 }
 
-/// The ports that a command opens: `iptables -A ... --dport 80`, `firewall-cmd --add-port=80/tcp`,
-/// `ufw allow 80/tcp`.
+/// The ports that a task opens: `iptables -A ... --dport 80`, `firewall-cmd --add-port=80/tcp`,
+/// `ufw allow 80/tcp`, or the modules `iptables` and `ufw`.
 fn ports(task: &PredictedTask) -> Vec<String> {
     if !is_command(task) {
-        return Vec::new();
+        return module_port(task).into_iter().collect();
     }
     let text = command_text(task);
     let number = |word: &str| {

@@ -3,7 +3,7 @@
 //! `remoor import` use it.
 
 use super::mentions::{one_of, strings, tokens};
-use remoor_playbook::PredictedTask;
+use remoor_playbook::{PredictedTask, repository_file};
 use serde_json::Value;
 
 /// Directories for temporary files, and directories that the kernel provides.
@@ -15,7 +15,8 @@ pub fn created_file(task: &PredictedTask) -> Option<String> {
     let args = task.args.as_ref()?;
     let state = args.get("state").and_then(Value::as_str).unwrap_or_default();
     let path = match task.module.as_str() {
-        "template" | "copy" | "get_url" => one_of(args, &["dest", "path"])?,
+        "assemble" | "template" | "copy" | "get_url" => one_of(args, &["dest", "path"])?,
+        "apt_repository" | "deb822_repository" if state != "absent" => repository_file(&task.module, args)?,
         "cron" if state != "absent" => match one_of(args, &["cron_file"])? {
             path if path.starts_with('/') => path,
             name => format!("/etc/cron.d/{name}"),
@@ -44,6 +45,7 @@ pub fn filled_directory(task: &PredictedTask) -> Option<(String, &'static str)> 
             root if root.trim_end_matches('/').is_empty() => (one_of(args, &["creates"])?, "is unpacked"),
             dest => (dest, "gets what is unpacked"),
         },
+        "pip" => (one_of(args, &["virtualenv"])?, "gets packages of Python"),
         "git" if !is("clone", false) => (one_of(args, &["dest"])?, "is cloned"),
         "mount" if ["mounted", "present", "ephemeral"].contains(&args.get("state")?.as_str()?) => {
             (one_of(args, &["path", "name"])?, "is mounted")
@@ -125,6 +127,10 @@ pub fn edited_file(task: &PredictedTask) -> Option<String> {
         "sysctl" => one_of(args, &["sysctl_file"]).unwrap_or_else(|| "/etc/sysctl.conf".to_owned()),
         "mount" => one_of(args, &["fstab"]).unwrap_or_else(|| "/etc/fstab".to_owned()),
         "hostname" => "/etc/hostname".to_owned(),
+        "known_hosts" => one_of(args, &["path"])?,
+        "locale_gen" => "/etc/locale.gen".to_owned(),
+        "pam_limits" => one_of(args, &["dest"]).unwrap_or_else(|| "/etc/security/limits.conf".to_owned()),
+        "timezone" if args.contains_key("name") => "/etc/localtime".to_owned(),
         // Only the node knows the home directories of other users.
         "authorized_key" => match one_of(args, &["path"]) {
             Some(path) => path,

@@ -4,7 +4,7 @@
 //! If a script may remove an item, the item counts as removed, because a false warning is worse
 //! than a missing one.
 
-use remoor_playbook::{Plan, PredictedTask};
+use remoor_playbook::{Plan, PredictedTask, repository_file};
 use serde_json::{Map, Value};
 
 /// Words of commands that may remove more than they name.
@@ -56,6 +56,10 @@ impl Mentions {
                 Some(args) if absent(args) => self.removed.extend(one_of(args, &["path", "dest", "name"])),
                 Some(args) => strings(args, &mut self.options),
                 None => self.any_file = true,
+            },
+            "apt_repository" | "deb822_repository" => match args {
+                Some(args) if absent(args) => self.removed.extend(repository_file(&task.module, args)),
+                _ => {}
             },
             "systemd" | "systemd_service" | "service" | "sysvinit" => match args {
                 Some(args) => self.units.extend(one_of(args, &["name", "unit", "service"])),
@@ -151,6 +155,7 @@ impl Mentions {
         let all = || self.scripts.iter().flat_map(|script| tokens(script));
         (self.any_file && self.any_unit)
             || all().any(|word| number(word) || flushes(word))
+            || self.options.iter().any(|option| option == port)
             || self.scripts.iter().any(|script| script.contains("{{") && script.contains("tables"))
     }
 }

@@ -17,25 +17,24 @@ const SITE: &str = r#"
   tasks:
     - {own_text: {path: "{{ dir }}/text", text: "{{ 'a' ~ 1 }}", mode: "0640"}, register: own}
     - {own_text: {path: "{{ dir }}/text", text: a1, mode: "0640"}, register: own_again}
-    - known_hosts:
-        path: "{{ dir }}/known"
-        name: h1.example
-        key: h1.example ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ
-      register: known
-    - {known_hosts: {path: "{{ dir }}/known", name: h2.example, state: absent}, register: unknown_host}
+    - yum_repository:
+        reposdir: "{{ dir }}"
+        name: extra
+        description: Extra packages
+        baseurl: http://repo.example/extra
+      register: repository
+    - {yum_repository: {reposdir: "{{ dir }}", name: never, state: absent}, register: no_repository}
     - {old_shout: {text: hello, password: s3cret}, register: shout}
     - {acme.tools.shout: {text: 5}, register: number}
     - {acme.tools.shout: , register: no_text, ignore_errors: true}
     - {acme.tools.shout: {text: x, extra: 1}, register: bad_option, ignore_errors: true}
     - {acme.tools.silent: , register: silent, ignore_errors: true, when: not ansible_check_mode}
-    - ansible.builtin.iptables: {chain: INPUT, protocol: tcp, destination_port: "80", jump: ACCEPT, ip_version: ipv9}
-      register: firewall
-      ignore_errors: true
+    - {ansible.builtin.sysvinit: {name: acme, state: turned}, register: service, ignore_errors: true}
     - copy:
         dest: "{{ dir }}/results.json"
-        content: "{{ {'role': role_note, 'own': own, 'again': own_again, 'known': known, 'unknown': unknown_host,
+        content: "{{ {'role': role_note, 'own': own, 'again': own_again, 'repository': repository, 'no_repository': no_repository,
           'shout': shout, 'number': number, 'no_text': no_text, 'bad': bad_option, 'silent': silent,
-          'firewall': firewall, 'fact': role_fact | default('none')} | to_nice_json }}"
+          'service': service, 'fact': role_fact | default('none')} | to_nice_json }}"
       check_mode: false
 "#;
 const OWN_TEXT: &str = r#"#!/usr/bin/python
@@ -184,7 +183,7 @@ fn results_equal_those_of_ansible() {
         }
         let files = |dir: &Path| -> Vec<(String, Vec<u8>)> {
             let read = |name: &str| (name.to_owned(), fs::read(dir.join("out").join(name)).unwrap_or_default());
-            ["text", "known"].map(read).into()
+            ["text", "extra.repo"].map(read).into()
         };
         assert_eq!(files(native), files(other), "{round}");
     }

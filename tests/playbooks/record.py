@@ -5,6 +5,9 @@
 
 A playbook is run twice, or once for each line `# play: OPTIONS` that it begins with. `tests/it/playbooks.rs` does the same with
 remoor and compares. `web` is the address of a server of the test's own (`web.py`). Times, owners and the names of backups are left out.
+
+A playbook with a line `# private: DIR..` changes these directories of the system. It runs in a mount namespace with private copies
+of them, so it needs root. `deb822_repository` needs python-debian in Ansible's Python, and `apt_repository` the package python3-apt.
 """
 
 import json
@@ -52,7 +55,19 @@ def tree_of(top):
     return dict(sorted(tree.items()))
 
 
-def run(name, options, top, home, address):
+def private_copies(text, ground):
+    """Copies the directories that the playbook changes, and returns the beginning of the command that runs with the copies."""
+    dirs = [path for line in text.splitlines() if line.startswith("# private:") for path in line.split()[2:]]
+    script = "set -e; "
+    for path in dirs:
+        copy = ground + "/private" + path
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        subprocess.run(["cp", "-a", path, copy], check=True)
+        script += f"mount --bind {shlex.quote(copy)} {shlex.quote(path)}; "
+    return ["unshare", "-m", "sh", "-c", script + 'exec "$0" "$@"'] if dirs else []
+
+
+def run(name, options, top, home, address, begin):
     """One run: exit code, and for each host the tasks in order and the recap."""
     told = os.path.join(home, "told.json")
     if os.path.exists(told):
@@ -72,7 +87,7 @@ def run(name, options, top, home, address):
         "ANSIBLE_DEPRECATION_WARNINGS": "false",
         "REMOOR_TOLD": told,
     }
-    command = ["ansible-playbook", name + ".yml", "-i", "hosts.ini", "--connection", "local"]
+    command = [*begin, "ansible-playbook", name + ".yml", "-i", "hosts.ini", "--connection", "local"]
     command += ["-e", json.dumps({"dir": top, "web": address}), *shlex.split(options)]
     done = subprocess.run(command, cwd=HERE, env=env, umask=0o022, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if not os.path.exists(told):
@@ -84,13 +99,15 @@ def run(name, options, top, home, address):
 
 def record(name, version, address):
     with open(os.path.join(HERE, name + ".yml"), encoding="utf-8") as file:
-        options = runs_of(file.read())
+        text = file.read()
+    options = runs_of(text)
     with tempfile.TemporaryDirectory() as ground, tempfile.TemporaryDirectory() as home:
         # No settings of the user.
         open(os.path.join(home, "ansible.cfg"), "w", encoding="utf-8").close()
         top = os.path.join(os.path.realpath(ground), "top")
         os.mkdir(top, 0o755)
-        runs = [run(name, one, top, home, address) for one in options]
+        begin = private_copies(text, os.path.realpath(ground))
+        runs = [run(name, one, top, home, address, begin) for one in options]
         command = f"ansible-playbook {name}.yml -i hosts.ini --connection local -e dir=DIR"
         return {"ansible": version, "command": command, "runs": runs, "tree": tree_of(top)}
 

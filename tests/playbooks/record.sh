@@ -13,6 +13,6 @@ shift
 if [ ! -x "$venv/bin/ansible-playbook" ]; then
     python3 -m venv "$venv"
     # The collections are those of one release. They contain modules such as ini_file.
-    "$venv/bin/pip" install --quiet "ansible-core==$version" ansible==12.3.0
+    "$venv/bin/pip" install --quiet "ansible-core==$version" ansible==12.3.0 python-debian
 fi
 PATH="$venv/bin:$PATH" exec python3 "$(dirname "$0")/record.py" "$@"

@@ -31,6 +31,7 @@ pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegate
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
+pub use modules::repository_file;
 pub use os::process; // public because managers run ansible-playbook with it
 pub use plan::elevation::MIXED;
 pub use plan::schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};

@@ -5,7 +5,7 @@
 
 use super::vital::is_below;
 use crate::fleet::effects;
-use remoor_playbook::PredictedTask;
+use remoor_playbook::{PredictedTask, repository_file};
 use serde_json::{Map, Value};
 
 /// Directories with configuration and programs. A cleanup removes files only below these.
@@ -78,6 +78,9 @@ pub(super) fn found_parts(task: &PredictedTask) -> Vec<Found> {
             let path = path(args).unwrap_or_default();
             out.extend([Part::File(path.clone()), Part::Edited(path.clone()), Part::State(path)].map(Found::Removed));
         }
+        "apt_repository" | "deb822_repository" if absent => {
+            out.extend(repository_file(&task.module, args).map(|path| Found::Removed(Part::File(path))));
+        }
         "user" | "group" if absent => {
             let name = text(args, "name").unwrap_or_default().to_owned();
             out.push(Found::Removed(if task.module == "user" { Part::User(name) } else { Part::Group(name) }));
@@ -120,13 +123,14 @@ pub(super) fn is_unknown_effect(task: &PredictedTask) -> bool {
         "uri" => args.contains_key("dest"),
         "cron" => !absent && !is_plain_cron(args) && effects::created_file(task).is_none(),
         "user" | "group" => false,
-        "file" if absent => false,
+        "file" | "apt_repository" | "deb822_repository" if absent => false,
         "file" if text(args, "state") == Some("directory") => false,
         _ if effects::is_package_module(module) => effects::named_packages(task).len() < effects::package_words(task),
         _ if effects::is_unit_module(module) => text(args, "scope").is_some_and(|scope| scope != "system"),
         "mount" => text(args, "state").is_none(),
         "template" | "copy" | "get_url" | "file" | "lineinfile" | "blockinfile" | "replace" | "ini_file"
-        | "unarchive" | "git" | "sysctl" | "hostname" | "authorized_key" => {
+        | "unarchive" | "git" | "sysctl" | "hostname" | "authorized_key" | "apt_repository" | "deb822_repository"
+        | "assemble" | "known_hosts" | "locale_gen" | "pam_limits" | "timezone" => {
             let volatile = path(args).is_some_and(|path| is_below_any(&path, &effects::VOLATILE));
             !volatile && made_paths(task, args).is_empty()
         }

@@ -60,18 +60,42 @@ pub fn run_playbook(home: &Path, name: &str) -> Answer {
     let vars: String =
         (1..=3).map(|n| format!("n{n} remoor_state_dir={}\n", ground.join(format!("s{n}")).display())).collect();
     fs::write(ground.join("hosts.ini"), format!("{vars}\n{inventory}")).expect("an inventory");
-    let run = |options: String| run(home, name, options, &ground);
+    let begin = mount_private_copies(&private_dirs(&playbook), &ground);
+    let run = |options: String| run(home, name, options, &ground, &begin);
     let runs = options_of(&playbook).into_iter().map(run).collect();
     let mut tree = BTreeMap::new();
     walk(&top, &top, &mut BTreeMap::new(), &mut tree);
     Answer { runs, tree, ..Answer::default() }
 }
 
-fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
+/// The directories of the system that a playbook changes, from its lines `# private:`.
+pub fn private_dirs(playbook: &str) -> Vec<String> {
+    let lines = playbook.lines().filter_map(|line| line.strip_prefix("# private:"));
+    lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
+}
+
+/// Copies the directories, and returns the text of a shell script that mounts the copies over them.
+fn mount_private_copies(dirs: &[String], ground: &Path) -> String {
+    let mut script = String::new();
+    for dir in dirs {
+        let copy = ground.join("private").join(dir.trim_start_matches('/'));
+        fs::create_dir_all(copy.parent().expect("a parent")).expect("a directory");
+        let done = Command::new("cp").arg("-a").args([Path::new(dir), &copy]).status().expect("cp runs");
+        assert!(done.success(), "copy {dir}");
+        script += &format!("mount --bind '{}' '{dir}' && ", copy.display());
+    }
+    script
+}
+
+fn run(home: &Path, name: &str, options: String, ground: &Path, begin: &str) -> Run {
     let top = ground.join("top");
     // The shell sets the umask, and splits the options.
-    let line = format!("umask 022; exec \"$0\" play {name}.yml \"$@\" {options}");
-    let mut command = Command::new("sh");
+    let line = format!("umask 022; {begin}exec \"$0\" play {name}.yml \"$@\" {options}");
+    // The mounts are visible in the run only.
+    let mut command = Command::new(if begin.is_empty() { "sh" } else { "unshare" });
+    if !begin.is_empty() {
+        command.args(["-m", "sh"]);
+    }
     command.current_dir(home).arg("-c").arg(line).arg(remoor().get_program());
     command.arg("-i").arg(ground.join("hosts.ini")).args(["--connection", "local", "-o", "json", "-e"]);
     command.arg(serde_json::json!({"dir": top, "web": super::web::address()}).to_string());

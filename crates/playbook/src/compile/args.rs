@@ -123,11 +123,12 @@ impl Compiler<'_> {
             self.fault(file, options.at, format!("{} takes `{one}` or `{other}`, not both", spec.name));
         }
         for name in options.values.keys().cloned().collect::<Vec<_>>() {
-            if options::is_refused(spec.name, &name, spec.options.contains(&"mode")) {
+            if options::is_refused(spec, &name) {
                 self.reject_option(file, spec.name, &name, options);
                 continue;
             }
-            if spec.options.contains(&name.as_str()) || spec.free == Some(name.as_str()) {
+            let known = spec.options.contains(&name.as_str()) || options::is_common(spec, &name);
+            if known || spec.free == Some(name.as_str()) {
                 continue;
             }
             let near = did_you_mean(&name, spec.options.iter().copied());

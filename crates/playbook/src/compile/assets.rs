@@ -151,16 +151,22 @@ impl Compiler<'_> {
 
     /// Adds to the plan the files that `src` may name.
     pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
-        if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
+        if !matches!(task.module.as_str(), "assemble" | "template" | "copy" | "script" | "unarchive" | "uri") {
             return;
         }
         let says = |option: &str| task.args.get(option).and_then(var_map::boolean);
-        let remote = says("remote_src") == Some(true) || task.module == "unarchive" && says("copy") == Some(false);
+        let remote = says("remote_src").unwrap_or(task.module == "assemble")
+            || task.module == "unarchive" && says("copy") == Some(false);
         let Some(src) = src_of(task) else { return };
         if remote {
             return;
         }
         let dirs = self.search(own, subdir(&task.module));
+        // The source of `assemble` is a directory, of which all files may be needed.
+        let src = match task.module.as_str() {
+            "assemble" if var_map::has_markup(&src) => format!("{}/*", src.trim_end_matches('/')),
+            _ => src,
+        };
         let mut found = match lookup::of_files(&src) {
             Some((RepeatKind::FirstFound, names, false)) => {
                 let paths = names.iter().filter_map(|name| self.first_of(&dirs, name));
@@ -168,7 +174,7 @@ impl Compiler<'_> {
             }
             _ => self.find(&dirs, &src),
         };
-        if found.is_empty() && task.module == "copy" && !var_map::has_markup(&src) {
+        if found.is_empty() && matches!(task.module.as_str(), "assemble" | "copy") && !var_map::has_markup(&src) {
             found = self.find_below(&dirs, &src);
         }
         if let Some(repeat) = task.repeat.as_ref().filter(|_| var_map::has_markup(&src)) {

@@ -2,7 +2,7 @@
 //! name.
 
 use super::python_module::is_usual_collection;
-use super::{Compiler, Context, HINT_ANSIBLE, module_specs};
+use super::{Compiler, Context, HINT_ANSIBLE, module_specs, options};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::Delegation;
@@ -260,13 +260,13 @@ impl Compiler<'_> {
                 self.fault(file, (map.line, map.column), message);
                 continue;
             };
-            for (key, options) in pairs {
+            for (key, given) in pairs {
                 let at = (key.line, key.column);
                 let short = module_specs::short_name(&key.text);
                 let Some(found) = module_specs::find(short) else {
                     if self.options.modules.is_some() && !short.starts_with("group/") {
-                        self.check_markup(file, options);
-                        context.keywords.module_defaults.insert(key.text.clone(), Rc::new(options.clone()));
+                        self.check_markup(file, given);
+                        context.keywords.module_defaults.insert(key.text.clone(), Rc::new(given.clone()));
                     } else if short.starts_with("group/") {
                         self.fault_hint(file, at, "groups of modules are not part of the language", HINT_ANSIBLE);
                     } else if !module_specs::is_foreign(short) && !short.contains('.') {
@@ -276,16 +276,18 @@ impl Compiler<'_> {
                     }
                     continue;
                 };
-                for (option, _) in options.map().unwrap_or_default() {
-                    if !found.options.contains(&option.text.as_str()) {
+                for (option, _) in given.map().unwrap_or_default() {
+                    // The tasks that take such a default report it, or run as Python.
+                    let refused = options::is_refused(found, &option.text) || options::is_common(found, &option.text);
+                    if !found.options.contains(&option.text.as_str()) && !refused {
                         let message = format!("unknown option `{}` of {}", option.text, found.name);
                         let near = did_you_mean(&option.text, found.options.iter().copied());
                         let fault = self.fault(file, (option.line, option.column), message);
                         fault.hint = near;
                     }
                 }
-                self.check_markup(file, options);
-                context.keywords.module_defaults.insert(found.name.to_owned(), Rc::new(options.clone()));
+                self.check_markup(file, given);
+                context.keywords.module_defaults.insert(found.name.to_owned(), Rc::new(given.clone()));
             }
         }
     }

@@ -68,6 +68,22 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("pause", ["seconds" "minutes" "prompt" "echo"]),
     spec!("setup", ["filter" "gather_subset"]),
     spec!("tempfile", ["state" "path" "prefix" "suffix"]),
+    spec!("gather_facts", ["filter" "gather_subset" "parallel"]),
+    spec!("wait_for_connection", ["connect_timeout" "delay" "sleep" "timeout"]),
+    spec!("deb822_repository", ["name" "state" "types" "uris" "suites" "components" "architectures" "signed_by" "enabled" "mode" "allow_downgrade_to_insecure" "allow_insecure" "allow_weak" "by_hash" "check_date" "check_valid_until" "date_max_future" "inrelease_path" "languages" "pdiffs" "targets" "trusted"], need [["name"]]),
+    spec!("apt_repository", ["repo" "state" "filename" "mode" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "codename" "install_python_apt" "validate_certs"], need [["repo"]]),
+    spec!("apt_key", ["id" "url" "data" "file" "keyring" "keyserver" "state" "validate_certs"]),
+    spec!("timezone", ["name" "hwclock" "rtc"], need [["name" "hwclock" "rtc"]]),
+    spec!("locale_gen", ["name" "state"], need [["name"]]),
+    spec!("alternatives", ["name" "path" "family" "link" "priority" "state" "subcommands" "slaves"], need [["name"] ["path" "family"]]),
+    spec!("pam_limits", ["domain" "limit_type" "limit_item" "value" "use_max" "use_min" "dest" "comment" "backup"], need [["domain"] ["limit_type"] ["limit_item"] ["value"]]),
+    spec!("dpkg_selections", ["name" "selection"], need [["name"] ["selection"]]),
+    spec!("debconf", ["name" "pkg" "question" "selection" "setting" "vtype" "value" "answer" "unseen"], need [["name" "pkg"]]),
+    spec!("assemble", ["src" "dest" "remote_src" "delimiter" "regexp" "ignore_hidden" "validate" "backup" "mode" "owner" "group" "follow"], need [["src"] ["dest"]]),
+    spec!("known_hosts", ["name" "host" "key" "path" "hash_host" "state"], need [["name" "host"]]),
+    spec!("iptables", ["table" "chain" "state" "action" "rule_num" "ip_version" "protocol" "source" "destination" "match" "tcp_flags" "jump" "gateway" "log_prefix" "log_level" "goto" "in_interface" "out_interface" "fragment" "set_counters" "source_port" "destination_port" "destination_ports" "to_ports" "to_destination" "to_source" "set_dscp_mark" "set_dscp_mark_class" "comment" "ctstate" "src_range" "dst_range" "match_set" "match_set_flags" "limit" "limit_burst" "uid_owner" "gid_owner" "reject_with" "icmp_type" "syn" "flush" "policy" "chain_management" "numeric" "wait"]),
+    spec!("ufw", ["state" "default" "policy" "rule" "logging" "direction" "delete" "route" "insert" "insert_relative_to" "interface" "if" "interface_in" "if_in" "interface_out" "if_out" "log" "from_ip" "from" "src" "from_port" "to_ip" "to" "dest" "to_port" "port" "proto" "protocol" "name" "app" "comment"], need [["state" "default" "policy" "rule" "logging"]]),
+    spec!("pip", ["name" "requirements" "version" "state" "virtualenv" "virtualenv_command" "virtualenv_python" "virtualenv_site_packages" "extra_args" "editable" "chdir" "executable" "umask" "break_system_packages"], need [["name" "requirements"]]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
@@ -85,22 +101,24 @@ pub const MODULES: &[ModuleSpec] = &[
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Collections, each with its modules that were once part of Ansible itself.
-const COLLECTIONS: &[(&str, &str)] =
-    &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
+const COLLECTIONS: &[(&str, &str)] = &[
+    ("ansible.posix", "authorized_key mount sysctl"),
+    ("community.general", "alternatives ini_file locale_gen modprobe pam_limits timezone ufw"),
+];
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the manager or because
 /// Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "fetch reboot assemble synchronize add_host group_by async_status gather_facts set_stats \
-    wait_for_connection docker kube";
+pub const UNSUPPORTED_MODULES: &str = "fetch reboot synchronize add_host group_by async_status set_stats \
+    docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing
 /// errors where no ansible-core is installed; other modules run in the same way.
-pub const PYTHON_MODULES: &str = "apt_repository rpm_key apt_key yum_repository firewalld pip selinux seboolean known_hosts \
-    alternatives iptables debconf deb822_repository dpkg_selections expect subversion sysvinit \
+pub const PYTHON_MODULES: &str = "rpm_key yum_repository firewalld selinux seboolean \
+    expect subversion sysvinit \
     docker_container docker_image filesystem lvol lvg parted mysql_user mysql_db postgresql_user \
     postgresql_db apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry \
-    locale_gen monit nmcli npm openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit \
-    sefcontext seport snap supervisorctl timezone ufw xml zypper zypper_repository";
+    monit nmcli npm openbsd_pkg pacman pamd pkgng portage rabbitmq_user runit \
+    sefcontext seport snap supervisorctl xml zypper zypper_repository";
 
 /// Lists the keywords of a play, block or task: the given ones, and those that all three have. A
 /// task inherits the common keywords from its block, and a block from its play.
@@ -186,7 +204,8 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
         (
             "lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron" | "sysctl"
-            | "modprobe",
+            | "modprobe" | "deb822_repository" | "apt_repository" | "apt_key" | "locale_gen" | "known_hosts"
+            | "iptables",
             "state",
         ) => &["present", "absent"],
         ("find", "file_type") => &["any", "directory", "file", "link"],
@@ -207,6 +226,25 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("uri", "body_format") => &["raw", "json", "form-urlencoded"],
         ("uri", "follow_redirects") => &["all", "yes", "none", "no", "safe", "urllib2"],
         ("mount", "state") => &["mounted", "present", "unmounted", "absent", "absent_from_fstab", "remounted"],
+        ("timezone", "hwclock" | "rtc") => &["local", "UTC"],
+        ("alternatives", "state") => &["present", "selected", "absent", "auto"],
+        ("dpkg_selections", "selection") => &["install", "hold", "deinstall", "purge"],
+        ("debconf", "vtype") => {
+            &["boolean", "error", "multiselect", "note", "password", "seen", "select", "string", "text", "title"]
+        }
+        ("pip", "state") => &["present", "absent", "latest", "forcereinstall"],
+        ("iptables", "table") => &["filter", "nat", "mangle", "raw", "security"],
+        ("iptables", "action") => &["append", "insert"],
+        ("iptables", "ip_version") => &["ipv4", "ipv6", "both"],
+        ("iptables", "policy") => &["ACCEPT", "DROP", "QUEUE", "RETURN"],
+        ("iptables", "syn") => &["ignore", "match", "negate"],
+        ("ufw", "state") => &["enabled", "disabled", "reloaded", "reset"],
+        ("ufw", "default" | "policy") => &["allow", "deny", "reject"],
+        ("ufw", "logging") => &["full", "high", "low", "medium", "off", "on"],
+        ("ufw", "direction") => &["in", "incoming", "out", "outgoing", "routed"],
+        ("ufw", "rule") => &["allow", "deny", "limit", "reject"],
+        ("ufw", "insert_relative_to") => &["zero", "first-ipv4", "last-ipv4", "first-ipv6", "last-ipv6"],
+        ("ufw", "proto" | "protocol") => &["ah", "any", "esp", "ipv6", "tcp", "udp", "gre", "igmp", "vrrp"],
         ("systemd", "scope") => &["system", "user", "global"],
         _ => return None,
     })

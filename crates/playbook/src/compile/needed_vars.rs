@@ -85,14 +85,16 @@ pub fn needed_with_shared(
 ) -> (Map<String, Value>, BTreeMap<String, SharedVar>) {
     let mut words = BTreeSet::new();
     let mut whole = false;
+    let mut needs_python = !plan.modules.is_empty();
     for play in &plan.plays {
         play.each_task(&mut |task| {
+            needs_python |= task.module == "pip";
             if let Ok(value) = serde_json::to_value(task) {
                 collect(&value, &mut words, &mut whole);
             }
         });
     }
-    if !plan.modules.is_empty() {
+    if needs_python {
         words.insert(PYTHON_VARIABLE.to_owned());
     }
     let many = |name: &str| matches!(name, "hostvars" | "groups" | "peers");

@@ -3,38 +3,53 @@
 //! `enabled: "{{ x }}"` with `x: enable` would disable the service.
 
 use super::module_specs::{choices, find, has_word};
+use super::{HINT_ANSIBLE, options};
 use crate::os::accounts;
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::{Map, Value};
 
 const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-unauthenticated allow_change_held_packages \
-    allow_downgrade allow_downgrades allow_duplicates allow_no_value allow_unauthenticated allowerasing append \
-    append_newline auto_install_module_deps autoclean autoremove backrefs backup bare best boot bugfix cacheonly \
-    clean clone create create_home createhome daemon-reexec daemon-reload daemon_reexec daemon_reload decompress \
-    disable_gpg_check disabled download_only echo enabled exact_mode exclusive expand_argument_vars fail_key \
-    fail_on_autoremove firstmatch follow force force_apt_get force_basic_auth get_attributes get_checksum get_mime \
-    hidden ignore_spaces ignore_unknown_extensions ignoreerrors install-recommends install_recommends \
-    install_weak_deps keep_newer list_files local_follow lstrip_blocks manage_dir masked mime mime-type mime_type \
-    modify_inactive_option move_home no_block no_extra_spaces nobest non_unique only_upgrade password_lock \
-    prepend_newline public purge quiet read_whole_file recurse recursive reload remote_src remove return_content \
-    rolespec_validate security single_branch skip_broken sslverify stdin_add_newline strip_empty_ends sysctl_set \
-    system trim_blocks update update-cache update_cache update_only use_proxy use_regex validate_certs";
+    allow_downgrade allow_downgrade_to_insecure allow_downgrades allow_duplicates allow_insecure \
+    allow_no_value allow_unauthenticated allow_weak allowerasing append append_newline \
+    auto_install_module_deps autoclean autoremove backrefs backup bare best boot break_system_packages bugfix \
+    by_hash cacheonly chain_management check_date check_valid_until clean clone create create_home createhome \
+    daemon-reexec daemon-reload daemon_reexec daemon_reload decompress delete disable_gpg_check disabled \
+    download_only echo editable enabled exact_mode exclusive expand_argument_vars fail_key fail_on_autoremove \
+    firstmatch flush follow force force_apt_get force_basic_auth get_attributes get_checksum get_mime \
+    hash_host hidden ignore_hidden ignore_spaces ignore_unknown_extensions ignoreerrors install-recommends \
+    install_python_apt install_recommends install_weak_deps keep_newer list_files local_follow log \
+    lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home no_block \
+    no_extra_spaces nobest non_unique numeric only_upgrade parallel password_lock pdiffs prepend_newline \
+    public purge quiet read_whole_file recurse recursive reload remote_src remove return_content \
+    rolespec_validate route security single_branch skip_broken sslverify stdin_add_newline strip_empty_ends \
+    sysctl_set system trim_blocks trusted unseen update update-cache update_cache update_only use_max use_min \
+    use_proxy use_regex validate_certs virtualenv_site_packages";
 /// Options that are booleans in one module and something else in another.
 const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
-const NUMBERS: &str = "cache_valid_time connect_timeout delay depth dump gid gid_max gid_min io_buffer_size limit lock_timeout \
-    minutes passno port seconds sleep ssh_key_bits timeout uid uid_max uid_min update_cache_retries \
-    update_cache_retry_max_delay verbosity";
-const LISTS: &str = "active_connection_states argv deb disable_plugin disablerepo enable_plugin enablerepo exclude exclude_hosts \
-    excludes extensions extra_opts filter gather_subset groups ignore_files include manager package paths pattern \
-    patterns pkg status_code that unredirected_headers values";
+const NUMBERS: &str = "cache_valid_time connect_timeout date_max_future delay depth dump gid gid_max gid_min insert \
+    io_buffer_size limit lock_timeout minutes passno port priority seconds sleep ssh_key_bits timeout uid \
+    uid_max uid_min update_cache_retries update_cache_retry_max_delay verbosity";
+const LISTS: &str = "active_connection_states architectures argv components ctstate deb destination_ports disable_plugin \
+    disablerepo enable_plugin enablerepo exclude exclude_hosts excludes extensions extra_opts filter \
+    gather_subset groups ignore_files include languages manager match package paths pattern patterns pkg \
+    slaves status_code subcommands suites targets that types unredirected_headers uris values";
 /// Options that are lists in these modules only.
-const LISTS_OF: &[(&str, &str)] =
-    &[("apt", "name"), ("dnf", "name"), ("yum", "name"), ("package", "name"), ("find", "name path")];
-const MAPS: &str = "headers";
+const LISTS_OF: &[(&str, &str)] = &[
+    ("apt", "name"),
+    ("dnf", "name"),
+    ("yum", "name"),
+    ("package", "name"),
+    ("find", "name path"),
+    ("locale_gen", "name"),
+    ("pip", "name"),
+];
+/// Options that are texts in these modules only.
+const TEXTS_OF: &[(&str, &str)] = &[("iptables", "limit"), ("ufw", "port")];
+const MAPS: &str = "headers tcp_flags";
 /// Options that take any value or have a form of their own.
 const ANYTHING: &str =
-    "apply block body content data fail_msg key line mode msg directory_mode stdin success_msg value val var";
+    "answer apply block body content data fail_msg key line mode msg directory_mode stdin success_msg value val var";
 
 /// The type of an option.
 enum Kind {
@@ -49,6 +64,7 @@ enum Kind {
 fn kind(module: &str, option: &str) -> Kind {
     let of = |table: &[(&str, &str)]| table.iter().any(|(name, options)| *name == module && has_word(options, option));
     match option {
+        _ if of(TEXTS_OF) => Kind::Text,
         _ if of(LISTS_OF) || has_word(LISTS, option) => Kind::List,
         _ if of(BOOLEANS_OF) || has_word(BOOLEANS, option) => Kind::Boolean,
         _ if has_word(NUMBERS, option) => Kind::Number,
@@ -67,6 +83,10 @@ pub fn check_value(module: &str, option: &str, value: &Value) -> Option<(String,
         Value::String(text) => format!("`{}`", text.chars().take(80).collect::<String>()),
         other => format!("`{other}`"),
     };
+    if let Some(text) = value.as_str().filter(|text| options::is_refused_value(module, option, text)) {
+        let why = format!("the value `{text}` of `{option}` of {module} is not part of the language");
+        return Some((why, HINT_ANSIBLE.to_owned()));
+    }
     if let (Some(known), Some(text)) = (choices(module, option), value.as_str()) {
         let hint = || format!("known are {}", known.join(", "));
         let near = || did_you_mean(text, known.iter().copied());

@@ -1,17 +1,19 @@
-//! Options of modules that remoor rejects by name: unsupported options, and options that exclude
-//! each other.
+//! Options of modules that remoor rejects by name: unsupported options and values, and options that
+//! exclude each other.
 
-use super::module_specs::has_word;
+use super::module_specs::{ModuleSpec, has_word};
 
 /// Rejected options by module. A plain `false` is accepted, because it is the default.
 pub const REFUSED: &[(&str, &str)] = &[
     ("apt", "policy_rc_d"),
+    ("assemble", "decrypt"),
     ("authorized_key", "validate_certs"),
     ("blockinfile", "encoding"),
     ("command", "warn"),
     ("copy", "decrypt"),
     ("dnf", "installroot list lock_timeout install_repoquery"),
     ("find", "encoding"),
+    ("gather_facts", "gather_timeout fact_path"),
     ("get_url", "use_netrc client_cert client_key ciphers use_gssapi"),
     (
         "git",
@@ -19,6 +21,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ),
     ("hostname", "use"),
     ("ini_file", "section_has_values"),
+    ("group", "local"),
     ("modprobe", "persistent"),
     ("mount", "opts_no_log"),
     ("package_facts", "strategy"),
@@ -27,11 +30,24 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("setup", "gather_timeout fact_path"),
     ("shell", "warn"),
     ("unarchive", "decrypt"),
+    (
+        "user",
+        "authorization hidden local login_class password_expire_account_disable password_expire_max password_expire_min \
+         password_expire_warn profile role seuser ssh_key_passphrase",
+    ),
     ("uri", "use_netrc client_cert client_key ciphers use_gssapi unix_socket"),
     ("yum", "installroot list lock_timeout install_repoquery"),
 ];
-/// Options that are rejected for all modules that take `mode`.
-pub const REFUSED_OF_FILES: &str = "attributes attr selevel serole setype seuser unsafe_writes";
+/// Options that are rejected for all modules that take the attributes of a file.
+pub const REFUSED_OF_FILES: &str = "attributes attr";
+/// Options that all modules take which take the attributes of a file. They are in no row of a
+/// module: `modules::run_module` handles them for all.
+pub const COMMON_OF_FILES: &str = "selevel serole setype seuser unsafe_writes";
+/// Modules with an option `mode` that is not one of the attributes of a file.
+const NO_FILE: &str = "apt_repository deb822_repository find";
+/// Values of options that Ansible has and remoor does not support: module, option, beginning of the
+/// value.
+const REFUSED_VALUES: &[(&str, &str, &str)] = &[("apt_repository", "repo", "ppa:"), ("mount", "state", "ephemeral")];
 /// Options that exclude each other.
 const APART: &[(&str, &[&str])] = &[
     ("copy", &["src", "content"]),
@@ -49,6 +65,14 @@ const APART: &[(&str, &[&str])] = &[
     ("unarchive", &["include", "exclude"]),
     ("uri", &["body", "src"]),
     ("command", &["cmd", "argv"]),
+    ("apt_key", &["data", "file", "keyserver", "url"]),
+    ("pip", &["name", "requirements"]),
+    ("pip", &["executable", "virtualenv"]),
+    ("iptables", &["set_dscp_mark", "set_dscp_mark_class"]),
+    ("iptables", &["flush", "policy"]),
+    ("ufw", &["name", "proto", "logging"]),
+    ("ufw", &["direction", "interface_in"]),
+    ("ufw", &["direction", "interface_out"]),
 ];
 
 /// Values of options that require other options: module, option, values, required options.
@@ -104,11 +128,24 @@ pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
     None
 }
 
-/// Whether remoor does not support this option of an Ansible module. `files` must be true if the
-/// module has the option `mode`.
-pub fn is_refused(module: &str, option: &str, files: bool) -> bool {
-    let own = REFUSED.iter().any(|(name, options)| *name == module && has_word(options, option));
-    own || files && has_word(REFUSED_OF_FILES, option)
+/// Whether remoor does not support this option of an Ansible module.
+pub fn is_refused(spec: &ModuleSpec, option: &str) -> bool {
+    let own = REFUSED.iter().any(|(name, options)| *name == spec.name && has_word(options, option));
+    own || takes_attributes(spec) && has_word(REFUSED_OF_FILES, option)
+}
+
+/// Whether remoor does not support this value of an option.
+pub fn is_refused_value(module: &str, option: &str, text: &str) -> bool {
+    REFUSED_VALUES.iter().any(|(m, o, begin)| *m == module && *o == option && text.starts_with(begin))
+}
+
+/// Whether the option is one of those of every module that takes the attributes of a file.
+pub fn is_common(spec: &ModuleSpec, option: &str) -> bool {
+    takes_attributes(spec) && has_word(COMMON_OF_FILES, option)
+}
+
+fn takes_attributes(spec: &ModuleSpec) -> bool {
+    spec.options.contains(&"mode") && !has_word(NO_FILE, spec.name)
 }
 
 /// The first two given options that exclude each other.

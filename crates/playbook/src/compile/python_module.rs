@@ -1,7 +1,12 @@
 //! Compiles tasks whose module is not native: it is packed as Python and becomes part of the plan.
 
-use super::{Compiler, Context, HINT_ANSIBLE, assets, module_specs};
+use super::module_specs::ModuleSpec;
+use super::{Compiler, Context, HINT_ANSIBLE, assets, module_specs, options};
+use crate::lang::word_split;
+use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Blob, ModuleRefusal, ModuleRequest, PackedModule};
+use crate::vars::var_map;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -82,6 +87,29 @@ impl Compiler<'_> {
         Some(self.python_module(own, plain))
     }
 
+    /// The Python module for a task of the native module `spec` that sets an option or a value which
+    /// the native module does not support. `given` are the places where options are written. None:
+    /// the native module supports the task, or its Python module is not available. Then the native
+    /// module decides.
+    pub(super) fn replacement_for_options(
+        &mut self,
+        own: &Context,
+        named: &str,
+        spec: &ModuleSpec,
+        given: &[&SpannedNode],
+    ) -> Option<String> {
+        if self.options.modules.is_none() || module_specs::has_word(ACTIONS, spec.name) {
+            return None;
+        }
+        let defaults = own.keywords.module_defaults.get(spec.name).cloned();
+        let unsupported = |(name, value): &(String, Value)| {
+            let refused = options::is_refused(spec, name) && var_map::boolean(value) != Some(false);
+            refused || value.as_str().is_some_and(|text| options::is_refused_value(spec.name, name, text))
+        };
+        let mut all = given.iter().copied().chain(defaults.as_deref()).flat_map(written_options);
+        all.any(|option| unsupported(&option)).then(|| self.python_module(own, named).ok())?
+    }
+
     /// Records why a module cannot run as Python.
     pub(super) fn module_refusal_fault(&mut self, file: &str, at: (u32, u32), named: &str, refusal: &ModuleRefusal) {
         let (message, hint) = refusal_text(named, refusal);
@@ -117,6 +145,21 @@ impl Compiler<'_> {
             }
         }
         out.into_iter().collect()
+    }
+}
+
+/// The options that are written as a map or as `option=value` in one text.
+fn written_options(node: &SpannedNode) -> Vec<(String, Value)> {
+    match &node.data {
+        SpannedData::Map(pairs) => pairs.iter().map(|(key, value)| (key.text.clone(), value.json())).collect(),
+        SpannedData::Text(text) => {
+            let words = word_split::split_words(text).unwrap_or_default();
+            let pair = |word: &word_split::ShellWord| {
+                word.text.split_once('=').map(|(name, value)| (name.to_owned(), Value::from(value)))
+            };
+            words.iter().filter_map(pair).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -231,7 +231,9 @@ impl Compiler<'_> {
         let written = call.key.text.as_str();
         let defaults = match &call.python {
             None => own.keywords.module_defaults.get(call.spec.name),
-            Some(name) => [written, name].iter().find_map(|name| own.keywords.module_defaults.get(*name)),
+            Some(name) => [written, name, module_specs::short_name(written)]
+                .iter()
+                .find_map(|name| own.keywords.module_defaults.get(*name)),
         };
         let defaults = defaults.cloned();
         task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());
@@ -308,6 +310,12 @@ impl Compiler<'_> {
                         faulty = true;
                         None
                     }
+                };
+                let written = pairs.iter().find(|(key, _)| key.text == "args").map(|(_, more)| more);
+                let given: Vec<&SpannedNode> = written.into_iter().chain([&args]).collect();
+                let python = match python {
+                    None if !faulty => self.replacement_for_options(own, &named, spec, &given),
+                    python => python,
                 };
                 let spec = if python.is_some() { &module_specs::PYTHON } else { spec };
                 found = Some(TaskModule { key, spec, python, args, old_include: short == "include" });

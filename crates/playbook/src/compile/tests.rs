@@ -85,7 +85,7 @@ fn what_only_ansible_can_do_is_named() {
   strategy: debug
   tasks:
     - docker_container: {name: a}
-    - community.general.ufw: {state: enabled}
+    - community.general.snap: {state: enabled}
     - command: 'true'
       delegate_to: localhost
     - command: 'true'
@@ -107,7 +107,7 @@ fn what_only_ansible_can_do_is_named() {
               hint: use `provisioner: ansible`
             site.yml:4:7: module `docker_container` is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:5:7: module `community.general.ufw` is not part of the language
+            site.yml:5:7: module `community.general.snap` is not part of the language
               hint: use `provisioner: ansible`
             site.yml:7:20: `delegate_to` another host (`localhost`) is not part of the language
               hint: use `provisioner: ansible`

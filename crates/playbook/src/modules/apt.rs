@@ -430,7 +430,7 @@ fn cache_update_time() -> u64 {
 
 /// Updates the package lists unless they are younger than `cache_valid_time`. Returns whether they
 /// were updated, or would be in check mode.
-fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
+pub(super) fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
     let valid = call.seconds("cache_valid_time", 0.0)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     if now.saturating_sub(cache_update_time()) < valid.as_secs() {

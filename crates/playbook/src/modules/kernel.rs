@@ -48,33 +48,43 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
         true => TaskOutcome::default(),
         false => write_file::update_file(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
     };
-    let in_file = out.changed;
-    if present && call.flag("sysctl_set", false) {
-        let now = std::fs::read_to_string(Path::new("/proc/sys").join(name.replace('.', "/")));
-        let now = now.ok().map(|t| t.split_whitespace().collect::<Vec<_>>().join(" "));
-        let told = call.ground.node.predicted_state().and_then(|w| w.text(&format!("sysctl {name}"))).or(now);
-        if told.as_deref() != Some(value.as_str()) {
-            let pair = format!("{name}={value}");
-            let done = call
-                .run_or_predict(&["sysctl", "-w", &pair], |would| would.set_text(&format!("sysctl {name}"), &value))?;
-            if !done.success() && !call.flag("ignoreerrors", false) {
-                return Err(failure_message("sysctl", &done));
-            }
-            out.changed = true;
-            out.attributes.push(AttributeChange::new(&name, told.unwrap_or_default(), value.clone()));
+    let (sets, reloads) = (call.flag("sysctl_set", false), call.flag("reload", true));
+    let told = kernel_value(call, &name);
+    // As in Ansible, a value that is only in the file is a change, which `reload` applies.
+    let differs = present && (sets || reloads) && told.as_deref() != Some(value.as_str());
+    if differs {
+        out.changed = true;
+        out.attributes.push(AttributeChange::new(&name, told.unwrap_or_default(), value.clone()));
+    }
+    let predicted = format!("sysctl {name}");
+    if differs && sets {
+        let pair = format!("{name}={value}");
+        let done = call.run_or_predict(&["sysctl", "-w", &pair], |would| would.set_text(&predicted, &value))?;
+        if !done.success() && !call.flag("ignoreerrors", false) {
+            return Err(failure_message("sysctl", &done));
         }
     }
-    if in_file && call.flag("reload", true) {
+    if out.changed && reloads {
         let file = path.display().to_string();
         let mut argv = vec!["sysctl"];
         argv.extend(call.flag("ignoreerrors", false).then_some("-e"));
         argv.extend(["-p", &file]);
-        let done = call.run_or_predict(&argv, |would| would.set_text(&format!("sysctl {name}"), &value))?;
+        let done = call.run_or_predict(&argv, |would| would.set_text(&predicted, &value))?;
         if !done.success() {
             return Err(failure_message("sysctl -p", &done));
         }
     }
     Ok(out)
+}
+
+/// The present value of a kernel parameter, with single blanks. In check mode the predicted value
+/// takes precedence. None: the kernel has no such parameter.
+fn kernel_value(call: &ModuleCall, name: &str) -> Option<String> {
+    let told = call.ground.node.predicted_state().and_then(|would| would.text(&format!("sysctl {name}")));
+    told.or_else(|| {
+        let text = std::fs::read_to_string(Path::new("/proc/sys").join(name.replace('.', "/"))).ok()?;
+        Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    })
 }
 
 pub fn modprobe(call: &mut ModuleCall) -> ModuleResult {

@@ -2,7 +2,11 @@
 //! changes, outcomes.
 
 mod account;
+mod alternatives;
 mod apt;
+mod apt_key;
+mod apt_repository;
+mod assemble;
 mod assert;
 mod authorized_key;
 mod block;
@@ -12,9 +16,12 @@ mod command;
 mod content;
 mod copy;
 mod cron;
+mod deb822_repository;
+mod debconf;
 mod debug;
 mod diff;
 mod dnf;
+mod dpkg_selections;
 mod fact_modules;
 mod fail;
 mod file;
@@ -24,12 +31,17 @@ mod getent;
 mod git;
 mod http_request;
 mod ini_file;
+mod iptables;
 mod kernel;
+mod known_hosts;
 mod lineinfile;
+mod locale_gen;
 mod mount;
 mod package;
+mod pam_limits;
 mod pause;
 mod ping;
+mod pip;
 mod python_module;
 mod python_runtime;
 mod run_context;
@@ -38,13 +50,17 @@ mod set_fact;
 mod setup;
 mod stat;
 mod tempfile;
+mod timezone;
+mod ufw;
 mod unarchive;
 mod unpack;
 mod uri;
 mod user_secrets;
 mod wait_for;
+mod wait_for_connection;
 mod write_file;
 
+pub use apt_repository::repository_file;
 pub use content::{ContentError, content_of, template_of};
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime};
 pub use run_context::RunContext;
@@ -62,6 +78,7 @@ use run_context::is_vital;
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -110,6 +127,13 @@ impl TaskOutcome {
     /// The path of the file that the diff is about.
     pub fn path(&self) -> Option<String> {
         self.diff_path.clone().or_else(|| self.extra_keys.get("path")?.as_str().map(str::to_owned))
+    }
+
+    /// The outcome with exactly these keys in the registered result, in addition to `changed` and
+    /// `failed`. `keys` is a map.
+    pub fn with_result(self, keys: Value) -> Self {
+        let extra_keys = keys.as_object().cloned().unwrap_or_default();
+        Self { diff_path: self.path(), extra_keys, msg: String::new(), keeps_msg_out: true, ..self }
     }
 
     /// The outcome of a task whose effect check mode cannot predict. `msg` is the reason.
@@ -338,15 +362,59 @@ impl<'a> ModuleCall<'a, '_> {
         self.ground.node.predicted_state().is_some_and(|would| would.depends_on_skipped_command(path))
     }
 
+    /// Like `run_or_predict`, with a text for the standard input of the program.
+    pub fn feed_or_predict(
+        &mut self,
+        argv: &[&str],
+        input: Vec<u8>,
+        effect: impl FnOnce(&mut PredictedState),
+    ) -> Result<Finished, String> {
+        if let Some(would) = self.ground.node.predicted_state_mut() {
+            effect(would);
+            return Ok(Finished { rc: Some(0), ..Finished::default() });
+        }
+        self.run_changing(argv, Some(input))
+    }
+
+    /// The path of a program: in PATH of the task, or in a directory for system programs.
+    pub fn find_program(&self, name: &str) -> Result<String, String> {
+        let own = self.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
+        let path = own.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+        let dirs = path.split(':').filter(|dir| !dir.is_empty()).chain(["/sbin", "/usr/sbin", "/usr/local/sbin"]);
+        let is_program = |path: &PathBuf| {
+            let found = std::fs::metadata(path);
+            found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        let found = dirs.map(|dir| Path::new(dir).join(name)).find(is_program);
+        found
+            .map(|path| path.display().to_string())
+            .ok_or_else(|| self.ground.node.note_missing(format!("this node has no program `{name}`")))
+    }
+
     /// Runs a program that changes the node, also in check mode. Its output lines are events.
     fn run_with_events(&mut self, argv: &[&str]) -> Result<Finished, String> {
-        self.ground.node.begin_change()?;
-        let (env, timeout) = (self.env.clone(), self.time_left());
+        self.run_changing(argv, None)
+    }
+
+    fn run_changing(&mut self, argv: &[&str], stdin: Option<Vec<u8>>) -> Result<Finished, String> {
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
-        let job = CommandSpec { argv, env, timeout, umask: Some(UMASK), ..CommandSpec::default() };
+        self.run_spec(CommandSpec { argv, stdin, umask: Some(UMASK), ..CommandSpec::default() })
+    }
+
+    /// Runs a command that changes the node, also in check mode, with the environment and the
+    /// deadline of the task. Its output lines are events.
+    fn run_spec(&mut self, job: CommandSpec) -> Result<Finished, String> {
+        self.ground.node.begin_change()?;
+        let job = CommandSpec { env: self.env.clone(), timeout: self.time_left(), ..job };
         let done = process::run(&job, self.cancel, self.emit).map_err(|e| spawn_failure(&e));
         self.ground.node.forget_accounts();
         done
+    }
+
+    /// Like `run_spec`, for a command that only reads. Its output lines are not events.
+    fn run_spec_quietly(&self, job: CommandSpec) -> Result<Finished, String> {
+        let job = CommandSpec { env: self.env.clone(), timeout: self.time_left(), ..job };
+        process::run(&job, self.cancel, &mut |_| {}).map_err(|e| spawn_failure(&e))
     }
 }
 
@@ -364,9 +432,15 @@ fn time_until(until: Option<Instant>) -> Option<Duration> {
 impl Tool<'_> {
     /// Runs a helper program. Its output lines are not events.
     pub fn run(&self, argv: &[&str]) -> Result<Finished, String> {
+        self.feed(argv, None)
+    }
+
+    /// Like `run`, with a text for the standard input of the program.
+    pub fn feed(&self, argv: &[&str], stdin: Option<Vec<u8>>) -> Result<Finished, String> {
         let job = CommandSpec {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
+            stdin,
             timeout: time_until(self.deadline),
             umask: Some(UMASK),
             ..CommandSpec::default()
@@ -412,10 +486,21 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// Why the SELinux labels in the options of a module for files cannot be set. None: the options have
+/// no labels, or the node has no SELinux, so that they have no effect, as in Ansible.
+fn label_refusal(args: &Map<String, Value>, selinux: bool) -> Option<String> {
+    let label = |name: &&&str| args.get(**name).is_some_and(|value| !value.is_null());
+    let name = ["setype", "selevel", "serole", "seuser"].iter().find(label).filter(|_| selinux)?;
+    Some(format!("`{name}` is not supported on a node with SELinux; use `provisioner: ansible`"))
+}
+
 /// Runs the module of one task. The rendered options are validated first, because their values may
 /// come from variables.
 pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
     if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
+        return Err(why);
+    }
+    if let Some(why) = label_refusal(&call.args, Path::new("/sys/fs/selinux/enforce").exists()) {
         return Err(why);
     }
     // An earlier task may have created users or groups, so the cached accounts are dropped.
@@ -456,7 +541,22 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         "getent" => getent::getent(call),
         "ping" => ping::ping(call),
         "pause" => pause::pause(call),
-        "setup" => setup::setup(call),
+        "setup" | "gather_facts" => setup::setup(call),
+        "alternatives" => alternatives::alternatives(call),
+        "apt_key" => apt_key::apt_key(call),
+        "apt_repository" => apt_repository::apt_repository(call),
+        "assemble" => assemble::assemble(call),
+        "deb822_repository" => deb822_repository::deb822_repository(call),
+        "debconf" => debconf::debconf(call),
+        "dpkg_selections" => dpkg_selections::dpkg_selections(call),
+        "iptables" => iptables::iptables(call),
+        "known_hosts" => known_hosts::known_hosts(call),
+        "locale_gen" => locale_gen::locale_gen(call),
+        "pam_limits" => pam_limits::pam_limits(call),
+        "pip" => pip::pip(call),
+        "timezone" => timezone::timezone(call),
+        "ufw" => ufw::ufw(call),
+        "wait_for_connection" => wait_for_connection::wait_for_connection(call),
         "tempfile" => tempfile::tempfile(call),
         "assert" => assert::assert(call),
         "debug" => debug::debug(call),
@@ -467,5 +567,19 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         "fail" => fail::fail(call),
         name if call.plan.modules.contains_key(name) => python_module::python_module(call),
         other => Err(format!("the module `{other}` is not supported by this version of remoor")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selinux_labels_have_no_effect_without_selinux() {
+        let args = |value: Value| value.as_object().cloned().unwrap();
+        let labels = args(json!({"path": "/a", "setype": "etc_t"}));
+        assert_eq!(label_refusal(&labels, false), None);
+        assert!(label_refusal(&labels, true).is_some_and(|why| why.starts_with("`setype` is not supported")));
+        assert_eq!(label_refusal(&args(json!({"path": "/a", "setype": null})), true), None);
     }
 }

@@ -4,7 +4,7 @@ use super::{ModuleCall, ModuleResult, TaskOutcome, Tool, checksum, describe_chan
 use crate::os::atomic_fs::{self, Attributes};
 use crate::run::event::AttributeChange;
 use rustix::fs::{FileType, Stat};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Writes `content` to `dest`, or to `name` in it if `dest` is a directory.
@@ -52,7 +52,7 @@ pub fn resolve_target(call: &ModuleCall, dest: &Path) -> Result<Option<(PathBuf,
             _ if call.flag("follow", false) => (dest, now) = call.ground.node.follow_trusted(&dest)?,
             "copy" | "template" if !call.flag("force", true) => return Ok(None),
             // The new file replaces the link.
-            "copy" | "template" => now = None,
+            "assemble" | "copy" | "template" => now = None,
             _ => return Err(format!("{} is a symbolic link; `follow: true` writes to its target", dest.display())),
         }
     }
@@ -86,6 +86,28 @@ pub fn update_file(
     source: &str,
 ) -> ModuleResult {
     update_file_with_mode(call, dest, old, content, source, 0o644)
+}
+
+/// Writes a file that the module itself names, not an option of the task. A link to it is followed.
+/// `mode` is the mode to set. None: a new file gets mode 0644, and an existing file keeps its mode.
+pub fn write_system_file(
+    call: &mut ModuleCall,
+    path: &Path,
+    content: Vec<u8>,
+    source: &str,
+    mode: Option<Value>,
+) -> ModuleResult {
+    let (path, now) = call.ground.node.follow_trusted(path)?;
+    if now.is_some_and(|stat| atomic_fs::kind(&stat) != FileType::RegularFile) {
+        return Err(format!("{} exists and is not a regular file", path.display()));
+    }
+    let old = read_old(call, &path, now.as_ref())?;
+    // The options of the task are for other files.
+    let own = std::mem::take(&mut call.args);
+    call.args.extend(mode.map(|mode| ("mode".to_owned(), mode)));
+    let done = update_file(call, &path, old, content, source);
+    call.args = own;
+    done
 }
 
 /// Like `update_file`; a new file gets mode `fresh` unless the task sets `mode`.

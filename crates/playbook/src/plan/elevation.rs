@@ -11,8 +11,19 @@ pub const MIXED: &str = "this task has no `become`, but other tasks need root by
 pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 
 /// Modules that do not touch the host, so any user can run them.
-pub(crate) const ANYBODY: [&str; 10] =
-    ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause", REFUSED];
+pub(crate) const ANYBODY: [&str; 11] = [
+    "assert",
+    "debug",
+    "fail",
+    "include_role",
+    "include_tasks",
+    "include_vars",
+    "meta",
+    "pause",
+    REFUSED,
+    "set_fact",
+    "wait_for_connection",
+];
 
 /// The octal digits of a file mode that is a number. None: it is not a number.
 pub(crate) fn octal_mode(mode: &serde_json::Value) -> Option<String> {

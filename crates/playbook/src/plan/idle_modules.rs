@@ -3,13 +3,14 @@
 use super::{Plan, PlanStep, REFUSED};
 
 /// Modules that only read, wait or report, or that change only variables of the run.
-const IDLE: [&str; 20] = [
+const IDLE: [&str; 22] = [
     "add_host",
     "assert",
     "async_status",
     "debug",
     "fail",
     "find",
+    "gather_facts",
     "getent",
     "group_by",
     "include_vars",
@@ -24,6 +25,7 @@ const IDLE: [&str; 20] = [
     "slurp",
     "stat",
     "wait_for",
+    "wait_for_connection",
 ];
 
 /// Whether a module changes nothing on the node.

@@ -24,7 +24,7 @@ pub(crate) use refusals::certain_refusals;
 /// The variable that contains the name of the loop variable.
 const LOOP_VAR: &str = "ansible_loop_var";
 /// Modules that change a part of a file; only the node knows the whole file.
-const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
+const EDITS: [&str; 7] = ["assemble", "blockinfile", "ini_file", "known_hosts", "lineinfile", "pam_limits", "replace"];
 /// Number of lines of a task that are searched for a name.
 const LINES_SEARCHED: usize = 100;
 

@@ -179,21 +179,30 @@ pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
             return Err(Error::new(ErrorKind::UndefinedError, format!("`{inner}` is undefined")));
         }
         return Ok(match value.as_str() {
-            Some(own) if body != text => Value::from(format!("{own}\n")),
+            Some(own) if body != text => Value::from(with_newlines_of(text, own.to_owned())),
             _ => value,
         });
     }
+    let source = text;
     again_if_undefined(|env, chained| {
-        let text = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
+        let text = if chained { undefined_chain::template(body).into() } else { Cow::Borrowed(body) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
         let out = bounds::with_output_count(|| env.render_named_str("template", &ready(&text), scope.root()));
         let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
         let out = bounds::text(out?)?;
         match printed.as_slice() {
             [one] if one.as_str().is_none() && python::text(one)? == out => Ok(one.clone()),
-            _ => Ok(Value::from(out)),
+            _ => Ok(Value::from(with_newlines_of(source, out))),
         }
     })
+}
+
+/// Adds newlines until the result ends with as many as its template. Jinja2 drops the last newline
+/// of a template, and Ansible adds what the result lacks.
+fn with_newlines_of(template: &str, result: String) -> String {
+    let count = |text: &str| text.len() - text.trim_end_matches('\n').len();
+    let missing = count(template).saturating_sub(count(&result));
+    result + &"\n".repeat(missing)
 }
 
 /// Doubles the backslashes of quoted texts inside `{{ }}`, as Ansible does. So a backslash that

@@ -389,7 +389,7 @@ fn lines_of_fstab_and_what_is_mounted() {
     };
     for (task, want) in [
         ("mount: {path: /a, state: mounted, src: x}", "needs `fstype`"),
-        ("mount: {path: /a, state: ephemeral}", "is not a valid `state` of mount"),
+        ("mount: {path: /a, state: ephemeral}", "the value `ephemeral` of `state` of mount is not part"),
         ("mount: {path: /a, state: present, src: x, fstype: y, opts_no_log: yes}", "`opts_no_log` of mount"),
         ("unarchive: {src: /x, dest: /y, copy: no, remote_src: yes}", "not both"),
         (

@@ -60,7 +60,7 @@ with zipfile.ZipFile('p.zip', 'w') as z:
 impl ModuleSource for Probe {
     fn pack(&self, request: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal> {
         match request.name.as_str() {
-            "probe" | "acme.tools.probe" => {}
+            "probe" | "acme.tools.probe" | "lineinfile" | "ansible.posix.mount" => {}
             "acme.none.x" => return Err(ModuleRefusal::NoCollection("acme.none".into())),
             "acme.tools.action" => return Err(ModuleRefusal::ActionPlugin(request.name.clone())),
             _ => return Err(ModuleRefusal::NotFound("nowhere".into())),
@@ -169,5 +169,35 @@ fn modules_that_cannot_be_packed_are_faults_with_the_next_step() {
         let faults = compile_tasks(&source, json!({}), &format!("    - {task}\n")).unwrap_err();
         assert!(faults[0].message.contains(message), "{faults:?}");
         assert!(faults[0].hint.as_deref().is_some_and(|text| text.contains(hint)), "{faults:?}");
+    }
+}
+
+/// A task that sets an option or a value which the native module lacks runs as Python. Other tasks
+/// of the module stay native.
+#[test]
+fn what_a_native_module_lacks_runs_as_python() {
+    let dir = TempDir::new().unwrap();
+    let Some(source) = Probe::new(dir.path(), "3.5") else { return };
+    let text = "    - {lineinfile: {path: /x, line: a, attributes: +i}, register: r}
+    - {assert: {that: r.args.attributes == '+i' and r.args.line == 'a'}}
+    - ansible.posix.mount: path=/x state=ephemeral src=/y fstype=ext4
+    - lineinfile: {path: /x}
+      args: {attributes: +a}
+";
+    let plan = compile_tasks(&source, json!({}), text).unwrap();
+    assert_eq!(plan.python_tasks().len(), 3);
+    go(&plan, &options(dir.path())).assert_success();
+    let native = "    - {lineinfile: {path: /x, line: a, unsafe_writes: true, seuser: u}}
+    - {lineinfile: {path: /x, line: a, attributes: no}}
+    - {ansible.posix.mount: {path: /x, state: unmounted}}
+";
+    assert!(compile_tasks(&source, json!({}), native).unwrap().python_tasks().is_empty());
+    for (task, why) in [
+        ("lineinfile: {path: /x, lines: a}", "unknown option `lines` of lineinfile"),
+        ("copy: {content: a, dest: /x, attributes: +i}", "`attributes` of copy is not part of the language"),
+        ("file: {path: /x, attributes: +i}", "`attributes` of file is not part of the language"),
+    ] {
+        let faults = compile_tasks(&source, json!({}), &format!("    - {task}\n")).unwrap_err();
+        assert!(faults[0].message.contains(why), "{faults:?}");
     }
 }

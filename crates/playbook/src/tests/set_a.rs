@@ -223,7 +223,9 @@ fn options_that_are_not_there_are_refused_by_name() {
     for (task, want) in [
         ("copy: {src: a, dest: /b, decrypt: yes}", "`decrypt` of copy is not part of the language"),
         ("file: {path: /a, attributes: +i}", "`attributes` of file is not part of the language"),
-        ("lineinfile: {path: /a, line: b, unsafe_writes: yes}", "`unsafe_writes` of lineinfile"),
+        ("lineinfile: {path: /a, line: b, unsafe_writes: yes, setype: etc_t}", ""),
+        ("find: {paths: /a, setype: etc_t}", "unknown option `setype` of find"),
+        ("apt_repository: {repo: 'ppa:a/b'}", "the value `ppa:a/b` of `repo` of apt_repository is not part"),
         (
             "lineinfile: {path: /a, line: b, insertbefore: x, insertafter: y}",
             "`insertbefore` or `insertafter`, not both",
