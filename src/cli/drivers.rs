@@ -18,7 +18,9 @@ use remoor_exec as exec;
 use remoor_exec::ssh;
 use remoor_host::files;
 use remoor_model::{CheckFile, Fault};
+use remoor_vault::Vault;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -36,8 +38,8 @@ pub use crate::solo::play::{
 };
 pub use crate::solo::{
     AdditionError, Changes, Form, ImportRequest, ImportSummary, LastRun, RenderedCheckFile, ServeOptions, Suite,
-    SuiteOptions, SuiteRun, SuiteRunOptions, check_file_schema, end_programs, goss_json, in_form, serve_until_signal,
-    state_home,
+    SuiteOptions, SuiteRun, SuiteRunOptions, VaultOptions, check_file_schema, end_programs, goss_json, in_form,
+    serve_until_signal, state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -434,8 +436,11 @@ fn digest_error(error: digest::DigestError) -> anyhow::Error {
 /// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
 /// is about the playbooks in it. With `strict`, a task that cannot be compiled is an error even if
 /// no run may reach it.
-pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
-    let mut faults = lint_dir(dir, modules);
+pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy, vault: &VaultOptions) -> Vec<Fault> {
+    let mut faults = match vault.read(dir) {
+        Ok((vault, warnings)) => [lint_dir(dir, modules, vault), warnings].concat(),
+        Err(faults) => faults,
+    };
     module_packer::release();
     if strict {
         fleet::deny_refused_tasks(&mut faults);
@@ -443,13 +448,13 @@ pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
     faults
 }
 
-fn lint_dir(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
+fn lint_dir(dir: &Path, modules: ModulePolicy, vault: Arc<Vault>) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
-        return solo::play::lint(dir, modules);
+        return solo::play::lint(dir, modules, &vault);
     }
     match Fleet::load(dir) {
-        Ok(loaded) => fleet::lint(&loaded),
+        Ok(loaded) => fleet::lint(&loaded.with_vault(vault, true)),
         Err(faults) => faults,
     }
 }
@@ -458,7 +463,7 @@ fn lint_dir(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
 /// of lint in the new directory. Contacts no host.
 pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
     let summary = solo::import(request)?;
-    Ok((summary, lint(&request.into, false, ModulePolicy::default())))
+    Ok((summary, lint(&request.into, false, ModulePolicy::default(), &VaultOptions::default())))
 }
 
 /// The modules that the option `--native-only` allows.
@@ -505,9 +510,21 @@ pub fn fleet_schema() -> serde_json::Value {
     remoor_config::schema()
 }
 
+/// The directory with the files of a playbook, and with its `ansible.cfg`.
+pub fn play_project(playbook: &Path, root: Option<&Path>) -> PathBuf {
+    let own = std::fs::canonicalize(playbook).ok().and_then(|real| real.parent().map(Path::to_owned));
+    root.map(Path::to_owned).unwrap_or_else(|| solo::play::root_of(&own.unwrap_or_default()).to_owned())
+}
+
+/// Reads the vault passwords. `project` is the directory with `ansible.cfg`. The result also has
+/// warnings.
+pub fn read_vault(options: &VaultOptions, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
+    options.read(project)
+}
+
 /// Parses one value of `--extra-vars`.
-pub fn play_vars(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
-    remoor_config::extra_vars(text)
+pub fn play_vars(text: &str, vault: &Vault) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
+    remoor_config::extra_vars(text, vault)
 }
 
 /// Compiles a playbook for all its hosts, or returns all faults. Contacts no host.

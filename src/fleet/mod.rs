@@ -16,6 +16,7 @@ mod paths;
 mod plans;
 mod rendered_content;
 mod summary;
+mod vault_directory;
 
 pub use check_list::list_check_files;
 pub use context::{FleetVariables, LargeVariables, NodeVariables, context};
@@ -26,6 +27,7 @@ pub use plans::{PhaseWork, PlanScope, compile, expected_files, tags_of, work};
 pub use remoor_model::ClusterContext;
 pub use rendered_content::RenderedContent;
 pub use summary::{deny_refused_tasks, lint, summary};
+pub use vault_directory::VaultDirectory;
 
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,14 @@
 
 use super::cleanup_coverage::left_behind;
 use super::manifest::check_files;
+use super::plans::compile_with_notes;
 use super::plans::{left_down, review_plan};
-use super::{ClusterContext, Expected, FleetVariables, PlanScope, compile, manifest};
+use super::{ClusterContext, Expected, FleetVariables, PlanScope, manifest};
 use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
+use remoor_playbook::{Compiled, UNKNOWN_VALUE, doubt_undefined};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
@@ -111,15 +113,20 @@ fn summarize_host(
         // A monitor-only group has no playbooks; `validate` warns about it.
         let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
-            match compile(fleet, host, &context, phase, &PlanScope::default()) {
-                Ok(plan) => {
+            match compile_with_notes(fleet, host, &context, phase, &PlanScope::default()) {
+                Ok(compiled) => {
+                    let Compiled { plan, warnings, unopened, .. } = compiled;
+                    let encrypted = unopened.into_iter().chain(unopened_names(fleet, host)).collect();
+                    if fleet.may_stay_encrypted {
+                        faults.extend(warnings.into_iter().filter(|fault| fault.message.contains(UNKNOWN_VALUE)));
+                    }
                     // A cleanup can't be corrected once its generation is installed on a node.
                     if phase == Phase::Cleanup {
                         faults.extend(plan.refused_tasks());
                     }
                     whole.extend(plan.sha256().0);
                     let (files, more) = review_plan(fleet, &plan, &context, &serde_json::Map::new());
-                    faults.extend(more);
+                    faults.extend(doubt_undefined(more, &encrypted));
                     if phase == Phase::Provision {
                         expected = files;
                     }
@@ -142,7 +149,15 @@ fn summarize_host(
     let texts = manifest.services.iter().flat_map(|service| service.checks.iter().map(move |file| (service, file)));
     faults.extend(texts.flat_map(|(service, file)| remoor_check::warnings(&file.file, &service.name, &file.text)));
     whole.extend(serde_json::to_vec(&manifest).unwrap_or_default());
+    if fleet.may_stay_encrypted {
+        faults.extend(fleet.inventory.unopened_of(host).into_iter().map(|fault| Fault { warning: true, ..fault }));
+    }
     Ok((HostSummary { group, desired: Sha256::digest(&whole) }, faults))
+}
+
+/// The encrypted files of variables of a host that could not be opened.
+fn unopened_names(fleet: &Fleet, host: &str) -> Vec<String> {
+    fleet.inventory.unopened_of(host).into_iter().map(|fault| fault.file).collect()
 }
 
 /// The services with the dependencies that check files add. A cycle is a fault.

@@ -21,7 +21,8 @@ use std::path::Path;
 const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_model", &[]),
     ("remoor_engine", &["remoor_model"]),
-    ("remoor_config", &["remoor_model"]),
+    ("remoor_vault", &[]),
+    ("remoor_config", &["remoor_model", "remoor_vault"]),
     ("remoor_host::disk", &["remoor_model"]),
     ("remoor_host::files", &["remoor_model", "remoor_host::disk"]),
     ("remoor_host::process", &[]),
@@ -31,7 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_host::wall_clock", &["remoor_model"]),
     ("remoor_host::web", &[]),
     ("remoor_check", &["remoor_model", "remoor_host"]),
-    ("remoor_playbook", &["remoor_model", "remoor_host"]),
+    ("remoor_playbook", &["remoor_model", "remoor_host", "remoor_vault"]),
     ("remoor_exec", &["remoor_model", "remoor_host", "remoor_check", "remoor_playbook"]),
     ("remoor_exec::ssh", &["remoor_model", "remoor_host::disk", "remoor_exec::wire", "remoor_exec::STATE_DIR"]),
     ("remoor_cluster::incarnation", &["remoor_model"]),
@@ -62,7 +63,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("remoor::telemetry", &["remoor_model"]),
     ("remoor::module_packer", &["remoor_model", "remoor_playbook"]),
-    ("remoor::fleet", &["remoor_model", "remoor_host::disk", "remoor_config", "remoor_check", "remoor_playbook"]),
+    (
+        "remoor::fleet",
+        &["remoor_model", "remoor_host::disk", "remoor_config", "remoor_check", "remoor_playbook", "remoor_vault"],
+    ),
     ("remoor::agent", &["remoor_model", "remoor_host", "remoor_check", "remoor_cluster", "remoor::telemetry"]),
     (
         "remoor::manager",
@@ -103,6 +107,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_config",
             "remoor_check",
             "remoor_playbook",
+            "remoor_vault",
             "remoor_exec",
             // The HTTP server of `check --serve`, with its limits.
             "remoor_cluster::rpc::plain_http",
@@ -124,6 +129,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_config",
             "remoor_exec",
             "remoor_cluster::rpc",
+            "remoor_vault",
             "remoor::daemon",
             "remoor::fleet",
             "remoor::module_packer",

@@ -25,7 +25,10 @@ mod os;
 mod run;
 
 pub use backup::{UndoError, undo};
-pub use compile::{CompileOptions, Compiled, HostContext, REFUSAL_NOTE, SPECIAL_TAGS, compile, outline};
+pub use compile::{
+    CompileOptions, Compiled, HostContext, REFUSAL_NOTE, SPECIAL_TAGS, UNKNOWN_VALUE, VaultAccess, compile,
+    doubt_undefined, outline,
+};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
@@ -39,7 +42,7 @@ pub use run::event::{
 };
 pub use run::play_barrier::PlayBarrier;
 pub use run::run;
-pub use run::secrets::Secrets;
+pub use run::secrets::{SecretTexts, Secrets};
 pub use template::template_fault::TemplateFault;
 pub use vars::var_map::{SharedVar, boolean};
 

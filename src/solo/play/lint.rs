@@ -6,10 +6,12 @@ use super::{Login, PlayRequest, files, prepare};
 use crate::module_packer::ModulePolicy;
 use remoor_model::Fault;
 use remoor_playbook::{self as playbook, LOCAL};
+use remoor_vault::Vault;
 use serde_json::{Map, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Names of an inventory if `ansible.cfg` does not set one. The first name that exists is used.
 const INVENTORIES: [&str; 8] =
@@ -40,7 +42,7 @@ const ANY_HOST: &str = "any-host";
 /// `ansible.cfg` names, or one with a usual name; an executable inventory is run. Without an
 /// inventory, each playbook is compiled for one host that is in every group that the playbook
 /// names. Then undefined variables are only warnings, because an inventory may define them.
-pub fn lint(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
+pub fn lint(dir: &Path, modules: ModulePolicy, vault: &Arc<Vault>) -> Vec<Fault> {
     let mut playbooks = Vec::new();
     find(dir, 0, &mut playbooks);
     if playbooks.is_empty() {
@@ -49,11 +51,17 @@ pub fn lint(dir: &Path, modules: ModulePolicy) -> Vec<Fault> {
     }
     let inventory = inventory(dir);
     let faults: BTreeSet<Fault> =
-        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules)).collect();
+        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, vault)).collect();
     faults.into_iter().collect()
 }
 
-fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: ModulePolicy) -> Vec<Fault> {
+fn lint_playbook(
+    dir: &Path,
+    playbook: &Path,
+    inventory: &[String],
+    modules: ModulePolicy,
+    vault: &Arc<Vault>,
+) -> Vec<Fault> {
     let root = root(dir, playbook);
     let known = !inventory.is_empty();
     let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
@@ -69,6 +77,8 @@ fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: Mod
         forks: 1,
         login: Login::default(),
         modules,
+        vault: vault.clone(),
+        may_stay_encrypted: true,
         ..PlayRequest::default()
     };
     let mut faults = match prepare(request) {
@@ -168,22 +178,28 @@ fn plays(text: &str) -> bool {
 /// The inventory that `ansible.cfg` in `dir` names, or the one with a usual name. Empty: there is
 /// none.
 fn inventory(dir: &Path) -> Vec<String> {
-    let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
-    let mut section = "";
-    for line in configured.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_end_matches(']');
-        }
-        if let Some((key, value)) = line.split_once('=')
-            && section == "defaults"
-            && key.trim() == "inventory"
-        {
-            let sources = value.split(',').map(str::trim).filter(|source| !source.is_empty());
-            return sources.map(|source| dir.join(source).display().to_string()).collect();
-        }
+    if let Some(value) = ansible_defaults(dir).get("inventory") {
+        let sources = value.split(',').map(str::trim).filter(|source| !source.is_empty());
+        return sources.map(|source| dir.join(source).display().to_string()).collect();
     }
     let usual = INVENTORIES.iter().map(|name| dir.join(name)).find(|path| path.exists());
     usual.iter().map(|path| path.display().to_string()).collect()
+}
+
+/// The settings in the section `defaults` of `ansible.cfg` in `dir`. Of a setting that occurs twice,
+/// the first counts.
+pub(in crate::solo) fn ansible_defaults(dir: &Path) -> BTreeMap<String, String> {
+    let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
+    let (mut section, mut out) = ("", BTreeMap::new());
+    for line in configured.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        }
+        if let Some((key, value)) = line.split_once('=').filter(|_| section == "defaults") {
+            out.entry(key.trim().to_owned()).or_insert_with(|| value.trim().to_owned());
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -199,7 +215,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
-        let lines = lint(dir.path(), ModulePolicy::Any)
+        let lines = lint(dir.path(), ModulePolicy::Any, &Arc::default())
             .into_iter()
             .map(|f| f.to_string().lines().next().unwrap_or_default().to_owned());
         lines.collect::<Vec<_>>().join("\n").replace(&real, "DIR")

@@ -11,6 +11,7 @@ use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
 use remoor_playbook::{
     self as playbook, CompileOptions, Compiled, MIXED, ModuleSource, Plan, PlayKeys, REFUSAL_NOTE, SPECIAL_TAGS,
+    VaultAccess,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -64,7 +65,7 @@ pub(in crate::solo) fn prepare_with_sources(
     let mut faults = BTreeSet::new();
     let (contexts, roads) = (
         HostVariables::new(&sources, &files, &request),
-        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login),
+        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login, &request.vault),
     );
     let chosen = HostSelection::new(&request, &sources)?;
     let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
@@ -78,8 +79,14 @@ pub(in crate::solo) fn prepare_with_sources(
         ModulePolicy::Any => &*packer,
         ModulePolicy::NativeOnly => &NativeModules,
     };
+    let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
+        let unopened = sources.inventory.unopened_of(name);
+        if !unopened.is_empty() && !request.may_stay_encrypted {
+            faults.extend(unopened);
+            continue;
+        }
         let options = CompileOptions {
             tags: &request.tags,
             skip_tags: &request.skip_tags,
@@ -90,6 +97,7 @@ pub(in crate::solo) fn prepare_with_sources(
             modes: Some(&files.modes),
             root: &root,
             modules: Some(modules),
+            vault: Some(vault),
             here: matches!(roads.connection_to(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
@@ -99,7 +107,7 @@ pub(in crate::solo) fn prepare_with_sources(
                 continue;
             }
         };
-        let Compiled { plan, warnings: more, tags: own } = compiled;
+        let Compiled { plan, warnings: more, tags: own, unopened: files_unopened } = compiled;
         tags.extend(own);
         warnings.extend(more.into_iter().map(|fault| files.with_shown_path(fault)));
         if plan.plays.is_empty() {
@@ -108,6 +116,9 @@ pub(in crate::solo) fn prepare_with_sources(
         let names = context.vars.keys().chain(contexts.shared_values().keys());
         let names: Vec<&str> = names.map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
+        let encrypted = files_unopened.into_iter().chain(unopened.iter().map(|fault| fault.file.clone()));
+        let found = playbook::doubt_undefined(found, &encrypted.collect());
+        warnings.extend(unopened.into_iter().map(|fault| Fault { warning: true, ..fault }));
         let (doubts, wrong): (Vec<_>, Vec<_>) =
             found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
         warnings.extend(doubts);
@@ -151,6 +162,7 @@ fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> 
     let beside = files.root.join(&files.playbook);
     let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
     let mut sources = config::load_sources(&request.inventory, beside)?;
+    sources.inventory.open_files(&request.vault);
     if request.inventory.is_empty() {
         let vars = [("ansible_connection".to_owned(), json!("local"))].into_iter().collect();
         let host = HostEntry { groups: vec!["ungrouped".to_owned()], vars, ..HostEntry::default() };

@@ -274,12 +274,12 @@ fn all_faults_are_reported_at_once() {
         expect!["i.yml:1:46: groups that contain themselves: a > b > c > a"],
     );
     check_faults(
-        &[("i.yml", "all: {hosts: {w1: {pw: !vault x, x: 1, x: 2}}}\n")],
+        &[("i.yml", "all: {hosts: {w1: {pw: !vault [x], x: 1, x: 2}}}\n")],
         "i.yml",
         expect![[r#"
         i.yml:1:24: the tag `!vault` is not known here
-          hint: remoor holds no vault password: keep the secret in a file of its own, or let an executable inventory decrypt it
-        i.yml:1:40: `x` appears here a second time
+          hint: only a text can be encrypted
+        i.yml:1:42: `x` appears here a second time
           hint: the first is on line 1"#]],
     );
 }
@@ -312,8 +312,8 @@ fn invalid_inventories_are_rejected() {
         &[("i", "$ANSIBLE_VAULT;1.1;AES256\n00\n")],
         "i",
         expect![[r#"
-        i:1:1: is encrypted by ansible-vault
-          hint: remoor holds no vault password: let an executable inventory decrypt it"#]],
+        i:1:1: is an inventory that is encrypted as a whole
+          hint: encrypt single values with `ansible-vault encrypt_string`, or files of group_vars and host_vars"#]],
     );
     check_faults(&[("i", "all:\n  hosts: [\n")], "i", expect!["i:2:10: unclosed bracket '['"]);
     check_faults(&[("inv/README.md", "")], "inv", expect!["inv: there is no inventory in this directory"]);

@@ -9,7 +9,12 @@ pub(super) fn files(list: &[(&str, &str)]) -> FileSet {
 
 pub(super) fn host() -> HostContext {
     let vars = serde_json::json!({"inventory_hostname": "w1", "group_names": ["web"], "port": 80, "unused": 1, "base": "{{ port }}/x"});
-    HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() }
+    HostContext {
+        name: "w1".into(),
+        group: "web".into(),
+        vars: vars.as_object().unwrap().clone(),
+        ..HostContext::default()
+    }
 }
 
 fn check_refused(list: &[(&str, &str)], expected: Expect) {

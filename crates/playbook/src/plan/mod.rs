@@ -4,17 +4,20 @@
 //! The data of plans and plays over many hosts belongs here. Making a plan belongs in `compile`,
 //! and running it in `run`.
 
+mod blob;
 pub(crate) mod elevation;
 pub(crate) mod plan_hash;
+mod plan_secrets;
 pub mod python_module;
 mod refused_tasks;
 pub(crate) mod schedule;
 
 use crate::vars::var_map::SharedVar;
-use base64::Engine as _;
+pub use blob::Blob;
+pub use plan_secrets::PlanSecrets;
 pub use python_module::{ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule};
 use remoor_model::flat_form;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -68,6 +71,9 @@ pub struct Plan {
     /// Modules that run as Python, by the name that tasks have in `module`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modules: BTreeMap<String, PythonModule>,
+    /// The texts and files of the plan that no output may show.
+    #[serde(default, skip_serializing_if = "PlanSecrets::is_empty")]
+    pub secrets: PlanSecrets,
 }
 
 impl Plan {
@@ -514,44 +520,6 @@ pub struct Asset {
     pub sha256: String,
     /// Permission bits of the file. None: not known, as for every file of a generation.
     pub mode: Option<u32>,
-}
-
-/// The content of a file: base64 in JSON, binary in MessagePack.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Blob(pub Vec<u8>);
-
-impl Serialize for Blob {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if s.is_human_readable() {
-            s.serialize_str(&base64::engine::general_purpose::STANDARD.encode(&self.0))
-        } else {
-            s.serialize_bytes(&self.0)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Blob {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl<'de> serde::de::Visitor<'de> for Bytes {
-            type Value = Blob;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("bytes")
-            }
-            fn visit_bytes<E>(self, v: &[u8]) -> Result<Blob, E> {
-                Ok(Blob(v.to_vec()))
-            }
-            fn visit_byte_buf<E>(self, v: Vec<u8>) -> Result<Blob, E> {
-                Ok(Blob(v))
-            }
-        }
-        if d.is_human_readable() {
-            let text = String::deserialize(d)?;
-            base64::engine::general_purpose::STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
-        } else {
-            d.deserialize_byte_buf(Bytes)
-        }
-    }
 }
 
 #[cfg(test)]
