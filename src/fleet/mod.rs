@@ -31,3 +31,5 @@ pub use vault_directory::VaultDirectory;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vault_tests;

@@ -24,7 +24,7 @@ const PROVISION: &str = "- hosts: all
     - template: {src: app.conf.tera, dest: /etc/app.conf}
 ";
 
-fn fleet(more: &[(&str, &str)]) -> Fleet {
+pub(super) fn fleet(more: &[(&str, &str)]) -> Fleet {
     let dir = tempfile::tempdir().unwrap();
     let all = [
         ("remoor.yml", CONFIG),

@@ -78,6 +78,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "remoor_host::template",
             "remoor_host::wall_clock",
             "remoor_config",
+            "remoor_vault",
             "remoor_playbook",
             "remoor_exec::ssh",
             "remoor_exec::wire",

@@ -38,6 +38,12 @@ pub fn is_sealed(value: &Value) -> bool {
     part_of(value).is_some()
 }
 
+/// Whether this value is a variable of a wholly encrypted file. Its form has a meaning only to
+/// remoor.
+pub fn is_file_variable(value: &Value) -> bool {
+    matches!(part_of(value), Some(SealedPart::Variable { .. }))
+}
+
 /// The first sealed value in `value`, also in lists and maps.
 pub fn sealed_part(value: &Value) -> Option<&Value> {
     if is_sealed(value) {

@@ -215,21 +215,9 @@ mod tests {
     use serde_json::json;
 
     /// Written by ansible-vault of ansible-core 2.19 with the password `hunter2 pass`.
-    const DEFAULT: &str = "$ANSIBLE_VAULT;1.1;AES256
-35616663623031323032386139326535336536643032313763303665386137333530333535303937
-3165386634393935386561333933653036373134383033610a343737653066623036623766383662
-65353965653462396633643537366236626636653365303939373131653738383234356635313134
-3133663636616466340a373932663363396632306337373130613466396465333032613931623366
-6237
-";
-    /// The same with the password `other` and the vault id `prod`. It is indented, as in YAML.
-    const PROD: &str = "$ANSIBLE_VAULT;1.2;AES256;prod
-          32376164373466346532366461633935626464363966663832303232303966323333346264333862
-          3038343636323431396563373430383462666365633633390a346635653563306532313838633536
-          30663232393666376563363239643462333937656161653461303536393533643338663138616662
-          3930333030346566330a383361653138346533363936356565636235346235393431653463353961
-          6466
-";
+    const DEFAULT: &str = include_str!("../fixtures/token.txt");
+    /// The same with the password `other` and the vault id `prod`.
+    const PROD: &str = include_str!("../fixtures/prod.txt");
 
     fn vault(passwords: &[(&str, &str)]) -> Vault {
         let passwords = passwords.iter().map(|(id, secret)| VaultPassword::new(id, secret.as_bytes().to_vec()));
@@ -241,6 +229,8 @@ mod tests {
         let both = vault(&[("default", "hunter2 pass"), ("prod", "other")]);
         assert_eq!(both.open_text(DEFAULT).unwrap(), "s3cr{{ 1+1 }}et");
         assert_eq!(both.open_text(PROD).unwrap(), "prodsecret");
+        let indented = PROD.replace('\n', "\n    ");
+        assert_eq!(both.open_text(&indented).unwrap(), "prodsecret", "as in YAML");
         // The label only decides which password is tried first.
         assert_eq!(vault(&[("x", "no"), ("default", "other")]).open_text(PROD).unwrap(), "prodsecret");
         assert_eq!(both.open_value(&seal(PROD)).unwrap().unwrap(), json!("prodsecret"));

@@ -5,7 +5,7 @@ use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
 use crate::module_packer::ModulePolicy;
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, LOCAL};
+use remoor_playbook::{self as playbook, LOCAL, VaultAccess};
 use remoor_vault::Vault;
 use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ fn lint_playbook(
 ) -> Vec<Fault> {
     let root = root(dir, playbook);
     let known = !inventory.is_empty();
-    let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
+    let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref(), vault).map(Some) };
     let stand_in = match stand_in {
         Ok(stand_in) => stand_in,
         Err(faults) => return faults,
@@ -109,10 +109,11 @@ fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
 
 /// A temporary directory with an inventory. The one host of the inventory is in all groups that the
 /// playbook uses, and in no group that the playbook excludes.
-fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, Vec<Fault>> {
+fn stand_in(playbook: &Path, root: Option<&Path>, vault: &Vault) -> Result<tempfile::TempDir, Vec<Fault>> {
     let files = files::read(playbook, root)?;
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
-    let plays = playbook::outline(&files.set, &files.playbook, &Map::new()).map_err(shown)?;
+    let vault = VaultAccess { vault, may_stay_encrypted: true };
+    let plays = playbook::outline(&files.set, &files.playbook, &Map::new(), Some(vault)).map_err(shown)?;
     let host = json!({ANY_HOST: {}});
     let mut groups = Map::new();
     for pattern in plays.iter().flat_map(|play| &play.hosts).flat_map(|hosts| hosts.split([',', ':'])) {

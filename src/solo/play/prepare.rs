@@ -68,7 +68,8 @@ pub(in crate::solo) fn prepare_with_sources(
         ConnectionFinder::new(&sources.inventory, &request.extra, &request.login, &request.vault),
     );
     let chosen = HostSelection::new(&request, &sources)?;
-    let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
+    let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
+    let keys = playbook::outline(&files.set, &files.playbook, &request.extra, Some(vault));
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let mut hosts = Vec::new();
@@ -79,7 +80,6 @@ pub(in crate::solo) fn prepare_with_sources(
         ModulePolicy::Any => &*packer,
         ModulePolicy::NativeOnly => &NativeModules,
     };
-    let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
         let unopened = sources.inventory.unopened_of(name);

@@ -188,18 +188,26 @@ pub fn compile(
 /// The plays of `playbook`, in order, with the keywords that concern all their hosts. These
 /// keywords can use only variables of the play and extra variables. The caller makes a `Schedule`
 /// of each play.
-pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>) -> Result<Vec<PlayKeys>, Vec<Fault>> {
-    let options = CompileOptions { extra_vars: extra_vars.clone(), ..CompileOptions::default() };
+pub fn outline(
+    files: &FileSet,
+    playbook: &str,
+    extra_vars: &Map<String, Value>,
+    vault: Option<VaultAccess>,
+) -> Result<Vec<PlayKeys>, Vec<Fault>> {
+    let extra_vars = vault.map_or_else(|| extra_vars.clone(), |v| encrypted::open_variables(v.vault, extra_vars));
+    let options = CompileOptions { extra_vars, vault, ..CompileOptions::default() };
     let nobody = HostContext::default();
     let mut compiler = Compiler::new(files, &nobody, &options);
     let mut out = Vec::new();
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
         out.extend(compiler.outline_play(index, source));
     }
+    let masks = SecretTexts::new(&compiler.encrypted.opened);
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);
     faults.sort();
     faults.dedup();
+    masks.mask_faults(&mut faults);
     if faults.is_empty() { Ok(out) } else { Err(faults) }
 }
 

@@ -14,8 +14,14 @@ use std::path::{Path, PathBuf};
 const MASK: &str = "********";
 
 /// Finds and replaces the secret texts of a plan.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct SecretTexts(Option<AhoCorasick>);
+
+impl std::fmt::Debug for SecretTexts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SecretTexts({})", self.0.as_ref().map_or(0, AhoCorasick::patterns_len))
+    }
+}
 
 impl SecretTexts {
     pub fn new(secrets: &PlanSecrets) -> Self {

@@ -6,11 +6,11 @@ use super::*;
 use remoor_model::Fault;
 use remoor_vault::{Vault, VaultPassword, seal};
 
-const TOKEN: &str = include_str!("vault/token.txt");
-const PROD: &str = include_str!("vault/prod.txt");
-const VARS: &str = include_str!("vault/vars.yml");
-const KEY: &str = include_str!("vault/key.txt");
-const TASKS: &str = include_str!("vault/tasks.yml");
+const TOKEN: &str = include_str!("../../../vault/fixtures/token.txt");
+const PROD: &str = include_str!("../../../vault/fixtures/prod.txt");
+const VARS: &str = include_str!("../../../vault/fixtures/vars.yml");
+const KEY: &str = include_str!("../../../vault/fixtures/key.txt");
+const TASKS: &str = include_str!("../../../vault/fixtures/tasks.yml");
 
 const SITE: &str = "
 - hosts: all
