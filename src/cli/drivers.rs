@@ -510,18 +510,6 @@ pub fn fleet_schema() -> serde_json::Value {
     remoor_config::schema()
 }
 
-/// The directory with the files of a playbook, and with its `ansible.cfg`.
-pub fn play_project(playbook: &Path, root: Option<&Path>) -> PathBuf {
-    let own = std::fs::canonicalize(playbook).ok().and_then(|real| real.parent().map(Path::to_owned));
-    root.map(Path::to_owned).unwrap_or_else(|| solo::play::root_of(&own.unwrap_or_default()).to_owned())
-}
-
-/// Reads the vault passwords. `project` is the directory with `ansible.cfg`. The result also has
-/// warnings.
-pub fn read_vault(options: &VaultOptions, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
-    options.read(project)
-}
-
 /// Parses one value of `--extra-vars`.
 pub fn play_vars(text: &str, vault: &Vault) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
     remoor_config::extra_vars(text, vault)

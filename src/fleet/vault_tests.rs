@@ -14,9 +14,9 @@ const TOKEN: &str = include_str!("../../crates/vault/fixtures/token.txt");
 const VARS: &str = include_str!("../../crates/vault/fixtures/vars.yml");
 const PROVISION: &str = "- hosts: all
   tasks:
-    - {copy: {content: 'token={{ token }}\\n', dest: /etc/app.conf}}
-    - {copy: {content: 'pw={{ db.password }}\\n', dest: /etc/db.conf}}
-    - {copy: {content: 'port={{ port }}\\n', dest: /etc/app.open}}
+    - {copy: {content: \"token={{ token }}\\n\", dest: /etc/app.conf}}
+    - {copy: {content: \"pw={{ db.password }}\\n\", dest: /etc/db.conf}}
+    - {copy: {content: \"port={{ port }}\\n\", dest: /etc/app.open}}
 ";
 const PLAIN: [&str; 2] = ["s3cr{{ 1+1 }}et", "filesecret1"];
 

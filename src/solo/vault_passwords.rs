@@ -1,7 +1,7 @@
 //! The vault passwords of `play` and `lint`: from the command line, the environment, and
 //! `ansible.cfg` of the project, as in Ansible. A password is never an argument.
 
-use super::play::ansible_defaults;
+use super::play::{ansible_defaults, root_of};
 use remoor_model::Fault;
 use remoor_vault::{PasswordError, PasswordSource, Vault};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,17 @@ pub struct VaultOptions {
 }
 
 impl VaultOptions {
+    /// Reads all passwords for a playbook. `root` is the directory of its files; None: the project
+    /// directory of the playbook. The result also has warnings.
+    pub fn read_for_playbook(
+        &self,
+        playbook: &Path,
+        root: Option<&Path>,
+    ) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
+        let real = std::fs::canonicalize(playbook).unwrap_or_else(|_| playbook.to_owned());
+        self.read(root.unwrap_or_else(|| root_of(real.parent().unwrap_or(Path::new("")))))
+    }
+
     /// Reads all passwords. `project` is the directory with `ansible.cfg`. A source of `ansible.cfg`
     /// that can't be read is only a warning, because nothing may be encrypted.
     pub fn read(&self, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {

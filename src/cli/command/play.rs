@@ -51,8 +51,7 @@ pub fn vault_options(args: &VaultArgs) -> VaultOptions {
 }
 
 fn request(out: &Out, args: &PlayArgs) -> anyhow::Result<PlayRequest> {
-    let project = drivers::play_project(&args.playbook, args.root.as_deref());
-    let vault = drivers::read_vault(&vault_options(&args.vault), &project);
+    let vault = vault_options(&args.vault).read_for_playbook(&args.playbook, args.root.as_deref());
     let (vault, warnings) = vault.map_err(|faults| error::invalid_play(&faults))?;
     warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
     let mut extra = serde_json::Map::new();

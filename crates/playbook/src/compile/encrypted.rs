@@ -300,11 +300,16 @@ fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: us
     }
 }
 
-/// A template whose result is this text.
+/// A template whose result is this text, as the templates of a playbook are rendered.
 fn unrendered(text: &str) -> String {
     if !has_markup(text) {
         return text.to_owned();
     }
-    let quoted = serde_json::to_string(text).unwrap_or_default();
-    format!("{{{{ {} }}}}", quoted.replace('{', "\\u007b").replace('}', "\\u007d"))
+    // A backslash in an expression is no escape, so each kind of quote is quoted by the other.
+    let parts = text.split_inclusive('\'').flat_map(|part| match part.strip_suffix('\'') {
+        Some("") => vec!["\"'\"".to_owned()],
+        Some(rest) => vec![format!("'{rest}'"), "\"'\"".to_owned()],
+        None => vec![format!("'{part}'")],
+    });
+    format!("{{{{ {} }}}}", parts.collect::<Vec<_>>().join(" ~ "))
 }

@@ -27,7 +27,7 @@ mod vocabulary;
 
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use jinja_tests::ENCRYPTED_TEXTS;
-pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED};
+pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED, short_name};
 pub use methods::call as call_method;
 pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
 pub use per_item::as_pair;
@@ -338,6 +338,7 @@ fn strict_tests(env: &mut Environment<'static>) {
 fn prefixes(name: &str) -> &'static [&'static str] {
     match name {
         "ipaddr" | "ipv4" | "ipv6" | "ipwrap" => &["", "ansible.utils.", "ansible.netcommon."],
+        "json_query" => &["", "community.general."],
         _ => &["", "ansible.builtin.", "ansible.legacy."],
     }
 }

@@ -19,13 +19,13 @@ const SITE: &str = "
     token: !vault |
       TOKEN
   tasks:
-    - {name: 'uses {{ token }}', copy: {content: 'token={{ token }}\\n', dest: '{{ dir }}/token'}}
-    - {name: user, copy: {content: 'pw={{ db.password }} {{ greeting }}\\n', dest: '{{ dir }}/db', mode: '0644'}}
+    - {name: 'uses {{ token }}', copy: {content: \"token={{ token }}\\n\", dest: '{{ dir }}/token'}}
+    - {name: user, copy: {content: \"pw={{ db.password }} {{ greeting }}\\n\", dest: '{{ dir }}/db', mode: '0644'}}
     - {name: key, copy: {src: key.txt, dest: '{{ dir }}/key', mode: '0644'}}
     - {name: sealed key, copy: {src: key.txt, dest: '{{ dir }}/sealed', decrypt: false}}
     - {name: template, template: {src: t.j2, dest: '{{ dir }}/t', mode: '0644'}}
     - {name: lookup, copy: {content: \"{{ lookup('file', 'key.txt') }}\", dest: '{{ dir }}/lookup'}}
-    - {name: open, copy: {content: 'nothing secret\\n', dest: '{{ dir }}/open'}}
+    - {name: open, copy: {content: \"nothing secret\\n\", dest: '{{ dir }}/open'}}
     - {name: echo, command: \"echo '{{ token }}' {{ api }}\", register: said}
     - {name: shown, debug: {msg: '{{ said.stdout }} {{ token | b64encode }}'}}
     - import_tasks: more.yml
