@@ -16,6 +16,7 @@ use remoor_exec as exec;
 use remoor_exec::ssh;
 use remoor_host::files;
 use remoor_model::Fault;
+use remoor_vault::Vault;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,8 +37,8 @@ pub use crate::solo::play::{
 };
 pub use crate::solo::{
     AdditionError, Changes, Form, ImportRequest, ImportSummary, LastRun, RenderedCheckFile, ServeOptions, Suite,
-    SuiteOptions, SuiteRun, SuiteRunOptions, check_file_schema, end_programs, goss_json, in_form, serve_until_signal,
-    state_home,
+    SuiteOptions, SuiteRun, SuiteRunOptions, VaultOptions, check_file_schema, end_programs, goss_json, in_form,
+    serve_until_signal, state_home,
 };
 pub use fleet_dir::{PackedFleet, check_files, import, lint, module_policy, pack};
 
@@ -457,8 +458,8 @@ pub fn fleet_schema() -> serde_json::Value {
 }
 
 /// Parses one value of `--extra-vars`.
-pub fn play_vars(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
-    remoor_config::extra_vars(text)
+pub fn play_vars(text: &str, vault: &Vault) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
+    remoor_config::extra_vars(text, vault)
 }
 
 /// Compiles a playbook for all its hosts, or returns all faults. Contacts no host.

@@ -22,6 +22,10 @@ impl Layout {
     pub fn runs(&self) -> PathBuf {
         self.0.join("job-logs")
     }
+    /// The vault passwords, one file for each vault id; managers only. Operators write it.
+    pub fn vaults(&self) -> PathBuf {
+        self.0.join("vault")
+    }
     /// The CA's key; managers only.
     pub fn ca(&self) -> PathBuf {
         self.0.join("ca")

@@ -152,6 +152,7 @@ impl Parts {
             secret: cas.first().derive_secret(DIGEST_SECRET)?,
             cas: Arc::new(cas),
             runs: self.layout.runs(),
+            vaults: self.layout.vaults(),
             sponsors: self.sponsors.clone(),
             timing: ManagerTiming::default(),
             counts: self.counts.clone(),

@@ -1,12 +1,13 @@
 //! A cache of generations as loaded fleets, by the hash of their blob. The last few fleets, the
 //! last summary and the last large variables stay in memory.
 
-use super::{FleetVariables, LargeVariables};
+use super::{FleetVariables, LargeVariables, VaultDirectory};
 use remoor_config::Fleet;
 use remoor_host::disk::BlobStore;
 use remoor_model::{ClusterContext, Fault, FileSet, FleetSummary, Generation, Sha256};
+use remoor_vault::Vault;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of loaded generations in memory.
 const LOADED_MAX: usize = 4;
@@ -34,26 +35,40 @@ type MadeVariables = (Sha256, BTreeMap<String, String>, Arc<LargeVariables>);
 #[derive(Debug)]
 pub struct FleetCache {
     blobs: Arc<BlobStore>,
+    vaults: VaultDirectory,
     loaded: Mutex<BTreeMap<Sha256, Arc<Fleet>>>,
     summary: Mutex<Option<MadeSummary>>,
     variables: Mutex<Option<MadeVariables>>,
 }
 
 impl FleetCache {
-    pub fn new(blobs: Arc<BlobStore>) -> Self {
-        Self { blobs, loaded: Mutex::default(), summary: Mutex::default(), variables: Mutex::default() }
+    /// `vaults` contains the vault passwords of this manager.
+    pub fn new(blobs: Arc<BlobStore>, vaults: VaultDirectory) -> Self {
+        Self { blobs, vaults, loaded: Mutex::default(), summary: Mutex::default(), variables: Mutex::default() }
+    }
+
+    /// The vault passwords. If they changed, everything that was made with the earlier passwords is
+    /// forgotten.
+    fn vault(&self) -> Arc<Vault> {
+        let (vault, changed) = self.vaults.vault();
+        if changed {
+            self.lock_loaded().clear();
+            *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.variables.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        vault
     }
 
     /// Returns the fleet of `generation`, from memory or from the blob store. This function blocks.
     pub fn fleet(&self, generation: &Generation) -> Result<Arc<Fleet>, FleetCacheError> {
-        let seq = generation.seq.0;
+        let (seq, vault) = (generation.seq.0, self.vault());
         if let Some(fleet) = self.lock_loaded().get(&generation.blob) {
             return Ok(fleet.clone());
         }
         let bytes = self.blobs.get(&generation.blob).map_err(FleetCacheError::Store)?;
         let bytes = bytes.ok_or(FleetCacheError::Missing(generation.blob, seq))?;
         let files: FileSet = rmp_serde::from_slice(&bytes).map_err(|e| FleetCacheError::Corrupt(seq, e))?;
-        self.load(generation.blob, &files).map_err(|faults| FleetCacheError::Faults(seq, faults))
+        self.load(generation.blob, &files, vault).map_err(|faults| FleetCacheError::Faults(seq, faults))
     }
 
     /// Returns the fleet of `files`, and its summary for the cluster state `known`. `blob` is the
@@ -65,8 +80,9 @@ impl FleetCache {
         files: &FileSet,
         known: &ClusterContext,
     ) -> Result<(Arc<Fleet>, Arc<FleetSummary>), Vec<Fault>> {
+        let vault = self.vault();
         let cached = self.lock_loaded().get(&blob).cloned();
-        let fleet = cached.map_or_else(|| self.load(blob, files), Ok)?;
+        let fleet = cached.map_or_else(|| self.load(blob, files, vault), Ok)?;
         let last = || self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((_, _, summary)) = last().as_ref().filter(|(of, with, _)| (of, with) == (&blob, known)) {
             return Ok((fleet, summary.clone()));
@@ -91,8 +107,8 @@ impl FleetCache {
         FleetVariables::with_large(fleet, known, large)
     }
 
-    fn load(&self, blob: Sha256, files: &FileSet) -> Result<Arc<Fleet>, Vec<Fault>> {
-        let fleet = Arc::new(Fleet::from_files(files)?);
+    fn load(&self, blob: Sha256, files: &FileSet, vault: Arc<Vault>) -> Result<Arc<Fleet>, Vec<Fault>> {
+        let fleet = Arc::new(Fleet::from_files(files)?.with_vault(vault, false));
         let mut loaded = self.lock_loaded();
         if loaded.len() >= LOADED_MAX {
             loaded.pop_first();

@@ -48,7 +48,13 @@ pub fn manifest(
             name: name.clone(),
             files: paths(&merge_unique(&service.files, digest.include)),
             exclude: paths(&merge_unique(&service.exclude, digest.exclude)),
-            secret: paths(&merge_unique(&service.secret, digest.secret)),
+            secret: {
+                let mut secret = paths(&merge_unique(&service.secret, digest.secret));
+                // The hash of a file with an encrypted value would allow to test guesses of the value.
+                let files = expected.iter().filter(|(_, file)| file.secret).map(|(path, _)| globset::escape(path));
+                secret.extend(files);
+                secret
+            },
             normalize,
             units: service.units.clone(),
             state: paths(&service.state),
@@ -167,7 +173,9 @@ pub(super) fn one_file(
 fn check_context(header: &Header, text: &str, context: &NodeVariables, expected: &Expected) -> Map<String, Value> {
     let mut vars = header.vars.clone();
     let whole = header.template == Template::Go || reads_all_vars(text);
-    for (name, value) in context.vars.iter().filter(|(name, _)| *name != "hostvars") {
+    // Check texts are stored and shown, so they can't contain encrypted values.
+    let sealed = |value: &Value| remoor_vault::sealed_part(value).is_some();
+    for (name, value) in context.vars.iter().filter(|(name, value)| *name != "hostvars" && !sealed(value)) {
         match context.shared.get(name) {
             Some(large) if whole || text.contains(name.as_str()) => vars.insert(name.clone(), large.json().clone()),
             Some(_) => vars.shift_remove(name),
@@ -176,6 +184,7 @@ fn check_context(header: &Header, text: &str, context: &NodeVariables, expected:
     }
     let files: Map<String, Value> = expected
         .iter()
+        .filter(|(_, r)| !r.secret)
         .map(|(path, r)| (path.clone(), json!({"sha256": r.sha256.to_string(), "mode": r.mode, "owner": r.owner})))
         .collect();
     let mut out = Map::new();

@@ -17,6 +17,7 @@ mod paths;
 mod plans;
 mod rendered_content;
 mod summary;
+mod vault_directory;
 
 pub use check_list::list_check_files;
 pub use context::{FleetVariables, LargeVariables, NodeVariables, context};
@@ -27,6 +28,9 @@ pub use plans::{PhaseWork, PlanScope, compile, expected_files, tags_of, work};
 pub use remoor_model::ClusterContext;
 pub use rendered_content::RenderedContent;
 pub use summary::{lint, lint_strictly, summary};
+pub use vault_directory::VaultDirectory;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vault_tests;

@@ -5,7 +5,7 @@ use super::module_archives::StoredModules;
 use super::{ClusterContext, NodeVariables, context};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
 use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
-use remoor_playbook::{self as playbook, CompileOptions, Compiled, HostContext, ModuleSource, Plan};
+use remoor_playbook::{self as playbook, CompileOptions, Compiled, HostContext, ModuleSource, Plan, VaultAccess};
 use serde_json::{Map, Value};
 
 /// The scope of a plan: the services to run, and additional variables.
@@ -61,9 +61,18 @@ pub(super) fn compile_with(
         config.and_then(|g| if phase == Phase::Cleanup { g.cleanup.as_deref() } else { g.provision.as_deref() });
     let Some(playbook) = playbook else { return Err(vec![no_playbook(fleet, &group, phase)]) };
     let tags = tags_of(fleet, &scope.services);
-    let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.vars.clone() };
+    if !fleet.may_stay_encrypted {
+        match fleet.inventory.unopened_of(host) {
+            unopened if unopened.is_empty() => {}
+            unopened => return Err(unopened),
+        }
+    }
+    let origins = fleet.inventory.hosts.get(host).map(|host| host.origins.clone()).unwrap_or_default();
+    let (name, group) = (host.to_owned(), group.to_string());
+    let host_context = HostContext { name, group, vars: context.vars.clone(), origins };
     let (tags, extra_vars, shared) = (&tags[..], scope.extra.clone(), context.shared.clone());
-    let options = CompileOptions { tags, extra_vars, shared, modules, ..CompileOptions::default() };
+    let vault = Some(VaultAccess { vault: &fleet.vault, may_stay_encrypted: fleet.may_stay_encrypted });
+    let options = CompileOptions { tags, extra_vars, shared, modules, vault, ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options)
 }
 

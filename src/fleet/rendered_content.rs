@@ -42,8 +42,15 @@ mod tests {
     fn lines_that_a_service_does_not_count_do_not_count_here_either() {
         let content = b"# generated on the manager\nport=80\n".to_vec();
         let raw = Sha256::digest(&content);
-        let rendered =
-            RenderedFile { sha256: raw, mode: None, owner: None, group: None, content, source: "t".to_owned() };
+        let rendered = RenderedFile {
+            sha256: raw,
+            mode: None,
+            owner: None,
+            group: None,
+            content,
+            source: "t".to_owned(),
+            secret: false,
+        };
         let rendered = Expected::from([("/etc/app.conf".to_owned(), rendered)]);
         let service = |name: &str, normalize: Vec<String>| ServiceManifest {
             name: name.into(),

@@ -10,7 +10,7 @@ use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
-use remoor_playbook::Compiled;
+use remoor_playbook::{Compiled, UNKNOWN_VALUE, doubt_undefined};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
@@ -121,7 +121,12 @@ fn summarize_host(
         let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
             match compile_stored(fleet, host, &context, phase, &PlanScope::default()) {
-                Ok(Compiled { plan, refused, .. }) => {
+                Ok(compiled) => {
+                    let Compiled { plan, warnings, refused, unopened, .. } = compiled;
+                    let encrypted = unopened.into_iter().chain(unopened_names(fleet, host)).collect();
+                    if fleet.may_stay_encrypted {
+                        faults.extend(warnings.into_iter().filter(|fault| fault.message.contains(UNKNOWN_VALUE)));
+                    }
                     // A cleanup can't be corrected once its generation is installed on a node.
                     if phase == Phase::Cleanup {
                         faults.extend(plan.refused_tasks());
@@ -131,7 +136,7 @@ fn summarize_host(
                     }
                     whole.extend(plan.sha256().0);
                     let (files, more) = review_plan(fleet, &plan, &context, &serde_json::Map::new());
-                    faults.extend(more);
+                    faults.extend(doubt_undefined(more, &encrypted));
                     if phase == Phase::Provision {
                         expected = files;
                     }
@@ -155,7 +160,15 @@ fn summarize_host(
     let texts = manifest.services.iter().flat_map(|service| service.checks.iter().map(move |file| (service, file)));
     faults.extend(texts.flat_map(|(service, file)| remoor_check::warnings(&file.file, &service.name, &file.text)));
     whole.extend(serde_json::to_vec(&manifest).unwrap_or_default());
+    if fleet.may_stay_encrypted {
+        faults.extend(fleet.inventory.unopened_of(host).into_iter().map(|fault| Fault { warning: true, ..fault }));
+    }
     Ok((HostSummary { group, desired: Sha256::digest(&whole) }, faults))
+}
+
+/// The encrypted files of variables of a host that could not be opened.
+fn unopened_names(fleet: &Fleet, host: &str) -> Vec<String> {
+    fleet.inventory.unopened_of(host).into_iter().map(|fault| fault.file).collect()
 }
 
 /// The services with the dependencies that check files add. A cycle is a fault.

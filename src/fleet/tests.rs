@@ -24,7 +24,7 @@ const PROVISION: &str = "- hosts: all
     - template: {src: app.conf.tera, dest: /etc/app.conf}
 ";
 
-fn fleet(more: &[(&str, &str)]) -> Fleet {
+pub(super) fn fleet(more: &[(&str, &str)]) -> Fleet {
     let dir = tempfile::tempdir().unwrap();
     let all = [
         ("remoor.yml", CONFIG),
@@ -554,7 +554,7 @@ fn context_of(fleet: &Fleet, host: &str, address: &str) -> super::NodeVariables 
 fn a_fleet_that_is_applied_again_is_compiled_again_only_in_another_context() {
     let dir = tempfile::tempdir().unwrap();
     let store = std::sync::Arc::new(remoor_host::disk::BlobStore::new(dir.path()).unwrap());
-    let (cache, fleet) = (super::FleetCache::new(store), fleet(&[]));
+    let (cache, fleet) = (super::FleetCache::new(store, super::VaultDirectory::default()), fleet(&[]));
     let blob = Sha256::digest(b"the files");
     let known = ClusterContext::default();
     let summarize = |known: &ClusterContext| cache.summarize(blob, &fleet.files, known).unwrap().1;

@@ -5,7 +5,7 @@ use super::notify::Notices;
 use super::observations::Observations;
 use super::publications::Publications;
 use super::trusted_peers::Sponsors;
-use crate::fleet::FleetCache;
+use crate::fleet::{FleetCache, VaultDirectory};
 use crate::telemetry::Registry;
 use remoor_cluster::raft::Raft;
 use remoor_cluster::rpc::view::StreamItem;
@@ -55,6 +55,8 @@ pub struct Startup {
     pub ssh_key_file: PathBuf,
     /// Directory with the output logs of attempts.
     pub runs: PathBuf,
+    /// Directory with the vault passwords of this manager; it may not exist.
+    pub vaults: PathBuf,
     pub sponsors: Sponsors,
     /// Secret of the managers. Each node's digest key is derived from it, so no node can compute
     /// another node's key.
@@ -93,7 +95,7 @@ impl ManagerContext {
             identity: s.identity,
             keys: ManagerKeys::new(s.cas, s.ssh_key_file, s.secret),
             raft: s.raft,
-            fleets: FleetCache::new(s.blobs.clone()),
+            fleets: FleetCache::new(s.blobs.clone(), VaultDirectory::new(s.vaults)),
             blobs: s.blobs,
             remote: s.remote,
             peers: s.peers,

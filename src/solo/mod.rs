@@ -16,6 +16,7 @@ mod run;
 mod serve;
 mod source;
 mod suite;
+mod vault_passwords;
 
 pub use add::{AdditionError, add_to, addition_text, observe, observe_service};
 pub use import::{ImportRequest, ImportSummary, ImportedService, import};
@@ -25,6 +26,7 @@ pub use report::{Form, goss_json, in_form};
 pub use run::{SuiteRun, SuiteRunOptions, run};
 pub use serve::{ServeOptions, serve_until_signal};
 pub use suite::{RenderedCheckFile, Suite, SuiteOptions, load, render, suite_of_host};
+pub use vault_passwords::VaultOptions;
 
 #[cfg(test)]
 mod tests;

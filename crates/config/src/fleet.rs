@@ -4,9 +4,11 @@ use super::inventory::{self, AnsibleInventory};
 use super::settings::{CONFIG_FILE, FleetConfig};
 use super::{load, typed};
 use remoor_model::{Fault, FileSet, GroupName, NodeName, ServiceName};
+use remoor_vault::Vault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Path of the resolved inventory in the file set. With this file, a fleet can be read from its
 /// generation alone: no directory is read and no inventory program is run.
@@ -16,7 +18,7 @@ pub const INVENTORY_FILE: &str = ".remoor/inventory.json";
 pub type MergedVars = (Map<String, Value>, BTreeMap<String, String>);
 
 /// A fleet directory, read completely.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Fleet {
     pub config: FleetConfig,
     pub inventory: AnsibleInventory,
@@ -24,9 +26,21 @@ pub struct Fleet {
     pub files: FileSet,
     /// Warnings about links that lead out of the fleet directory.
     pub outside: Vec<Fault>,
+    /// The vault passwords. `files` contains only ciphertext.
+    pub vault: Arc<Vault>,
+    /// Whether encrypted content that no password opens counts as unknown. Otherwise nothing that
+    /// needs the content can be compiled.
+    pub may_stay_encrypted: bool,
 }
 
 impl Fleet {
+    /// Returns the fleet with these vault passwords, and opens the encrypted files of variables. For
+    /// `may_stay_encrypted`, see the field.
+    pub fn with_vault(mut self, vault: Arc<Vault>, may_stay_encrypted: bool) -> Self {
+        self.inventory.open_files(&vault);
+        Self { vault, may_stay_encrypted, ..self }
+    }
+
     /// Reads the fleet directory and its inventory. An executable inventory runs for at most a
     /// minute. Err: all faults of `remoor.yml` and of the inventory. If the inventory cannot be
     /// read, the faults include those of the checks in `validate` that need no inventory. After Ok
@@ -44,7 +58,7 @@ impl Fleet {
                 // The parts of the fleet that need no inventory are checked anyway, so that their
                 // faults are reported together with those of the inventory.
                 let inventory = AnsibleInventory::default();
-                faults.extend(Fleet { config, inventory, files, outside }.validate_alone());
+                faults.extend(Fleet::new(config, inventory, files, outside).validate_alone());
                 return Err(errors(faults));
             }
         };
@@ -58,7 +72,7 @@ impl Fleet {
                 return Err(vec![config.fault("inventory", format!("could not be written as JSON: {error}"))]);
             }
         };
-        let fleet = Fleet { config, inventory, files, outside };
+        let fleet = Fleet::new(config, inventory, files, outside);
         if faults.is_empty() {
             return Ok(fleet);
         }
@@ -84,7 +98,12 @@ impl Fleet {
                 format!("could not be read: {error}"),
             )]
         })?;
-        Ok(Fleet { config, inventory, files: files.clone(), outside: Vec::new() })
+        Ok(Fleet::new(config, inventory, files.clone(), Vec::new()))
+    }
+
+    /// A fleet without vault passwords.
+    pub fn new(config: FleetConfig, inventory: AnsibleInventory, files: FileSet, outside: Vec<Fault>) -> Self {
+        Self { config, inventory, files, outside, vault: Arc::default(), may_stay_encrypted: false }
     }
 
     /// The one group of `remoor.yml` that contains the host. A host in no group or in two groups is

@@ -15,6 +15,8 @@ pub enum Scalar {
     Str,
     /// `<<` as a key; as a value it is text.
     MergeKey,
+    /// A text with the tag `!vault`, encrypted by ansible-vault.
+    Encrypted,
 }
 
 impl Scalar {
@@ -27,6 +29,7 @@ impl Scalar {
             // JSON has no infinity and NaN; such a value keeps its text.
             Scalar::Float(value) => Number::from_f64(*value).map_or_else(|| Value::from(text), Value::Number),
             Scalar::Str | Scalar::MergeKey => Value::from(text),
+            Scalar::Encrypted => remoor_vault::seal(text),
         }
     }
     /// The name of the scalar's core tag in YAML.
@@ -36,7 +39,7 @@ impl Scalar {
             Scalar::Bool(_) => "bool",
             Scalar::Int(_) => "int",
             Scalar::Float(_) => "float",
-            Scalar::Str | Scalar::MergeKey => "str",
+            Scalar::Str | Scalar::MergeKey | Scalar::Encrypted => "str",
         }
     }
     /// The type of the scalar in words, for messages.
@@ -46,6 +49,7 @@ impl Scalar {
             Scalar::Bool(_) => "a boolean",
             Scalar::Int(_) | Scalar::Float(_) => "a number",
             Scalar::Str | Scalar::MergeKey => "text",
+            Scalar::Encrypted => "an encrypted value",
         }
     }
 }

@@ -286,7 +286,7 @@ fn a_generation_needs_neither_disk_nor_executable() {
     let wire = rmp_serde::to_vec(&fleet.files).unwrap();
     let files: FileSet = rmp_serde::from_slice(&wire).unwrap();
     let again = Fleet::from_files(&files).unwrap();
-    assert_eq!(again, fleet);
+    assert_eq!((&again.config, &again.inventory, &again.files), (&fleet.config, &fleet.inventory, &fleet.files));
     assert_eq!(again.inventory.hosts["w1"].vars["x"], json!([1, null]));
     assert_eq!(ran(), 1);
 

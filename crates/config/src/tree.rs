@@ -1,7 +1,7 @@
 //! Parses YAML into one tree in which every value and key has its line and column.
 //!
 //! The module uses the event parser of serde-saphyr, because a serde derive stops at the first
-//! fault and users want all faults. It refuses duplicate keys, unknown tags (`!vault`), several
+//! fault and users want all faults. It refuses duplicate keys, unknown tags, several
 //! documents, and alias bombs. It does not know the meaning of keys.
 
 use super::scalar::{self, Scalar};
@@ -297,6 +297,7 @@ impl Builder<'_> {
             None if plain => scalar::resolve(&text),
             None => Scalar::Str,
             Some(Ok("str")) => Scalar::Str,
+            Some(Err(())) if tag.as_deref().is_some_and(is_vault_tag) => Scalar::Encrypted,
             Some(Ok(wanted @ ("int" | "float" | "bool" | "null"))) => {
                 let scalar = scalar::resolve(&text);
                 if scalar.tag() != wanted && !(wanted == "float" && scalar.tag() == "int") {
@@ -319,14 +320,17 @@ impl Builder<'_> {
         }
         let name = tag.original();
         let hint = match name.as_str() {
-            "!vault" | "!vault-encrypted" => {
-                "remoor holds no vault password: keep the secret in a file of its own, or let an executable inventory decrypt it"
-            }
+            "!vault" | "!vault-encrypted" => "only a text can be encrypted",
             "!unsafe" => "write the value without markup, or escape it with {% raw %}",
             _ => "write a plain value",
         };
         self.fault(self.tag_at, format!("the tag `{name}` is not known here")).hint = Some(hint.into());
     }
+}
+
+/// Whether a tag marks a text that ansible-vault has encrypted.
+fn is_vault_tag(tag: &Tag) -> bool {
+    matches!(tag.original().as_str(), "!vault" | "!vault-encrypted")
 }
 
 /// The core type that a tag names; `!` alone means text.
@@ -397,18 +401,26 @@ mod tests {
     }
 
     #[test]
+    fn encrypted_texts_keep_their_ciphertext() {
+        let node =
+            parse("f", "a: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  00\nb: [!vault-encrypted x]\n").unwrap().unwrap();
+        let want = r#"{"a":{"__ansible_vault":"$ANSIBLE_VAULT;1.1;AES256\n00\n"},"b":[{"__ansible_vault":"x"}]}"#;
+        assert_eq!(node.to_json().to_string(), want);
+    }
+
+    #[test]
     fn every_fault_is_reported() {
         faults(
-            "a: 1\nb: !vault |\n  deadbeef\na: {{ x }}\nc: !!int x\nd: !x y\n",
+            "a: 1\nb: !vault [deadbeef]\na: {{ x }}\nc: !!int x\nd: !x y\n",
             expect![[r#"
             f.yml:2:4: the tag `!vault` is not known here
-              hint: remoor holds no vault password: keep the secret in a file of its own, or let an executable inventory decrypt it
-            f.yml:4:5: a key must be text
+              hint: only a text can be encrypted
+            f.yml:3:5: a key must be text
               hint: quote values that begin with `{{`: "{{ name }}"
-            f.yml:4:1: `a` appears here a second time
+            f.yml:3:1: `a` appears here a second time
               hint: the first is on line 1
-            f.yml:5:10: `x` is not int
-            f.yml:6:4: the tag `!x` is not known here
+            f.yml:4:10: `x` is not int
+            f.yml:5:4: the tag `!x` is not known here
               hint: write a plain value"#]],
         );
         faults("a: [\n", expect!["f.yml:1:4: unclosed bracket '['"]);

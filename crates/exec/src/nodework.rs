@@ -390,7 +390,12 @@ mod tests {
         let play = |text: &str| {
             let vars = serde_json::json!({"inventory_hostname": "w1", "group_names": [], "dir": dir.path()});
             let vars = vars.as_object().unwrap().clone();
-            let host = playbook::HostContext { name: "w1".into(), group: "web".into(), vars };
+            let host = playbook::HostContext {
+                name: "w1".into(),
+                group: "web".into(),
+                vars,
+                ..playbook::HostContext::default()
+            };
             let text = format!("- hosts: all\n  tasks:\n{text}").into_bytes();
             let files = remoor_model::FileSet([("site.yml".to_owned(), text)].into());
             let compiled = playbook::compile(&files, "site.yml", &host, &playbook::CompileOptions::default());

@@ -26,7 +26,9 @@ mod os;
 mod run;
 
 pub use backup::{UndoError, undo};
-pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
+pub use compile::{
+    CompileOptions, Compiled, HostContext, SPECIAL_TAGS, UNKNOWN_VALUE, VaultAccess, compile, doubt_undefined, outline,
+};
 pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
@@ -43,7 +45,7 @@ pub use run::event::{
 pub use run::play_barrier::PlayBarrier;
 pub use run::python_check::check_python;
 pub use run::run;
-pub use run::secrets::Secrets;
+pub use run::secrets::{SecretTexts, Secrets};
 pub use template::template_fault::TemplateFault;
 pub use vars::var_map::{SharedVar, boolean};
 

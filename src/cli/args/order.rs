@@ -1,6 +1,6 @@
 //! Arguments of the commands that change nodes, and of the commands for the fleet directory.
 
-use super::{ConnectionOptions, FollowOptions, NodeSelection, Output, WaitOptions};
+use super::{ConnectionOptions, FollowOptions, NodeSelection, Output, VaultArgs, WaitOptions};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::Args;
@@ -74,6 +74,8 @@ pub struct LintArgs {
     /// the manager)
     #[arg(long)]
     pub native_only: bool,
+    #[command(flatten)]
+    pub vault: VaultArgs,
     #[command(flatten)]
     pub output: Output,
 }

@@ -53,6 +53,8 @@ pub struct PlayArgs {
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]
+    pub vault: VaultArgs,
+    #[command(flatten)]
     pub login: PlayLogin,
     /// Run even on nodes that remoor managers set up
     #[arg(long, help_heading = "Safety")]
@@ -66,6 +68,18 @@ pub struct PlayArgs {
     /// Same as --output=json
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// The passwords of content that ansible-vault has encrypted.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Secrets")]
+pub struct VaultArgs {
+    /// File with a password of ansible-vault, or a program that prints the password (repeatable)
+    #[arg(long, visible_alias = "vault-pass-file", value_name = "FILE")]
+    pub vault_password_file: Vec<PathBuf>,
+    /// Password of a vault id, as ID@FILE; FILE may be a program (repeatable)
+    #[arg(long, value_name = "ID@FILE")]
+    pub vault_id: Vec<String>,
 }
 
 /// How to connect to the hosts.

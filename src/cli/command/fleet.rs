@@ -1,6 +1,7 @@
 //! `remoor lint`, `apply` and `inventory`: validate the fleet directory, upload it, and print the
 //! inventory.
 
+use super::play::vault_options;
 use crate::cli::api::Api;
 use crate::cli::args::{ApplyArgs, InventoryArgs, LintArgs};
 use crate::cli::drivers;
@@ -13,7 +14,8 @@ use remoor_model::{Fault, count_noun};
 use serde_json::{Value, json};
 
 pub fn lint(out: &Out, args: &LintArgs) -> anyhow::Result<Exit> {
-    let faults = drivers::lint(&args.dir, args.strict, drivers::module_policy(args.native_only));
+    let vault = vault_options(&args.vault);
+    let faults = drivers::lint(&args.dir, args.strict, drivers::module_policy(args.native_only), &vault);
     show_faults(out, &faults)
 }
 

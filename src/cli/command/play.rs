@@ -1,10 +1,10 @@
 //! `remoor play`: runs a playbook without a cluster. Prints events as they happen, and the recap at
 //! the end.
 
-use crate::cli::args::{PlayArgs, PlayConnection};
+use crate::cli::args::{PlayArgs, PlayConnection, VaultArgs};
 use crate::cli::drivers::{
     self, HostState, PlayConnectionKind, PlayEnding, PlayEvent, PlayLogin, PlayRequest, PlayRunEvent, PlaySummary,
-    Recap,
+    Recap, VaultOptions,
 };
 use crate::cli::duration;
 use crate::cli::error;
@@ -23,7 +23,7 @@ const LIVE_HOSTS: usize = 3;
 const TAIL_LINES: usize = 20;
 
 pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
-    let prepared = drivers::prepare_play(request(args)?).map_err(|faults| error::invalid_play(&faults))?;
+    let prepared = drivers::prepare_play(request(out, args)?).map_err(|faults| error::invalid_play(&faults))?;
     prepared.warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
     let width = prepared.hosts().iter().map(|name| name.chars().count()).max().unwrap_or_default();
     let screen = PlayScreen { width, verbose: args.verbose };
@@ -45,10 +45,18 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
     Ok(exit(&summary, args))
 }
 
-fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
+/// The options that name vault passwords.
+pub fn vault_options(args: &VaultArgs) -> VaultOptions {
+    VaultOptions { files: args.vault_password_file.clone(), ids: args.vault_id.clone() }
+}
+
+fn request(out: &Out, args: &PlayArgs) -> anyhow::Result<PlayRequest> {
+    let vault = vault_options(&args.vault).read_for_playbook(&args.playbook, args.root.as_deref());
+    let (vault, warnings) = vault.map_err(|faults| error::invalid_play(&faults))?;
+    warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
     let mut extra = serde_json::Map::new();
     for text in &args.extra_vars {
-        extra.extend(drivers::play_vars(text).map_err(|faults| error::invalid_play(&faults))?);
+        extra.extend(drivers::play_vars(text, &vault).map_err(|faults| error::invalid_play(&faults))?);
     }
     let login = &args.login;
     Ok(PlayRequest {
@@ -76,6 +84,8 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
         strict: args.strict,
         force: args.force,
         modules: drivers::module_policy(args.native_only),
+        vault,
+        may_stay_encrypted: false,
     })
 }
 

@@ -2,10 +2,12 @@
 
 use crate::fleet::{self, module_archives};
 use crate::module_packer::{self, ModulePolicy};
-use crate::solo::{self, ImportRequest, ImportSummary};
+use crate::solo::{self, ImportRequest, ImportSummary, VaultOptions};
 use remoor_config::Fleet;
 use remoor_model::{CheckFile, Fault};
+use remoor_vault::Vault;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The check files of a fleet directory for `host`, rendered with the inventory's addresses and
 /// without facts.
@@ -17,18 +19,22 @@ pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>>
 /// All faults and warnings of a fleet directory. If the directory has no `remoor.yml`, the result
 /// is about the playbooks in it. With `strict`, a task that cannot be compiled is an error even if
 /// no run may reach it.
-pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
-    let faults = lint_dir(dir, strict, modules);
+pub fn lint(dir: &Path, strict: bool, modules: ModulePolicy, vault: &VaultOptions) -> Vec<Fault> {
+    let faults = match vault.read(dir) {
+        Ok((vault, warnings)) => [lint_dir(dir, strict, modules, vault), warnings].concat(),
+        Err(faults) => faults,
+    };
     module_packer::release();
     faults
 }
 
-fn lint_dir(dir: &Path, strict: bool, modules: ModulePolicy) -> Vec<Fault> {
+fn lint_dir(dir: &Path, strict: bool, modules: ModulePolicy, vault: Arc<Vault>) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
-        return solo::play::lint(dir, modules, strict);
+        return solo::play::lint(dir, modules, strict, &vault);
     }
-    let loaded = Fleet::load(dir).and_then(|mut fleet| {
+    let loaded = Fleet::load(dir).and_then(|fleet| {
+        let mut fleet = fleet.with_vault(vault, true);
         store_modules(&mut fleet, dir, modules)?;
         Ok(fleet)
     });
@@ -51,7 +57,7 @@ fn store_modules(fleet: &mut Fleet, dir: &Path, policy: ModulePolicy) -> Result<
 /// of lint in the new directory. Contacts no host.
 pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
     let summary = solo::import(request)?;
-    Ok((summary, lint(&request.into, false, ModulePolicy::default())))
+    Ok((summary, lint(&request.into, false, ModulePolicy::default(), &VaultOptions::default())))
 }
 
 /// The modules that the option `--native-only` allows.
@@ -67,9 +73,11 @@ pub struct PackedFleet {
     pub warning: Option<Fault>,
 }
 
-/// Reads a fleet directory, and packs the modules that are not native.
+/// Reads a fleet directory, and packs the modules that are not native. Encrypted values stay
+/// encrypted.
 pub fn pack(dir: &Path) -> Result<PackedFleet, Vec<Fault>> {
-    let packed = Fleet::load(dir).and_then(|mut fleet| {
+    let packed = Fleet::load(dir).and_then(|fleet| {
+        let mut fleet = fleet.with_vault(Arc::default(), true);
         let warning = store_modules(&mut fleet, dir, ModulePolicy::Any)?;
         let body = rmp_serde::to_vec_named(&fleet.files).map_err(|e| {
             vec![Fault::error(&dir.display().to_string(), 0, 0, format!("the fleet can't be serialized: {e}"))]

@@ -67,7 +67,7 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }
     write_private(&callback, CALLBACK.as_bytes())?;
-    let inventory = inventory(&play.fleet, &play.known, &fleet).map_err(PlayError::Plan)?;
+    let (inventory, opened) = inventory(&play.fleet, &play.known, &fleet).map_err(PlayError::Plan)?;
     let known_hosts = dir.join("known_hosts");
     write_private(&known_hosts, known_hosts_text(&play.fleet, &play.known).as_bytes())?;
     let config = ssh_config(play, dir).map_err(PlayError::Plan)?;
@@ -120,7 +120,10 @@ pub(super) fn prepare(program: &str, play: &AnsibleRun, dir: &Path) -> Result<Pr
         umask: Some(0o022),
         clean: false,
     };
-    Ok(PreparedRun { job, hide: passwords(&inventory) })
+    let mut hide = [passwords(&inventory), opened].concat();
+    hide.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
+    hide.dedup();
+    Ok(PreparedRun { job, hide })
 }
 
 /// The passwords for connections and `become` in an inventory, the longest first.
@@ -136,11 +139,13 @@ fn passwords(inventory: &Value) -> Vec<String> {
 }
 
 /// The inventory in the form that Ansible's YAML plugin reads. Hosts have their merged variables,
-/// groups have only their members.
-fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -> Result<Value, String> {
+/// groups have only their members. The second value has the texts of encrypted variables.
+fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -> Result<(Value, Vec<String>), String> {
+    let mut opened = Vec::new();
     let mut hosts = Map::new();
     for name in fleet.inventory.hosts.keys() {
         let (mut vars, _) = fleet.vars(name).map_err(|f| f.to_string())?;
+        open_vault_values(fleet, name, &mut vars, &mut opened)?;
         let target = fleet.ssh_target(name).map_err(|f| f.to_string())?;
         let of_node = known.get(name);
         let host = of_node.and_then(|k| k.addr.clone()).unwrap_or(target.host);
@@ -162,7 +167,34 @@ fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -
         let names = |names: &[String]| names.iter().map(|n| (n.clone(), json!({}))).collect::<Map<_, _>>();
         children.insert(name.clone(), json!({"hosts": names(&group.hosts), "children": names(&group.children)}));
     }
-    Ok(json!({"all": {"hosts": hosts, "children": children}}))
+    Ok((json!({"all": {"hosts": hosts, "children": children}}), opened))
+}
+
+/// Opens the encrypted variables of a host, because Ansible gets no vault password of a manager. The
+/// file of this inventory is readable only by its owner, and removed after the run.
+fn open_vault_values(
+    fleet: &Fleet,
+    host: &str,
+    vars: &mut Map<String, Value>,
+    texts: &mut Vec<String>,
+) -> Result<(), String> {
+    if let Some(fault) = fleet.inventory.unopened_of(host).first() {
+        return Err(fault.to_string());
+    }
+    for (name, value) in vars.iter_mut() {
+        match fleet.vault.open_value(value) {
+            None => {}
+            Some(Ok(opened)) => {
+                texts.extend(opened.as_str().filter(|text| text.len() >= PASSWORD_MIN).map(str::to_owned));
+                *value = opened;
+            }
+            Some(Err(error)) => {
+                let next = fleet.vault.next_step(&error).unwrap_or_default();
+                return Err(format!("the variable `{name}` of the host `{host}` {error}; {next}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The lines of `known_hosts`: the recorded host keys for each address of a run.

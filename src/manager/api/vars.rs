@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use remoor_cluster::rpc::view::{VarView, VarsView};
 use remoor_cluster::rpc::wire::{ApiFailure, Code};
 use remoor_model::JobVars;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Maximum number of variables in an order. They are limited, because an order for a thousand nodes
@@ -33,6 +34,9 @@ const GIVEN: [&str; 13] = [
     "item",
     "omit",
 ];
+
+/// The text that is shown for a value that contains an encrypted value.
+const ENCRYPTED: &str = "(encrypted by ansible-vault)";
 
 /// Checks the variables of an order. The error contains the name of the wrong variable.
 pub(super) fn check(vars: &JobVars) -> Result<(), ApiFailure> {
@@ -76,7 +80,12 @@ pub(super) async fn vars(
         // A node that is not in the inventory has no variables.
         if let Ok((vars, origins)) = fleet.vars(&name) {
             let origin = |var: &str| origins.get(var).cloned().unwrap_or_default();
-            view.vars = vars.into_iter().map(|(name, value)| VarView { origin: origin(&name), name, value }).collect();
+            let shown = |value: Value| match remoor_vault::sealed_part(&value) {
+                Some(_) => Value::from(ENCRYPTED),
+                None => value,
+            };
+            let shown = vars.into_iter().map(|(name, value)| (name, shown(value)));
+            view.vars = shown.map(|(name, value)| VarView { origin: origin(&name), name, value }).collect();
         }
     }
     let open = node.job.and_then(|id| inventory.job(id)).filter(|job| job.closed.is_none());

@@ -27,6 +27,7 @@ fn rendered_file(text: &str) -> RenderedFile {
         group: None,
         content,
         source: "t".to_owned(),
+        secret: false,
     }
 }
 

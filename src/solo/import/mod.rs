@@ -85,6 +85,8 @@ pub fn import(request: &ImportRequest) -> Result<ImportSummary, Vec<Fault>> {
         playbook: request.playbook.clone(),
         inventory: request.inventory.clone(),
         forks: 1,
+        // The written fleet must not contain plaintext, so nothing is opened.
+        may_stay_encrypted: true,
         ..PlayRequest::default()
     };
     let (play, files, sources) = prepare_with_sources(play)?;

@@ -8,6 +8,7 @@ use remoor_exec::STATE_DIR;
 use remoor_exec::ssh::LoginTarget;
 use remoor_model::{Fault, FileSet, NodeName};
 use remoor_playbook::LOCAL;
+use remoor_vault::Vault;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -57,13 +58,20 @@ const PASSWORDS: [&str; 5] =
     ["ansible_password", "ansible_ssh_pass", "ansible_ssh_password", "ansible_become_password", "ansible_become_pass"];
 
 impl ConnectionFinder {
-    pub fn new(inventory: &AnsibleInventory, extra: &Map<String, Value>, login: &Login) -> Self {
+    pub fn new(inventory: &AnsibleInventory, extra: &Map<String, Value>, login: &Login, vault: &Vault) -> Self {
         let mut inventory = inventory.clone();
         // A task can be delegated to this machine even if the inventory does not contain it.
         for name in LOCAL {
             inventory.hosts.entry(name.to_owned()).or_default();
         }
         for host in inventory.hosts.values_mut() {
+            // Passwords are not used, so they stay encrypted.
+            let settings = host.vars.iter_mut().filter(|(name, _)| name.starts_with("ansible_"));
+            for (_, value) in settings.filter(|(name, _)| !PASSWORDS.contains(&name.as_str())) {
+                if let Some(Ok(opened)) = vault.open_value(value) {
+                    *value = opened;
+                }
+            }
             for (name, value) in extra.iter().filter(|(name, _)| name.starts_with("ansible_") || *name == STATE) {
                 host.vars.insert(name.clone(), value.clone());
                 host.origins.insert(name.clone(), "--extra-vars".to_owned());
@@ -76,7 +84,7 @@ impl ConnectionFinder {
         config.ssh.identity = login.private_key.as_ref().map(|path| path.display().to_string());
         config.ssh.config = login.ssh_config.as_ref().map(|path| path.display().to_string());
         config.ssh.connect_timeout_ms = u64::try_from(login.timeout.as_millis()).unwrap_or(u64::MAX);
-        let fleet = Fleet { config, inventory, files: FileSet::default(), outside: Vec::new() };
+        let fleet = Fleet::new(config, inventory, FileSet::default(), Vec::new());
         Self { fleet, login: login.clone(), local_hosts: BTreeSet::new() }
     }
 

@@ -66,8 +66,11 @@ impl<'a> HostVariables<'a> {
     pub fn context(&self, name: &str) -> HostContext {
         let mut vars = host_vars(self.inventory, name);
         vars.extend(self.common.clone());
-        let group = self.inventory.hosts.get(name).and_then(|host| host.groups.first());
-        HostContext { name: name.to_owned(), group: group.cloned().unwrap_or_else(|| "ungrouped".to_owned()), vars }
+        let host = self.inventory.hosts.get(name);
+        let group = host.and_then(|host| host.groups.first());
+        let group = group.cloned().unwrap_or_else(|| "ungrouped".to_owned());
+        let origins = host.map(|host| host.origins.clone()).unwrap_or_default();
+        HostContext { name: name.to_owned(), group, vars, origins }
     }
 }
 

@@ -5,11 +5,13 @@ use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
 use crate::module_packer::ModulePolicy;
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, LOCAL};
+use remoor_playbook::{self as playbook, LOCAL, VaultAccess};
+use remoor_vault::Vault;
 use serde_json::{Map, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Names of an inventory if `ansible.cfg` does not set one. The first name that exists is used.
 const INVENTORIES: [&str; 8] =
@@ -41,7 +43,7 @@ const ANY_HOST: &str = "any-host";
 /// inventory, each playbook is compiled for one host that is in every group that the playbook
 /// names. Then undefined variables are only warnings, because an inventory may define them. With
 /// `strict`, a task that cannot be compiled is an error even if no run may reach it.
-pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool) -> Vec<Fault> {
+pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool, vault: &Arc<Vault>) -> Vec<Fault> {
     let mut playbooks = Vec::new();
     find(dir, 0, &mut playbooks);
     if playbooks.is_empty() {
@@ -50,14 +52,21 @@ pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool) -> Vec<Fault> {
     }
     let inventory = inventory(dir);
     let faults: BTreeSet<Fault> =
-        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict)).collect();
+        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict, vault)).collect();
     faults.into_iter().collect()
 }
 
-fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: ModulePolicy, strict: bool) -> Vec<Fault> {
+fn lint_playbook(
+    dir: &Path,
+    playbook: &Path,
+    inventory: &[String],
+    modules: ModulePolicy,
+    strict: bool,
+    vault: &Arc<Vault>,
+) -> Vec<Fault> {
     let root = root(dir, playbook);
     let known = !inventory.is_empty();
-    let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
+    let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref(), vault).map(Some) };
     let stand_in = match stand_in {
         Ok(stand_in) => stand_in,
         Err(faults) => return faults,
@@ -71,6 +80,8 @@ fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String], modules: Mod
         login: Login::default(),
         modules,
         strict,
+        vault: vault.clone(),
+        may_stay_encrypted: true,
         ..PlayRequest::default()
     };
     let mut faults = match prepare(request) {
@@ -101,10 +112,11 @@ fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
 
 /// A temporary directory with an inventory. The one host of the inventory is in all groups that the
 /// playbook uses, and in no group that the playbook excludes.
-fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, Vec<Fault>> {
+fn stand_in(playbook: &Path, root: Option<&Path>, vault: &Vault) -> Result<tempfile::TempDir, Vec<Fault>> {
     let files = files::read(playbook, root)?;
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
-    let plays = playbook::outline(&files.set, &files.playbook, &Map::new()).map_err(shown)?;
+    let vault = VaultAccess { vault, may_stay_encrypted: true };
+    let plays = playbook::outline(&files.set, &files.playbook, &Map::new(), Some(vault)).map_err(shown)?;
     let host = json!({ANY_HOST: {}});
     let mut groups = Map::new();
     for pattern in plays.iter().flat_map(|play| &play.hosts).flat_map(|hosts| hosts.split([',', ':'])) {
@@ -170,22 +182,28 @@ fn plays(text: &str) -> bool {
 /// The inventory that `ansible.cfg` in `dir` names, or the one with a usual name. Empty: there is
 /// none.
 fn inventory(dir: &Path) -> Vec<String> {
-    let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
-    let mut section = "";
-    for line in configured.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_end_matches(']');
-        }
-        if let Some((key, value)) = line.split_once('=')
-            && section == "defaults"
-            && key.trim() == "inventory"
-        {
-            let sources = value.split(',').map(str::trim).filter(|source| !source.is_empty());
-            return sources.map(|source| dir.join(source).display().to_string()).collect();
-        }
+    if let Some(value) = ansible_defaults(dir).get("inventory") {
+        let sources = value.split(',').map(str::trim).filter(|source| !source.is_empty());
+        return sources.map(|source| dir.join(source).display().to_string()).collect();
     }
     let usual = INVENTORIES.iter().map(|name| dir.join(name)).find(|path| path.exists());
     usual.iter().map(|path| path.display().to_string()).collect()
+}
+
+/// The settings in the section `defaults` of `ansible.cfg` in `dir`. Of a setting that occurs twice,
+/// the first counts.
+pub(in crate::solo) fn ansible_defaults(dir: &Path) -> BTreeMap<String, String> {
+    let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
+    let (mut section, mut out) = ("", BTreeMap::new());
+    for line in configured.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        }
+        if let Some((key, value)) = line.split_once('=').filter(|_| section == "defaults") {
+            out.entry(key.trim().to_owned()).or_insert_with(|| value.trim().to_owned());
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -201,7 +219,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
-        let lines = lint(dir.path(), ModulePolicy::Any, false)
+        let lines = lint(dir.path(), ModulePolicy::Any, false, &Arc::default())
             .into_iter()
             .map(|f| f.to_string().lines().next().unwrap_or_default().to_owned());
         lines.collect::<Vec<_>>().join("\n").replace(&real, "DIR")

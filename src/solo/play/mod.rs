@@ -23,7 +23,9 @@ mod sockets;
 
 pub use events::{HostState, PlayRunEvent, PlaySummary, PlayTaskView};
 pub(in crate::solo) use files::Files;
+pub use files::root_of;
 pub(in crate::solo) use host_variables::groups;
+pub(in crate::solo) use lint::ansible_defaults;
 pub use lint::lint;
 pub(in crate::solo) use prepare::prepare_with_sources;
 pub use prepare::{PreparedPlay, prepare};
@@ -31,8 +33,10 @@ pub use recap::Recap;
 pub use run::{Control, PlayStop, run};
 
 use crate::module_packer::ModulePolicy;
+use remoor_vault::Vault;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The options of `remoor play`.
@@ -64,6 +68,10 @@ pub struct PlayRequest {
     pub force: bool,
     /// Which modules the playbook may use.
     pub modules: ModulePolicy,
+    /// The vault passwords.
+    pub vault: Arc<Vault>,
+    /// Whether encrypted content that no password opens counts as unknown; only for lint.
+    pub may_stay_encrypted: bool,
 }
 
 /// The settings of the connection to a host.

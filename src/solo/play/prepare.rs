@@ -9,7 +9,9 @@ use super::host_variables::HostVariables;
 use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS};
+use remoor_playbook::{
+    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS, VaultAccess,
+};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -64,10 +66,11 @@ pub(in crate::solo) fn prepare_with_sources(
     let (mut faults, mut refused) = (BTreeSet::new(), BTreeSet::new());
     let (contexts, mut roads) = (
         HostVariables::new(&sources, &files, &request),
-        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login),
+        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login, &request.vault),
     );
     let chosen = HostSelection::new(&request, &sources)?;
-    let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
+    let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
+    let keys = playbook::outline(&files.set, &files.playbook, &request.extra, Some(vault));
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let at_host = plays.iter().filter(|(keys, _)| !keys.local).flat_map(|(_, hosts)| hosts);
@@ -80,6 +83,11 @@ pub(in crate::solo) fn prepare_with_sources(
     let modules = module_packer::modules_of_directory(Path::new(&root), request.modules);
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
+        let unopened = sources.inventory.unopened_of(name);
+        if !unopened.is_empty() && !request.may_stay_encrypted {
+            faults.extend(unopened);
+            continue;
+        }
         let options = CompileOptions {
             tags: &request.tags,
             skip_tags: &request.skip_tags,
@@ -91,6 +99,7 @@ pub(in crate::solo) fn prepare_with_sources(
             root: &root,
             modules: Some(&*modules),
             delegates: true,
+            vault: Some(vault),
             here: matches!(roads.connection_of_plays(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
@@ -100,7 +109,7 @@ pub(in crate::solo) fn prepare_with_sources(
                 continue;
             }
         };
-        let Compiled { plan, warnings: more, refused: late, tags: own } = compiled;
+        let Compiled { plan, warnings: more, refused: late, tags: own, unopened: files_unopened } = compiled;
         tags.extend(own);
         warnings.extend(more.into_iter().map(|fault| files.with_shown_path(fault)));
         refused.extend(late.into_iter().map(|fault| files.with_shown_path(fault)));
@@ -110,6 +119,9 @@ pub(in crate::solo) fn prepare_with_sources(
         let names = context.vars.keys().chain(contexts.shared_values().keys());
         let names: Vec<&str> = names.map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
+        let encrypted = files_unopened.into_iter().chain(unopened.iter().map(|fault| fault.file.clone()));
+        let found = playbook::doubt_undefined(found, &encrypted.collect());
+        warnings.extend(unopened.into_iter().map(|fault| Fault { warning: true, ..fault }));
         let (doubts, wrong): (Vec<_>, Vec<_>) =
             found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
         warnings.extend(doubts);
@@ -153,6 +165,7 @@ fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> 
     let beside = files.root.join(&files.playbook);
     let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
     let mut sources = config::load_sources(&request.inventory, beside)?;
+    sources.inventory.open_files(&request.vault);
     if request.inventory.is_empty() {
         let vars = [("ansible_connection".to_owned(), json!("local"))].into_iter().collect();
         let host = HostEntry { groups: vec!["ungrouped".to_owned()], vars, ..HostEntry::default() };

@@ -23,7 +23,7 @@ pub fn target(bytes: &[u8]) -> bool {
     let Value::Object(vars) = json!({"name": "web", "group_names": ["web"], "inventory_hostname": "h"}) else {
         return true;
     };
-    let host = HostContext { name: "h".into(), group: "web".into(), vars };
+    let host = HostContext { name: "h".into(), group: "web".into(), vars, ..HostContext::default() };
     let once = || compile(&files, "site.yml", &host, &CompileOptions::default());
     match once() {
         Ok(compiled) => {

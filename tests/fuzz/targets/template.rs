@@ -23,7 +23,7 @@ pub fn target(bytes: &[u8]) -> bool {
     let files = [("site.yml", PLAYBOOK), ("t.j2", text)];
     let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
     let Value::Object(vars) = json!({"text": text, "inventory_hostname": "h"}) else { return false };
-    let host = HostContext { name: "h".into(), group: "all".into(), vars };
+    let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
     match compile(&files, "site.yml", &host, &CompileOptions::default()) {
         Ok(compiled) => {
             let (made, faults) = review(&compiled.plan, &Map::new(), &files, &[]);

@@ -6,13 +6,20 @@
 //! override those next to the inventory. A later value replaces an earlier one completely, also a
 //! mapping (Ansible's default).
 
-use super::{AnsibleInventory, GROUPS_MAX, GroupEntry, HOSTS_MAX, HostEntry};
+use super::{AnsibleInventory, EncryptedVars, GROUPS_MAX, GroupEntry, HOSTS_MAX, HostEntry};
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables by name, each with its value and its origin.
 pub type VarsWithOrigins = BTreeMap<String, (Value, String)>;
+
+/// The variables of one file of `group_vars` or `host_vars`.
+pub enum FileVars {
+    Plain(VarsWithOrigins),
+    /// A wholly encrypted file, by its name.
+    Encrypted(String),
+}
 
 /// Groups, hosts and faults collected from all sources so far.
 #[derive(Default)]
@@ -25,6 +32,8 @@ pub struct Draft {
     pub sources: usize,
     pub faults: Vec<Fault>,
     pub warnings: Vec<Fault>,
+    /// The text of each wholly encrypted file of variables, by name.
+    pub encrypted: BTreeMap<String, String>,
 }
 
 /// A position in a source; line 0 is the whole source.
@@ -53,10 +62,10 @@ pub struct DraftGroup {
     /// reports this position.
     pub children: BTreeMap<String, SourcePosition>,
     pub vars: VarsWithOrigins,
-    /// Variables from `group_vars`.
-    pub file_vars: VarsWithOrigins,
+    /// Variables from `group_vars`, in ascending order of precedence.
+    pub file_vars: Vec<FileVars>,
     /// Variables from the `group_vars` next to a playbook.
-    pub near_vars: VarsWithOrigins,
+    pub near_vars: Vec<FileVars>,
     /// `ansible_group_priority`; among groups of the same depth, the variables of the group with
     /// the greater value win.
     priority: Option<i64>,
@@ -66,10 +75,10 @@ pub struct DraftGroup {
 #[derive(Default)]
 pub struct DraftHost {
     pub vars: VarsWithOrigins,
-    /// Variables from `host_vars`.
-    pub file_vars: VarsWithOrigins,
+    /// Variables from `host_vars`, in ascending order of precedence.
+    pub file_vars: Vec<FileVars>,
     /// Variables from the `host_vars` next to a playbook.
-    pub near_vars: VarsWithOrigins,
+    pub near_vars: Vec<FileVars>,
 }
 
 impl Draft {
@@ -152,24 +161,26 @@ impl Draft {
             // `all` is the first group in the order. Its `group_vars` are merged before those of
             // the other groups.
             let (all, others) = ranked.split_at(1.min(ranked.len()));
-            let layers = ranked
-                .iter()
-                .map(|group| &group.vars)
-                .chain(all.iter().flat_map(|group| [&group.file_vars, &group.near_vars]))
-                .chain(others.iter().map(|group| &group.file_vars))
-                .chain(others.iter().map(|group| &group.near_vars))
-                .chain([&host.vars, &host.file_vars, &host.near_vars]);
-            let mut merged = VarsWithOrigins::new();
-            for layer in layers {
-                merged.extend(layer.iter().map(|(name, value)| (name.clone(), value.clone())));
-            }
+            let files = all.iter().flat_map(|group| [&group.file_vars, &group.near_vars]);
+            let files = files.chain(others.iter().map(|group| &group.file_vars));
+            let files = files.chain(others.iter().map(|group| &group.near_vars));
+            let mut merged = MergedLayers::default();
+            ranked.iter().for_each(|group| merged.add(&group.vars));
+            files.for_each(|files| merged.add_files(files));
+            merged.add(&host.vars);
+            [&host.file_vars, &host.near_vars].into_iter().for_each(|files| merged.add_files(files));
+            let MergedLayers { vars: merged, encrypted } = merged;
             let groups = member.into_iter().filter(|group| *group != "all").map(str::to_owned).collect();
             let origins = merged.iter().map(|(name, (_, origin))| (name.clone(), origin.clone())).collect();
-            hosts.insert(name.clone(), HostEntry { groups, vars: values_only(merged), origins });
+            hosts.insert(name.clone(), HostEntry { groups, vars: values_only(merged), origins, encrypted });
         }
         let groups = self.groups.into_iter().map(|(name, mut group)| {
-            group.vars.append(&mut group.file_vars);
-            group.vars.append(&mut group.near_vars);
+            for file in group.file_vars.into_iter().chain(group.near_vars) {
+                match file {
+                    FileVars::Plain(vars) => group.vars.extend(vars),
+                    FileVars::Encrypted(_) => {}
+                }
+            }
             let entry = GroupEntry {
                 hosts: group.hosts.into_iter().collect(),
                 children: group.children.into_keys().collect(),
@@ -179,7 +190,8 @@ impl Draft {
         });
         let groups = groups.collect();
         self.warnings.sort();
-        Ok(AnsibleInventory { hosts, groups, warnings: self.warnings })
+        let (warnings, encrypted) = (self.warnings, self.encrypted);
+        Ok(AnsibleInventory { hosts, groups, warnings, encrypted, unopened: BTreeMap::new() })
     }
 
     /// Finds groups that contain themselves; reports each cycle once.
@@ -290,6 +302,35 @@ impl Draft {
             (depth.get(name.as_str()).copied().unwrap_or_default(), self.groups[*name].priority.unwrap_or(1), *name)
         });
         order.into_iter().cloned().collect()
+    }
+}
+
+/// The variables of one host while layers of ascending precedence are added.
+#[derive(Default)]
+struct MergedLayers {
+    vars: VarsWithOrigins,
+    encrypted: Vec<EncryptedVars>,
+}
+
+impl MergedLayers {
+    fn add(&mut self, layer: &VarsWithOrigins) {
+        for (name, value) in layer {
+            for file in &mut self.encrypted {
+                file.overridden.insert(name.clone());
+            }
+            self.vars.insert(name.clone(), value.clone());
+        }
+    }
+
+    fn add_files(&mut self, files: &[FileVars]) {
+        for file in files {
+            match file {
+                FileVars::Plain(vars) => self.add(vars),
+                FileVars::Encrypted(file) => {
+                    self.encrypted.push(EncryptedVars { file: file.clone(), overridden: BTreeSet::new() });
+                }
+            }
+        }
     }
 }
 

@@ -1,26 +1,32 @@
 //! Variables of the command line (`-e`, as in Ansible). An option is `a=1 b="x y"` with texts as
-//! values, a mapping in YAML or JSON, or `@FILE` with a mapping in the file.
+//! values, a mapping in YAML or JSON, or `@FILE` with a mapping in the file. The file may be
+//! encrypted.
 
-use super::shell_words;
-use super::source::{read_content, vault_fault};
+use super::source::read_content;
+use super::{encrypted, shell_words};
 use crate::tree;
 use remoor_model::Fault;
+use remoor_vault::{Vault, seal_variable};
 use serde_json::{Map, Value};
 use std::path::Path;
 
 /// The file name in faults about text that is not from a file.
 const OPTION_NAME: &str = "--extra-vars";
 
-/// The variables of one `-e` option. Reads the file if the option names a file.
-pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
+/// The variables of one `-e` option. Reads the file if the option names a file. The values of an
+/// encrypted file are sealed.
+pub fn extra_vars(text: &str, vault: &Vault) -> Result<Map<String, Value>, Vec<Fault>> {
     let text = text.trim();
     if let Some(file) = text.strip_prefix('@') {
         let bytes = read_content(Path::new(file)).map_err(|why| vec![Fault::error(file, 0, 0, why)])?;
         let text = String::from_utf8(bytes).map_err(|_| vec![Fault::error(file, 0, 0, "is not UTF-8")])?;
-        return match vault_fault(file, &text) {
-            Some(fault) => Err(vec![fault]),
-            None => mapping(file, &text),
-        };
+        if !remoor_vault::is_encrypted(text.as_bytes()) {
+            return mapping(file, &text);
+        }
+        let variables = encrypted::read(file, &text, vault).map_err(|fault| vec![fault])?;
+        let names: Vec<String> = variables.keys().cloned().collect();
+        let key = vault.keep_file(&text, variables);
+        return Ok(names.into_iter().map(|name| (name.clone(), seal_variable(&key, &name))).collect());
     }
     if text.starts_with(['{', '[']) {
         return mapping(OPTION_NAME, text);
@@ -63,7 +69,7 @@ mod tests {
             (&format!("@{}", file.display()), json!({"a": true, "b": [1]})),
             ("", json!({})),
         ] {
-            assert_eq!(extra_vars(text).map(Value::Object), Ok(want), "{text}");
+            assert_eq!(extra_vars(text, &Vault::default()).map(Value::Object), Ok(want), "{text}");
         }
         for (text, word) in [
             ("a", "`a` is not KEY=VALUE"),
@@ -72,7 +78,7 @@ mod tests {
             ("{a: ", "--extra-vars:1"),
             ("@/nonexistent", "/nonexistent"),
         ] {
-            let faults = extra_vars(text).unwrap_err();
+            let faults = extra_vars(text, &Vault::default()).unwrap_err();
             assert!(faults[0].to_string().contains(word), "{text}: {}", faults[0]);
         }
     }

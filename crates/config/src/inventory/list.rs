@@ -36,6 +36,8 @@ impl AnsibleInventory {
     /// None for an unknown host.
     pub fn host_json(&self, name: &str, extra: Option<&Map<String, Value>>) -> Option<Value> {
         let mut vars = self.hosts.get(name)?.vars.clone();
+        // Ansible opens single encrypted values itself, but knows no references to files.
+        vars.retain(|_, value| !remoor_vault::is_file_variable(value));
         vars.extend(extra.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
         Some(Value::Object(vars))
     }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! path -> source (file, directory, executable) -> yaml | ini | script -> Draft
-//!      -> + group_vars, host_vars -> AnsibleInventory
+//!      -> + group_vars, host_vars -> AnsibleInventory -> open_files (encrypted files)
 //! ```
-//! Configuration files of plugins (`plugin: ...`), vaults and TOML are refused with a hint.
-//! Templates in values stay unchanged.
+//! Configuration files of plugins (`plugin: ...`), encrypted sources and TOML are refused with a
+//! hint. Templates in values stay unchanged. Encrypted values stay encrypted.
 
 mod draft;
+mod encrypted;
 mod extra;
 mod ini;
 mod list;
@@ -44,6 +45,12 @@ pub struct AnsibleInventory {
     /// Warnings about content that Ansible accepts but that is probably a mistake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Fault>,
+    /// The encrypted text of each wholly encrypted file of variables, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub encrypted: BTreeMap<String, String>,
+    /// The files of `encrypted` that `open_files` could not open.
+    #[serde(skip)]
+    pub unopened: BTreeMap<String, Fault>,
 }
 
 /// A resolved host.
@@ -56,6 +63,19 @@ pub struct HostEntry {
     pub vars: Map<String, Value>,
     /// The origin of each variable: `group_vars/web.yml`, `inventory.yml: host w1`.
     pub origins: BTreeMap<String, String>,
+    /// The wholly encrypted files with variables of the host, in ascending order of precedence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encrypted: Vec<EncryptedVars>,
+}
+
+/// A wholly encrypted file of variables, from the view of one host. Only its password tells which
+/// variables it sets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct EncryptedVars {
+    /// The name of the file, a key of `AnsibleInventory::encrypted`.
+    pub file: String,
+    /// The variables that files and sources of higher precedence set.
+    pub overridden: std::collections::BTreeSet<String>,
 }
 
 /// A resolved group.

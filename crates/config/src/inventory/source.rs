@@ -128,11 +128,12 @@ fn begins_as_yaml(text: &str) -> bool {
     first.is_some_and(|line| line == "---" || line.ends_with(':'))
 }
 
-/// Returns the fault if the file is encrypted by ansible-vault, because remoor cannot read it.
-pub fn vault_fault(file: &str, text: &str) -> Option<Fault> {
-    text.starts_with("$ANSIBLE_VAULT").then(|| {
-        Fault::error(file, 1, 1, "is encrypted by ansible-vault")
-            .hint("remoor holds no vault password: let an executable inventory decrypt it")
+/// Returns the fault if a source is encrypted as a whole. Its hosts must be known without a
+/// password, because a generation contains only ciphertext.
+fn vault_fault(file: &str, text: &str) -> Option<Fault> {
+    remoor_vault::is_encrypted(text.as_bytes()).then(|| {
+        Fault::error(file, 1, 1, "is an inventory that is encrypted as a whole")
+            .hint("encrypt single values with `ansible-vault encrypt_string`, or files of group_vars and host_vars")
     })
 }
 

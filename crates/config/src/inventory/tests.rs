@@ -274,12 +274,12 @@ fn all_faults_are_reported_at_once() {
         expect!["i.yml:1:46: groups that contain themselves: a > b > c > a"],
     );
     check_faults(
-        &[("i.yml", "all: {hosts: {w1: {pw: !vault x, x: 1, x: 2}}}\n")],
+        &[("i.yml", "all: {hosts: {w1: {pw: !vault [x], x: 1, x: 2}}}\n")],
         "i.yml",
         expect![[r#"
         i.yml:1:24: the tag `!vault` is not known here
-          hint: remoor holds no vault password: keep the secret in a file of its own, or let an executable inventory decrypt it
-        i.yml:1:40: `x` appears here a second time
+          hint: only a text can be encrypted
+        i.yml:1:42: `x` appears here a second time
           hint: the first is on line 1"#]],
     );
 }
@@ -312,8 +312,8 @@ fn invalid_inventories_are_rejected() {
         &[("i", "$ANSIBLE_VAULT;1.1;AES256\n00\n")],
         "i",
         expect![[r#"
-        i:1:1: is encrypted by ansible-vault
-          hint: remoor holds no vault password: let an executable inventory decrypt it"#]],
+        i:1:1: is an inventory that is encrypted as a whole
+          hint: encrypt single values with `ansible-vault encrypt_string`, or files of group_vars and host_vars"#]],
     );
     check_faults(&[("i", "all:\n  hosts: [\n")], "i", expect!["i:2:10: unclosed bracket '['"]);
     check_faults(&[("inv/README.md", "")], "inv", expect!["inv: there is no inventory in this directory"]);
@@ -432,4 +432,51 @@ fn recorded_output_is_current() {
         let list = says(&dir.path().join(name));
         assert_eq!(comparable(&list), comparable(&serde_json::from_str(ANSIBLE_SAYS).unwrap()), "{name}: {list}");
     }
+}
+
+/// Written by ansible-vault; the password is `hunter2 pass`, and it sets `db` and `greeting`.
+const ENCRYPTED_VARS: &str = include_str!("../../../vault/fixtures/vars.yml");
+
+#[test]
+fn encrypted_files_have_their_precedence_and_stay_encrypted() {
+    let site = include_str!("../../../vault/fixtures/token.txt").trim().replace('\n', "\n      ");
+    let hosts =
+        format!("all:\n  hosts:\n    w1:\n    w2:\n      greeting: own\n  vars:\n    token: !vault |\n      {site}\n");
+    let dir = directory(&[
+        ("hosts.yml", &hosts),
+        ("group_vars/all/10.yml", "db: plain\nkept: 1\n"),
+        ("group_vars/all/50.yml", ENCRYPTED_VARS),
+        ("group_vars/all/90.yml", "kept: 2\n"),
+    ]);
+    let mut inventory = load_inventory(&dir.path().join("hosts.yml")).unwrap_or_else(|faults| panic!("{faults:#?}"));
+    let stored = serde_json::to_string(&inventory).unwrap();
+    let mut again: AnsibleInventory = serde_json::from_str(&stored).unwrap();
+    assert_eq!(again, inventory, "a generation needs no password");
+    assert_eq!(
+        (&inventory.hosts["w1"].vars["db"], inventory.hosts["w1"].vars.contains_key("greeting")),
+        (&json!("plain"), false)
+    );
+
+    let none = remoor_vault::Vault::new(Vec::new(), "use --vault-id");
+    again.open_files(&none);
+    assert_eq!(again.hosts, inventory.hosts);
+    let fault = again.unopened_of("w1").pop().unwrap().to_string();
+    assert!(
+        fault.starts_with("group_vars/all/50.yml:1:1: is encrypted") && fault.contains("use --vault-id"),
+        "{fault}"
+    );
+
+    let password = remoor_vault::VaultPassword::new("default", b"hunter2 pass".to_vec());
+    let vault = remoor_vault::Vault::new(vec![password], "");
+    inventory.open_files(&vault);
+    let value = |host: &str, name: &str| {
+        let value = &inventory.hosts[host].vars[name];
+        vault.open_value(value).map_or_else(|| value.clone(), |opened| opened.unwrap())
+    };
+    assert_eq!(value("w1", "db"), json!({"user": "app", "password": "filesecret1"}));
+    assert_eq!(value("w1", "greeting"), "hello {{ inventory_hostname }}");
+    assert_eq!(value("w2", "greeting"), "own", "variables of a host win");
+    assert_eq!((value("w1", "token"), value("w1", "kept")), (json!("s3cr{{ 1+1 }}et"), json!(2)));
+    assert_eq!(inventory.hosts["w1"].origins["db"], "group_vars/all/50.yml");
+    assert!(!serde_json::to_string(&inventory).unwrap().contains("filesecret1"));
 }

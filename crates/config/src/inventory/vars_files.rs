@@ -3,8 +3,8 @@
 //! `.yml`, `.yaml`, `.json`. Any further file or directory for that name is not read, and causes a
 //! warning.
 
-use super::draft::{Draft, SourcePosition, VarsWithOrigins};
-use super::source::{entries, read_content, relative_name, vault_fault};
+use super::draft::{Draft, FileVars, SourcePosition, VarsWithOrigins};
+use super::source::{entries, read_content, relative_name};
 use crate::tree;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn directory(
     kind: &str,
     names: &BTreeSet<String>,
     draft: &mut Draft,
-) -> Vec<(String, VarsWithOrigins)> {
+) -> Vec<(String, Vec<FileVars>)> {
     if !path.is_dir() {
         return Vec::new();
     }
@@ -83,10 +83,7 @@ fn directory(
         }
         let mut files = Vec::new();
         collect_files(root, &path.join(entry), &mut files, 0, draft);
-        let mut vars = VarsWithOrigins::new();
-        for file in files {
-            read_vars_file(root, &file, &mut vars, draft);
-        }
+        let vars = files.iter().filter_map(|file| read_vars_file(root, file, draft)).collect();
         out.push((name.to_owned(), vars));
     }
     out
@@ -117,34 +114,41 @@ fn collect_files(root: &Path, path: &Path, out: &mut Vec<PathBuf>, depth: usize,
     }
 }
 
-/// Reads the variables of one file into `vars`; they override existing ones.
-fn read_vars_file(root: &Path, path: &Path, vars: &mut VarsWithOrigins, draft: &mut Draft) {
+/// Reads the variables of one file. None: the file is empty, or has a fault, which is recorded.
+fn read_vars_file(root: &Path, path: &Path, draft: &mut Draft) -> Option<FileVars> {
     let file = relative_name(root, path);
     let at = SourcePosition::new(&file, 0, 0);
-    let bytes = match read_content(path) {
-        Ok(bytes) => bytes,
-        Err(why) => return draft.faults.push(at.fault(why)),
+    let text = match read_content(path).map(String::from_utf8) {
+        Ok(Ok(text)) => text,
+        Ok(Err(_)) => {
+            draft.faults.push(at.fault("is not UTF-8"));
+            return None;
+        }
+        Err(why) => {
+            draft.faults.push(at.fault(why));
+            return None;
+        }
     };
-    let Ok(text) = std::str::from_utf8(&bytes) else {
-        return draft.faults.push(at.fault("is not UTF-8"));
-    };
-    if let Some(fault) = vault_fault(&file, text) {
-        return draft.faults.push(fault);
+    if remoor_vault::is_encrypted(text.as_bytes()) {
+        draft.encrypted.insert(file.clone(), text);
+        return Some(FileVars::Encrypted(file));
     }
-    let node = match tree::parse(&file, text) {
-        Ok(None) => return,
-        Ok(Some(node)) => node,
-        Err(faults) => return draft.faults.extend(faults),
+    let node = match tree::parse(&file, &text) {
+        Ok(node) => node?,
+        Err(faults) => {
+            draft.faults.extend(faults);
+            return None;
+        }
     };
     match node.entries() {
         Some(entries) => {
-            for (key, value) in entries {
-                vars.insert(key.text.clone(), (value.to_json(), file.clone()));
-            }
+            let vars = entries.iter().map(|(key, value)| (key.text.clone(), (value.to_json(), file.clone())));
+            Some(FileVars::Plain(vars.collect::<VarsWithOrigins>()))
         }
-        None => draft.faults.push(
-            SourcePosition::new(&file, node.line, node.column)
-                .fault(format!("takes a mapping of variables, not {}", node.kind_name())),
-        ),
+        None => {
+            let at = SourcePosition::new(&file, node.line, node.column);
+            draft.faults.push(at.fault(format!("takes a mapping of variables, not {}", node.kind_name())));
+            None
+        }
     }
 }

@@ -133,7 +133,7 @@ mod tests {
         ];
         let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
         let vars: Map<_, _> = host.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let host = HostContext { name: "h".into(), group: "all".into(), vars };
+        let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
         match compile(&files, "site.yml", &host, &CompileOptions::default()) {
             Ok(_) => String::new(),
             Err(faults) => faults.iter().map(|fault| format!("{}: {}\n", fault.line, fault.message)).collect(),

@@ -196,8 +196,12 @@ impl Compiler<'_> {
             return;
         }
         let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
+        let keeps_encrypted = says("decrypt") == Some(false);
         for (name, path) in found {
-            let asset = self.asset(&path, &own.file, at);
+            let asset = match keeps_encrypted {
+                true => self.asset_of(&path, self.files.get(&path).unwrap_or_default().to_vec(), &own.file, at),
+                false => self.asset(&path, &own.file, at),
+            };
             if preserved && asset.mode.is_none() {
                 let message = format!(
                     "`mode: preserve`: the mode of {path} is not known, because a fleet does not store file modes"
@@ -246,14 +250,18 @@ impl Compiler<'_> {
     }
 
     fn asset(&mut self, path: &str, file: &str, at: (u32, u32)) -> Asset {
-        let content = self.files.get(path).unwrap_or_default();
-        let sha256 = Sha256::digest(content).to_string();
+        let content = self.content(path).unwrap_or_default().into_owned();
+        self.asset_of(path, content, file, at)
+    }
+
+    fn asset_of(&mut self, path: &str, content: Vec<u8>, file: &str, at: (u32, u32)) -> Asset {
+        let sha256 = Sha256::digest(&content).to_string();
         if !self.parts.blobs.contains_key(&sha256) {
             let total: usize = self.parts.blobs.values().map(|b| b.0.len()).sum();
             if total + content.len() > BLOBS_MAX {
                 self.limit_fault(file, at, format!("the files of this plan exceed {BLOBS_MAX} bytes with {path}"));
             }
-            self.parts.blobs.insert(sha256.clone(), Blob(content.to_vec()));
+            self.parts.blobs.insert(sha256.clone(), Blob(content));
         }
         Asset { path: path.to_owned(), sha256, mode: self.options.modes.and_then(|modes| modes.get(path).copied()) }
     }
@@ -267,7 +275,8 @@ impl Compiler<'_> {
         options: &Map<String, Value>,
         parts: &mut BTreeMap<String, Asset>,
     ) {
-        let Some(text) = self.files.text(path).map(str::to_owned) else {
+        let content = self.content(path).unwrap_or_default().into_owned();
+        let Ok(text) = String::from_utf8(content) else {
             self.fault(path, (0, 0), "a template must be UTF-8");
             return;
         };

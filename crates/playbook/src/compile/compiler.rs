@@ -2,6 +2,7 @@
 //! for each part of the language.
 
 use super::diagnostics::Diagnostics;
+use super::encrypted::EncryptedContent;
 use super::refusal::RefusedTask;
 use super::{CompileOptions, HostContext, argument_specs};
 use crate::lang::yaml::{self, SpannedNode};
@@ -38,6 +39,7 @@ pub(super) struct Compiler<'a> {
     pub refused: Vec<RefusedTask>,
     /// Tags of all tasks that the compiler has read.
     pub tags: BTreeSet<String>,
+    pub encrypted: EncryptedContent,
 }
 
 /// Cached results about files of the fleet directory, because one file may be named several times.
@@ -113,6 +115,7 @@ impl<'a> Compiler<'a> {
             unmet: Vec::new(),
             refused: Vec::new(),
             tags: BTreeSet::new(),
+            encrypted: EncryptedContent::default(),
         }
     }
 
@@ -152,19 +155,29 @@ impl<'a> Compiler<'a> {
     pub fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
         let parsed = match self.cache.parsed.get(path) {
             Some(known) => known.clone(),
-            None => match self.files.text(path).map(|text| yaml::parse(path, text)) {
-                None => {
-                    let what =
-                        if self.files.get(path).is_some() { "is not UTF-8" } else { "is not in the fleet directory" };
-                    self.fault(from.0, from.1, format!("{path} {what}"));
+            None => {
+                let content = self.content(path);
+                let text = match content.as_deref().map(std::str::from_utf8) {
+                    Some(Ok(text)) => text,
+                    other => {
+                        let what = if other.is_some() { "is not UTF-8" } else { "is not in the fleet directory" };
+                        self.fault(from.0, from.1, format!("{path} {what}"));
+                        return None;
+                    }
+                };
+                if remoor_vault::is_encrypted(text.as_bytes()) {
+                    self.unopened_file(path);
                     return None;
                 }
-                Some(Err(fault)) => Err(fault),
-                Some(Ok((node, warnings))) => {
-                    self.diagnostics.warnings.extend(warnings);
-                    Ok(Rc::new(node))
+                match yaml::parse(path, text) {
+                    Err(fault) => Err(fault),
+                    Ok((mut node, warnings)) => {
+                        self.diagnostics.warnings.extend(warnings);
+                        self.open_texts(path, &mut node);
+                        Ok(Rc::new(node))
+                    }
                 }
-            },
+            }
         };
         self.cache.parsed.insert(path.to_owned(), parsed.clone());
         parsed.map_err(|fault| self.diagnostics.faults.push(fault)).ok()

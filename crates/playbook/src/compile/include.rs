@@ -276,7 +276,7 @@ impl Compiler<'_> {
         if let Some(known) = self.cache.shapes.borrow().get(path) {
             return *known;
         }
-        let parsed = self.files.text(path).map(|text| crate::lang::yaml::parse(path, text));
+        let parsed = self.peek(path).map(|text| crate::lang::yaml::parse(path, &text));
         let a_play = |item: &SpannedNode| item.get("hosts").is_some() || item.get("import_playbook").is_some();
         let shape = match parsed {
             Some(Ok((node, _))) => {

@@ -19,7 +19,7 @@ impl Compiler<'_> {
     /// Checks the lookups in a text of `file`, and adds the files that they read.
     pub(super) fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
         for lookup in lint::lookups(text) {
-            let name = lookup.name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
+            let name = filters::short_name(&lookup.name);
             if matches!(name, "file" | "template") {
                 self.take_along(file, at, name, &lookup);
             } else if matches!(name, "fileglob" | "first_found") {
@@ -52,12 +52,12 @@ impl Compiler<'_> {
                 fault.hint = Some(format!("looked in {}", dirs.join(", ")));
                 continue;
             };
-            let content = self.files.get(&path).unwrap_or_default();
+            let content = self.content(&path).unwrap_or_default();
             if content.len() > FILE_MAX {
                 self.fault(file, at, format!("lookup `{kind}`: {path} is larger than {FILE_MAX} bytes"));
                 continue;
             }
-            let Ok(text) = std::str::from_utf8(content).map(str::to_owned) else {
+            let Ok(text) = std::str::from_utf8(&content).map(str::to_owned) else {
                 self.fault(file, at, format!("lookup `{kind}`: {path} is not UTF-8 text"));
                 continue;
             };
@@ -224,7 +224,7 @@ mod tests {
         ];
         let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
         let Value::Object(vars) = json!({"inventory_hostname": "h"}) else { panic!() };
-        let host = HostContext { name: "h".into(), group: "all".into(), vars };
+        let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
         let told =
             |faults: Vec<remoor_model::Fault>| faults.iter().map(|f| f.message.clone()).collect::<Vec<_>>().join("; ");
         match compile(&files, "site.yml", &host, &CompileOptions::default()) {

@@ -10,6 +10,7 @@ mod assets;
 mod compiler;
 mod context;
 mod diagnostics;
+mod encrypted;
 mod handlers;
 mod include;
 mod include_vars;
@@ -29,6 +30,7 @@ mod tags;
 mod task;
 
 pub(super) use assets::join;
+pub use encrypted::{UNKNOWN_VALUE, VaultAccess, doubt_undefined};
 pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared};
 pub(super) use option_types::check_rendered;
 pub use refusal::refusal_message;
@@ -37,7 +39,9 @@ pub use tags::SPECIAL as SPECIAL_TAGS;
 use super::plan::{ModuleSource, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, TaskCondition};
 use crate::lang::hosts::InventoryNames;
 use crate::lang::yaml::{SpannedData, SpannedNode};
+use crate::plan::PlanSecrets;
 use crate::plan::schedule::PlayKeys;
+use crate::run::secrets::SecretTexts;
 use crate::template::expr;
 use crate::vars::var_map::{self, SharedVar};
 use compiler::{Compiler, PlanParts};
@@ -58,6 +62,8 @@ pub struct HostContext {
     /// Merged inventory variables, including `inventory_hostname`, `group_names`, `groups`,
     /// `hostvars`, `node` and `peers`.
     pub vars: Map<String, Value>,
+    /// The origin of variables, for messages: `group_vars/web.yml`, `inventory.yml: host w1`.
+    pub origins: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -88,6 +94,8 @@ pub struct CompileOptions<'a> {
     pub delegates: bool,
     /// Packs modules that are not native. None: such modules are faults.
     pub modules: Option<&'a dyn ModuleSource>,
+    /// Opens encrypted files and values. None: there is no password.
+    pub vault: Option<VaultAccess<'a>>,
 }
 
 #[derive(Debug, Clone)]
@@ -99,6 +107,9 @@ pub struct Compiled {
     /// Tags of all tasks in this host's plays, including tasks that `CompileOptions::tags` leaves
     /// out.
     pub tags: BTreeSet<String>,
+    /// Encrypted files of variables that could not be opened. Variables that seem undefined may be
+    /// defined in them. Empty unless `VaultAccess::may_stay_encrypted`.
+    pub unopened: BTreeSet<String>,
 }
 
 /// Compiles `playbook` (a path in `files`) for one host. The error contains every fault that can be
@@ -109,6 +120,26 @@ pub fn compile(
     host: &HostContext,
     options: &CompileOptions,
 ) -> Result<Compiled, Vec<Fault>> {
+    let vault = options.vault.map(|access| access.vault);
+    let open = |vars: &Map<String, Value>| {
+        vault.filter(|_| encrypted::any_sealed(vars)).map(|v| encrypted::open_variables(v, vars))
+    };
+    let (opened_host, opened_options);
+    let (sealed_host, sealed_extra) = (host, &options.extra_vars);
+    let host = match open(&host.vars) {
+        None => host,
+        Some(vars) => {
+            opened_host = HostContext { vars, ..host.clone() };
+            &opened_host
+        }
+    };
+    let options = match open(&options.extra_vars) {
+        None => options,
+        Some(extra_vars) => {
+            opened_options = CompileOptions { extra_vars, ..options.clone() };
+            &opened_options
+        }
+    };
     let mut compiler = Compiler::new(files, host, options);
     let sources = compiler.sources(playbook);
     let mut plays = Vec::new();
@@ -116,10 +147,7 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let Compiler { diagnostics, parts, set_on_first_host: elsewhere, unmet, refused, tags, .. } = compiler;
-    let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
-    faults.extend(limits);
-    let PlanParts { layers, other_host_layers, blobs, modules, .. } = parts;
+    let PlanParts { layers, other_host_layers, blobs, modules, .. } = std::mem::take(&mut compiler.parts);
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -132,24 +160,32 @@ pub fn compile(
         blobs,
         modules,
         delegated: None,
+        secrets: PlanSecrets::default(),
     };
     plan.drop_unused_modules();
     if !plan.modules.is_empty() {
         plan.version = PYTHON_PLAN_VERSION;
     }
+    (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
+    compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
+    let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, encrypted, .. } = compiler;
+    let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
+    faults.extend(limits);
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
-    (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
     let (reached, mut refused) = Compiler::refusal_faults(refused, &plan);
     faults.extend(reached);
     faults.sort();
     faults.dedup();
+    let masks = SecretTexts::new(&plan.secrets);
     if !faults.is_empty() {
+        masks.mask_faults(&mut faults);
         return Err(faults);
     }
     for list in [&mut warnings, &mut refused] {
         list.sort();
         list.dedup();
+        masks.mask_faults(list);
     }
     // Of the variables about other hosts, only those that the playbook reads are kept. So a change
     // of another variable of these hosts does not change the plan.
@@ -157,24 +193,32 @@ pub fn compile(
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }
-    Ok(Compiled { plan, warnings, refused, tags })
+    Ok(Compiled { plan, warnings, refused, tags, unopened: encrypted.unopened })
 }
 
 /// The plays of `playbook`, in order, with the keywords that concern all their hosts. These
 /// keywords can use only variables of the play and extra variables. The caller makes a `Schedule`
 /// of each play.
-pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>) -> Result<Vec<PlayKeys>, Vec<Fault>> {
-    let options = CompileOptions { extra_vars: extra_vars.clone(), ..CompileOptions::default() };
+pub fn outline(
+    files: &FileSet,
+    playbook: &str,
+    extra_vars: &Map<String, Value>,
+    vault: Option<VaultAccess>,
+) -> Result<Vec<PlayKeys>, Vec<Fault>> {
+    let extra_vars = vault.map_or_else(|| extra_vars.clone(), |v| encrypted::open_variables(v.vault, extra_vars));
+    let options = CompileOptions { extra_vars, vault, ..CompileOptions::default() };
     let nobody = HostContext::default();
     let mut compiler = Compiler::new(files, &nobody, &options);
     let mut out = Vec::new();
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
         out.extend(compiler.outline_play(index, source));
     }
+    let masks = SecretTexts::new(&compiler.encrypted.opened);
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);
     faults.sort();
     faults.dedup();
+    masks.mask_faults(&mut faults);
     if faults.is_empty() { Ok(out) } else { Err(faults) }
 }
 

@@ -83,34 +83,7 @@ pub fn needed_with_shared(
     vars: &Map<String, Value>,
     shared: &BTreeMap<String, SharedVar>,
 ) -> (Map<String, Value>, BTreeMap<String, SharedVar>) {
-    let mut words = BTreeSet::new();
-    let mut whole = false;
-    let mut needs_python = !plan.modules.is_empty();
-    for play in &plan.plays {
-        play.each_task(&mut |task| {
-            needs_python |= task.module == "pip";
-            if let Ok(value) = serde_json::to_value(task) {
-                collect(&value, &mut words, &mut whole);
-            }
-        });
-    }
-    if needs_python {
-        words.insert(PYTHON_VARIABLE.to_owned());
-    }
-    let many = |name: &str| matches!(name, "hostvars" | "groups" | "peers");
-    for layer in plan.layers.iter().chain([&plan.extra, &plan.vars]) {
-        layer.iter().filter(|(name, _)| !many(name)).for_each(|(_, value)| collect(value, &mut words, &mut whole));
-    }
-    for text in lookup::texts(&plan.extra) {
-        whole |= names_all(&text);
-        lint::collect_words(&text, &mut words);
-    }
-    for blob in plan.blobs.values() {
-        if let Ok(text) = std::str::from_utf8(&blob.0) {
-            whole |= names_all(text);
-            lint::collect_words(text, &mut words);
-        }
-    }
+    let (mut words, mut whole) = words_of(plan);
     if whole {
         return (vars.clone(), shared.clone());
     }
@@ -125,11 +98,52 @@ pub fn needed_with_shared(
         }
         for (name, value) in fresh {
             out.insert(name);
-            if !many(name) {
+            if !is_about_many(name) {
                 collect(value, &mut words, &mut whole);
             }
         }
     }
+}
+
+/// Whether a variable contains values of many hosts.
+fn is_about_many(name: &str) -> bool {
+    matches!(name, "hostvars" | "groups" | "peers")
+}
+
+/// The words of the plan that could be names of variables, and whether the plan reads variables by
+/// computed names.
+pub fn words_of(plan: &Plan) -> (BTreeSet<String>, bool) {
+    let mut words = BTreeSet::new();
+    let mut whole = false;
+    let mut needs_python = !plan.modules.is_empty();
+    for play in &plan.plays {
+        play.each_task(&mut |task| {
+            needs_python |= task.module == "pip";
+            if let Ok(value) = serde_json::to_value(task) {
+                collect(&value, &mut words, &mut whole);
+            }
+        });
+    }
+    if needs_python {
+        words.insert(PYTHON_VARIABLE.to_owned());
+    }
+    for layer in plan.layers.iter().chain([&plan.extra, &plan.vars]) {
+        layer
+            .iter()
+            .filter(|(name, _)| !is_about_many(name))
+            .for_each(|(_, value)| collect(value, &mut words, &mut whole));
+    }
+    for text in lookup::texts(&plan.extra) {
+        whole |= names_all(&text);
+        lint::collect_words(&text, &mut words);
+    }
+    for blob in plan.blobs.values() {
+        if let Ok(text) = std::str::from_utf8(&blob.0) {
+            whole |= names_all(text);
+            lint::collect_words(text, &mut words);
+        }
+    }
+    (words, whole)
 }
 
 fn collect(value: &Value, words: &mut BTreeSet<String>, whole: &mut bool) {

@@ -5,7 +5,7 @@ use super::*;
 use crate::plan::schedule::{HostOrder, Portion};
 
 fn compile_faults(list: &[(&str, &str)]) -> String {
-    let faults = outline(&files(list), "site.yml", &Map::new()).unwrap_err();
+    let faults = outline(&files(list), "site.yml", &Map::new(), None).unwrap_err();
     faults.iter().map(|f| format!("{f}\n")).collect()
 }
 
@@ -41,7 +41,7 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
     plan.plays[0].each_task(&mut |t| tasks.push((t.tags.clone(), t.when.len())));
     assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
     assert_eq!(names(&compile_files(&list, &["outer"]).plan), ["first", "second"]);
-    let all = outline(&files(&list), "site.yml", &Map::new()).unwrap();
+    let all = outline(&files(&list), "site.yml", &Map::new(), None).unwrap();
     assert_eq!(all.iter().map(|k| (k.index, k.hosts.join(","))).collect::<Vec<_>>().len(), 4);
 }
 
@@ -58,7 +58,7 @@ fn keys_of_many_hosts_are_read_and_checked() {
 ";
     let mut extra = Map::new();
     extra.insert("target".into(), serde_json::json!("web"));
-    let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra).unwrap().remove(0);
+    let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra, None).unwrap().remove(0);
     assert_eq!(keys.hosts, ["web", "db:!old"]);
     assert_eq!(keys.serial, [Portion::Hosts(1), Portion::Percent(30.0)]);
     assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), HostOrder::ReverseSorted));

@@ -199,7 +199,7 @@ impl Compiler<'_> {
                 fatal: own.keywords.fatal,
                 ..OutcomeRules::default()
             },
-            no_log: own.keywords.no_log,
+            no_log: own.keywords.no_log || self.hides_tasks(&own.file),
             tags: own.keywords.tags.clone(),
             layers: TaskLayers {
                 defaults: own.layers.defaults.clone(),

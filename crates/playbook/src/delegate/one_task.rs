@@ -4,7 +4,7 @@
 use crate::compile;
 use crate::filters::LOOKUP_FILES;
 use crate::modules::PYTHON_VARIABLE;
-use crate::plan::{Plan, PlanStep, Play, Task};
+use crate::plan::{Plan, PlanSecrets, PlanStep, Play, Task};
 use crate::vars::run_state::RunState;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,10 +95,20 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -
         blobs: blobs.collect(),
         modules,
         delegated: None,
+        secrets: PlanSecrets::default(),
     };
     keep_needed_layers(&mut out, &plan.vars);
     (out.vars, out.shared) = compile::needed_with_shared(&out, &plan.vars, &plan.shared);
+    out.secrets = plan.secrets.restricted_to(&texts_of(&out, state));
     out
+}
+
+/// All texts of a plan and of the state with which it runs.
+fn texts_of(plan: &Plan, state: &RunState) -> Vec<String> {
+    let values = (&plan.vars, &plan.extra, &plan.layers, &plan.plays, &state.facts, &state.registers, &state.params);
+    let shared = plan.shared.values().map(|value| value.json().to_string());
+    let files = plan.blobs.values().filter_map(|blob| std::str::from_utf8(&blob.0).ok()).map(str::to_owned);
+    [serde_json::to_string(&values).unwrap_or_default()].into_iter().chain(shared).chain(files).collect()
 }
 
 /// Removes the variables of layers that the task does not read. `inventory` has the variables of

@@ -19,6 +19,10 @@ const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: 
 /// The `differs` text of tests that read the node. `register` recognizes such tests by this text.
 pub const ON_THE_NODE: &str = "reads files of the node; Ansible reads files of the controller";
 
+/// The variable with the hashes of the texts that were encrypted by `!vault`. A playbook cannot have
+/// a variable of this name.
+pub const ENCRYPTED_TEXTS: &str = "hashes of encrypted texts";
+
 const PATTERN: &[&str] = &["pattern", "ignorecase", "multiline"];
 
 pub const TESTS: &[JinjaTest] = &[
@@ -42,6 +46,11 @@ pub const TESTS: &[JinjaTest] = &[
     // finished.
     test_row("started", &[], |_, v, _| result_field(&v, "started").map(|_| true)),
     test_row("finished", &[], |_, v, _| result_field(&v, "finished").map(|_| true)),
+    test_row("vault_encrypted", &[], |state, v, _| {
+        let hashes = state.lookup(ENCRYPTED_TEXTS).map(|hashes| list("vault_encrypted", &hashes)).transpose()?;
+        let own = v.as_str().map(|text| remoor_model::Sha256::digest(text.as_bytes()).to_string());
+        Ok(own.is_some_and(|own| hashes.into_iter().flatten().any(|hash| hash.as_str() == Some(&own))))
+    }),
     test_row("match", PATTERN, |_, v, a| matches(&v, &a, "match")),
     test_row("search", PATTERN, |_, v, a| matches(&v, &a, "search")),
     test_row("regex", &["pattern", "ignorecase", "multiline", "match_type"], |_, v, a| {

@@ -6,7 +6,7 @@
 
 use super::{FilterResult, failure, list, lists, undefined_error};
 use crate::lang::python;
-use crate::vars::scope::on_the_node;
+use crate::vars::scope::{on_the_node, with_default};
 use base64::Engine as _;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
@@ -20,6 +20,7 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("file", "reads text files of the fleet directory, by a fixed name"),
     ("fileglob", "finds files of the fleet directory by fixed patterns, sorted by name"),
     ("first_found", "finds files of the fleet directory by fixed names, without `files` and `paths`"),
+    ("flattened", ""),
     ("indexed_items", ""),
     ("items", ""),
     ("list", ""),
@@ -42,7 +43,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("password", "it writes a file on the manager"),
     ("pipe", "it runs a command on the manager"),
     ("random_choice", "a second run would not give the same result"),
-    ("unvault", "remoor does not read vault files"),
+    ("unvault", "use the lookup file, which opens encrypted files"),
     ("url", "it sends a request from the manager; use the module uri on the node"),
 ];
 
@@ -50,6 +51,8 @@ pub const REFUSED: &[(&str, &str)] = &[
 /// variable of this name.
 pub const LOOKUP_FILES: &str = "files of lookups";
 
+/// Maximum nesting of the lists of `flattened`.
+const NESTING_MAX: usize = 64;
 /// Maximum number of items of one lookup.
 const ITEMS_MAX: usize = 10_000;
 
@@ -69,7 +72,7 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
     }
     let wanted: Option<bool> = k.get("wantlist")?;
     let name = python::text(name)?;
-    let name = name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
+    let name = short_name(&name);
     let found = match name {
         "env" => {
             on_the_node(state)?;
@@ -105,6 +108,11 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
         "dict" => dict(terms)?,
         "items" => items(terms)?,
         "list" => terms.to_vec(),
+        "flattened" => {
+            let mut out = Vec::new();
+            flatten(terms, &mut out, 0)?;
+            out
+        }
         "sequence" => sequence(terms, k)?,
         "indexed_items" => {
             let all = items(&[Value::from(items(terms)?)])?;
@@ -143,6 +151,28 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
         [] => Value::from(Vec::<Value>::new()),
         _ => found.into(),
     })
+}
+
+/// The name of a lookup without its collection.
+pub fn short_name(name: &str) -> &str {
+    let short = ["ansible.builtin.", "ansible.legacy."].iter().find_map(|prefix| name.strip_prefix(prefix));
+    let flattened = name.strip_prefix("community.general.").filter(|short| *short == "flattened");
+    short.or(flattened).unwrap_or(name)
+}
+
+/// Flattens all levels of lists. As in Ansible, a text that stands for null ends a list.
+fn flatten(items: &[Value], out: &mut Vec<Value>, depth: usize) -> Result<(), Error> {
+    if depth > NESTING_MAX {
+        return Err(failure(format!("lookup flattened: lists nested deeper than {NESTING_MAX}")));
+    }
+    for item in items {
+        match item.kind() {
+            ValueKind::Seq | ValueKind::Iterable => flatten(&list("flattened", item)?, out, depth + 1)?,
+            _ if matches!(item.as_str(), Some("None" | "null")) => break,
+            _ => out.push(item.clone()),
+        }
+    }
+    Ok(())
 }
 
 fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
@@ -186,6 +216,7 @@ const DEPTH_MAX: u32 = 10;
 fn template(state: &State, name: &Value) -> FilterResult {
     let text = included_text(state, "template", name)?;
     let vars = state.lookup("vars").ok_or_else(|| failure("lookup template: there are no variables"))?;
+    let vars = with_default(vars, "ansible_managed", "Ansible managed");
     let depth = DEPTH.get();
     if depth >= DEPTH_MAX {
         return Err(failure(format!("lookup template: more than {DEPTH_MAX} nested templates")));

@@ -66,6 +66,7 @@ pub const KNOWN: &[&str] = &[
     "swapcase",
     "timestamp",
     "title",
+    "total_seconds",
     "union",
     "update",
     "upper",

@@ -8,6 +8,7 @@
 mod containers;
 mod digest;
 mod jinja_tests;
+mod json_query;
 mod lists;
 mod lookups;
 mod maps;
@@ -25,13 +26,15 @@ mod time;
 mod vocabulary;
 
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
-pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED};
+pub use jinja_tests::ENCRYPTED_TEXTS;
+pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED, short_name};
 pub use methods::call as call_method;
 pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
 pub use per_item::as_pair;
 pub use percent::NAME as PERCENT;
 pub use regexes::replacement;
 pub use text::{capitalize, shell_quote};
+pub use time::MINUS;
 pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
 
 use crate::lang::python;
@@ -182,14 +185,14 @@ const TABLES: &[&[Filter]] = &[
     random::FILTERS,
     digest::FILTERS,
     time::FILTERS,
+    json_query::FILTERS,
 ];
 
 /// Filters of Ansible and Jinja2 that are refused, each with the reason.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("vault", "remoor does not read vault files"),
-    ("unvault", "remoor does not read vault files"),
+    ("vault", "remoor encrypts nothing; encrypt values with ansible-vault"),
+    ("unvault", "remoor opens encrypted files and values of the playbook itself"),
     ("fileglob", "it lists files of the manager; use the module find, or with_fileglob"),
-    ("json_query", "JMESPath belongs to another collection; use selectattr and map"),
     ("urlize", "the filter makes HTML"),
     ("xmlattr", "the filter makes HTML"),
     ("forceescape", "the filter makes HTML"),
@@ -335,6 +338,7 @@ fn strict_tests(env: &mut Environment<'static>) {
 fn prefixes(name: &str) -> &'static [&'static str] {
     match name {
         "ipaddr" | "ipv4" | "ipv6" | "ipwrap" => &["", "ansible.utils.", "ansible.netcommon."],
+        "json_query" => &["", "community.general."],
         _ => &["", "ansible.builtin.", "ansible.legacy."],
     }
 }

@@ -98,8 +98,86 @@ impl Object for NaiveDateTime {
     }
 }
 
-/// Adds the function `now`.
+/// The name of the function that `template/python_source.rs` writes for `-` in texts with times.
+pub const MINUS: &str = "__minus";
+
+/// The difference of two times, like Python's `timedelta`, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeDifference(i64);
+
+const SECOND: i64 = 1_000_000;
+const DAY: i64 = 86_400 * SECOND;
+
+impl Object for TimeDifference {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let within = self.0.rem_euclid(DAY);
+        Some(match key.as_str()? {
+            "days" => self.0.div_euclid(DAY).into(),
+            "seconds" => (within / SECOND).into(),
+            "microseconds" => (within % SECOND).into(),
+            _ => return None,
+        })
+    }
+
+    fn call_method(self: &Arc<Self>, _: &mut State, method: &str, args: &[Value]) -> FilterResult {
+        match (method, args) {
+            ("total_seconds", []) => Ok((self.0 as f64 / SECOND as f64).into()),
+            _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        }
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, within) = (self.0.div_euclid(DAY), self.0.rem_euclid(DAY));
+        match days {
+            0 => {}
+            1 | -1 => write!(f, "{days} day, ")?,
+            _ => write!(f, "{days} days, ")?,
+        }
+        let (seconds, micros) = (within / SECOND, within % SECOND);
+        write!(f, "{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
+        if micros > 0 { write!(f, ".{micros:06}") } else { Ok(()) }
+    }
+}
+
+/// `left - right`, for times, differences of times, and numbers.
+fn minus(left: Value, right: Value) -> FilterResult {
+    if left.is_undefined() || right.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    let time = |value: &Value| value.downcast_object_ref::<NaiveDateTime>().copied();
+    let difference = |value: &Value| value.downcast_object_ref::<TimeDifference>().copied();
+    let micros = |time: NaiveDateTime| -> Result<i64, Error> {
+        let zoned = time.0.to_zoned(TimeZone::UTC).map_err(|e| failure(e.to_string()))?;
+        Ok(zoned.timestamp().as_microsecond())
+    };
+    match (time(&left), time(&right), difference(&left), difference(&right)) {
+        (Some(a), Some(b), ..) => Ok(Value::from_object(TimeDifference(micros(a)? - micros(b)?))),
+        (Some(a), None, _, Some(by)) => {
+            let earlier = a.0.checked_sub(jiff::SignedDuration::from_micros(by.0));
+            Ok(Value::from_object(NaiveDateTime(earlier.map_err(|e| failure(e.to_string()))?)))
+        }
+        (None, None, Some(a), Some(b)) => Ok(Value::from_object(TimeDifference(a.0 - b.0))),
+        _ => subtract_numbers(&left, &right),
+    }
+}
+
+fn subtract_numbers(left: &Value, right: &Value) -> FilterResult {
+    let whole = |value: &Value| value.as_i64().filter(|_| value.is_integer());
+    if let Some(out) = whole(left).zip(whole(right)).and_then(|(a, b)| a.checked_sub(b)) {
+        return Ok(out.into());
+    }
+    let wrong = |_| failure(format!("`-` takes numbers or times, not {} and {}", left.kind(), right.kind()));
+    let (a, b) = (f64::try_from(left.clone()).map_err(wrong)?, f64::try_from(right.clone()).map_err(wrong)?);
+    Ok((a - b).into())
+}
+
+/// Adds the functions `now` and `__minus`.
 pub fn register(env: &mut Environment<'static>) {
+    env.add_function(MINUS, minus);
     env.add_function("now", |state: &State, kwargs: Kwargs| -> FilterResult {
         on_the_node(state)?;
         let (utc, format) = (kwargs.get::<Option<bool>>("utc")?, kwargs.get::<Option<String>>("fmt")?);

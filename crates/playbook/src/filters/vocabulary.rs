@@ -50,11 +50,8 @@ pub const FUNCTIONS_REFUSED: &[(&str, &str)] = &[
 ];
 
 /// Tests that are refused, with the reason.
-pub const TESTS_REFUSED: &[(&str, &str)] = &[
-    ("vault_encrypted", "remoor does not read vault files"),
-    ("vaulted_file", "remoor does not read vault files"),
-    ("escaped", "there is no automatic escaping"),
-];
+pub const TESTS_REFUSED: &[(&str, &str)] =
+    &[("vaulted_file", "it reads a file of the controller"), ("escaped", "there is no automatic escaping")];
 
 /// Checks that all filters, tests and methods in a template exist. The error names the first
 /// unknown one and suggests a similar name.

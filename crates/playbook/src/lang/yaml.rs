@@ -14,6 +14,8 @@ use std::fmt;
 
 /// The tag of a text that is never a template.
 const UNSAFE: &str = "!unsafe";
+/// The tags of a text that ansible-vault has encrypted.
+const VAULT: [&str; 2] = ["!vault", "!vault-encrypted"];
 /// Maximum size in bytes of a YAML file.
 const BYTES_MAX: usize = 4 << 20;
 /// Maximum nesting depth. Real playbooks are far less deep, and the stack has room for this depth.
@@ -33,6 +35,8 @@ pub enum SpannedData {
     Bool(bool),
     Number(Number),
     Text(String),
+    /// A text that ansible-vault has encrypted.
+    Encrypted(String),
     List(Vec<SpannedNode>),
     /// The pairs in the order of the file.
     Map(Vec<(SpannedKey, SpannedNode)>),
@@ -76,6 +80,7 @@ impl SpannedNode {
             SpannedData::Bool(b) => Value::Bool(*b),
             SpannedData::Number(n) => Value::Number(n.clone()),
             SpannedData::Text(s) => Value::String(s.clone()),
+            SpannedData::Encrypted(s) => remoor_vault::seal(s),
             SpannedData::List(items) => Value::Array(items.iter().map(SpannedNode::json).collect()),
             SpannedData::Map(pairs) => {
                 Value::Object(pairs.iter().map(|(k, v)| (k.name().to_owned(), v.json())).collect())
@@ -118,6 +123,7 @@ impl SpannedNode {
             SpannedData::Bool(_) => "a boolean",
             SpannedData::Number(_) => "a number",
             SpannedData::Text(_) => "a text",
+            SpannedData::Encrypted(_) => "an encrypted text",
             SpannedData::List(_) => "a list",
             SpannedData::Map(_) => "a map",
         }
@@ -135,8 +141,8 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
         ));
     }
     let mut options = serde_saphyr::Options::default();
-    // The tag `!unsafe` is not known to the parser. `place` rejects the other unknown tags then.
-    options.reject_unsupported_tags = !text.contains(UNSAFE);
+    // The tags of Ansible are not known to the parser. `place` rejects the other unknown tags then.
+    options.reject_unsupported_tags = !has_own_tag(text);
     options.non_finite_float_policy = serde_saphyr::options::NonFiniteFloatPolicy::PassThrough;
     options.with_snippet = false;
     options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
@@ -197,9 +203,7 @@ fn refusal(file: &str, full: &str, (line, column): (u32, u32)) -> Fault {
     };
     let fault = Fault::error(file, line, column, message);
     if full.contains("tag") && full.contains("!vault") {
-        fault.hint(
-            "encrypted values are not supported; pass secrets as inventory variables, or use `provisioner: ansible`",
-        )
+        fault.hint("only a text can be encrypted")
     } else if full.contains("tag") {
         fault.hint("tags are not part of the language; quote the text, or use `provisioner: ansible`")
     } else {
@@ -242,8 +246,9 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
     let data = match raw.value {
         scalar @ (Raw::Null | Raw::Bool(_) | Raw::Number(_) | Raw::Text(_)) => {
             let tag = tag_before(&raw.defined, text);
+            let own = tag.is_empty() || tag == UNSAFE || VAULT.contains(&tag);
             // The search through the whole text comes last, because few values have a tag.
-            if !matches!(tag, "" | UNSAFE) && !tag.starts_with("!!") && text.contains(UNSAFE) {
+            if !own && !tag.starts_with("!!") && has_own_tag(text) {
                 warnings.push(refusal(file, &tag_error(tag), (line, column)));
             }
             let known = match scalar {
@@ -253,6 +258,10 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
                 _ => SpannedData::Null,
             };
             match known {
+                _ if VAULT.contains(&tag) => SpannedData::Encrypted(match known {
+                    SpannedData::Text(text) => text,
+                    _ => source.to_owned(),
+                }),
                 SpannedData::Text(text) if tag == UNSAFE => {
                     SpannedData::Text(format!("{{% raw %}}{text}{{% endraw %}}"))
                 }
@@ -278,6 +287,11 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
         ),
     };
     SpannedNode { line, column, data }
+}
+
+/// Whether a tag of Ansible may occur in the text.
+fn has_own_tag(text: &str) -> bool {
+    text.contains(UNSAFE) || text.contains("!vault")
 }
 
 fn tag_error(tag: &str) -> String {
@@ -410,9 +424,8 @@ mod tests {
 
     #[test]
     fn refuses_tags_duplicates_and_bombs() {
-        let vault = parse("v.yml", "a: 1\nsecret: !vault |\n  66616c7365\n").unwrap_err();
-        assert_eq!(vault.line, 3, "{vault}");
-        assert!(vault.to_string().contains("vault"), "{vault}");
+        let tagged = parse("v.yml", "a: !vault x\nb: !y x\n").unwrap_err();
+        assert_eq!((tagged.line, tagged.message.as_str()), (2, "unsupported tag !y"));
         let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
         assert_eq!((twice.line, twice.message.as_str()), (3, "duplicate key `a`: it is already in line 1"));
         assert!(twice.hint.is_some_and(|hint| hint.contains("Ansible warns and uses the last one")));
@@ -433,6 +446,16 @@ mod tests {
         }
         assert!(parse("b.yml", &bomb).is_err());
         assert!(parse("n.yml", &"[".repeat(5000)).is_err());
+    }
+
+    #[test]
+    fn encrypted_texts_keep_their_ciphertext() {
+        let text = "a: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  00\nb: [1, !vault-encrypted '2']\nc: yes\n";
+        let (node, _) = parse("v.yml", text).unwrap();
+        let sealed = |text: &str| serde_json::json!({"__ansible_vault": text});
+        let want =
+            serde_json::json!({"a": sealed("$ANSIBLE_VAULT;1.1;AES256\n00\n"), "b": [1, sealed("2")], "c": true});
+        assert_eq!(node.json(), want);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(crate) mod delegation;
 pub(crate) mod elevation;
 mod idle_modules;
 pub(crate) mod plan_hash;
+mod plan_secrets;
 pub mod python_module;
 mod refused_tasks;
 pub(crate) mod schedule;
@@ -17,6 +18,7 @@ use crate::vars::var_map::SharedVar;
 pub use blob::{Asset, Blob};
 pub use delegation::{DelegatedRun, Delegation};
 pub use idle_modules::is_idle;
+pub use plan_secrets::PlanSecrets;
 pub use python_module::{
     ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule,
 };
@@ -58,6 +60,9 @@ pub struct Plan {
     /// Set if the plan contains one delegated task of another plan: the state of that plan's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated: Option<DelegatedRun>,
+    /// The texts and files of the plan that no output may show.
+    #[serde(default, skip_serializing_if = "PlanSecrets::is_empty")]
+    pub secrets: PlanSecrets,
 }
 
 impl Plan {

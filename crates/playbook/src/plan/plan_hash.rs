@@ -33,9 +33,11 @@ impl Serialize for SerializedMap<'_> {
 }
 
 impl Plan {
-    /// The hash of the plan. Equal plans of the same compiler have equal hashes.
+    /// The hash of the plan. Equal plans of the same compiler have equal hashes. The hash of a plan
+    /// with secrets is keyed, see [`PlanSecrets::keyed_hash`](crate::PlanSecrets::keyed_hash).
     pub fn sha256(&self) -> Sha256 {
-        let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs, modules, delegated: _ } = self;
+        let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs, modules, delegated: _, secrets } =
+            self;
         // A shared variable can also be a variable of the host. It is then hashed at the place of
         // the host's variable, as if the plan contained a copy.
         let own = vars.iter().map(|(name, value)| (name, shared.get(name).map_or(value, SharedVar::json)));
@@ -52,6 +54,6 @@ impl Plan {
             blobs,
             modules,
         };
-        Sha256::digest(&serde_json::to_vec(&hashed).unwrap_or_default())
+        secrets.keyed_hash(&serde_json::to_vec(&hashed).unwrap_or_default())
     }
 }

@@ -9,6 +9,7 @@ use super::facts;
 use super::modules;
 use super::modules::ContentError;
 use super::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, Repeat, SourcePlace, Task, choice};
+use crate::run::secrets::{SecretTexts, Secrets};
 use crate::template::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use crate::template::{expr, lint};
 use crate::vars::scope::{ExprScope, Trace, with_trace};
@@ -39,6 +40,8 @@ pub struct RenderedFile {
     /// Path of the template or file in the fleet directory, or the word `content` if the task
     /// itself contains the content.
     pub source: String,
+    /// Whether the content contains a secret of the plan.
+    pub secret: bool,
 }
 
 /// Returns every file of a `template` or `copy` task whose condition, path and content depend only
@@ -49,7 +52,7 @@ pub fn predict_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String
     out.files
 }
 
-/// Paths of the files that `no_log` tasks write. Other tasks must not show their content either.
+/// Paths of the files that `no_log` tasks write, and of those with secrets of the plan. Other tasks must not show their content either.
 pub fn no_log_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
     let mut out = Walk::new(plan, facts);
     out.plan();
@@ -72,6 +75,7 @@ pub fn review(
     out.review = Some(Review { files, names });
     out.plan();
     out.faults.extend(undefined::ungathered_fact_faults(plan, files));
+    SecretTexts::new(&plan.secrets).mask_faults(&mut out.faults);
     (out.files, out.faults)
 }
 
@@ -125,6 +129,7 @@ struct Walk<'p> {
     /// Names in `notify` of tasks of this play that every run performs.
     notified: BTreeSet<String>,
     review: Option<Review<'p>>,
+    secrets: Secrets,
     /// Whether the steps being walked may never run, or a failure in them does not end the run.
     may_be_skipped_or_fail: bool,
     /// Whether the steps being walked may never run, so that the values they set are unknown.
@@ -134,6 +139,8 @@ struct Walk<'p> {
 impl<'p> Walk<'p> {
     fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
         let mut frame = VariableScope::new(plan, facts);
+        let mut secrets = Secrets::default();
+        secrets.add_plan(&plan.secrets);
         let of_a_run = facts::NAMES.iter().chain(&OF_AN_ATTEMPT);
         frame.unknown.extend(of_a_run.filter(|name| !facts.contains_key(**name)).map(|name| (*name).to_owned()));
         Self {
@@ -146,6 +153,7 @@ impl<'p> Walk<'p> {
             refusals: Vec::new(),
             notified: BTreeSet::new(),
             review: None,
+            secrets,
             may_be_skipped_or_fail: false,
             may_be_skipped: false,
         }
@@ -350,7 +358,7 @@ impl<'p> Walk<'p> {
             }
             _ => path,
         };
-        if task.no_log {
+        if task.no_log || self.secrets.hide_args(&args) {
             self.hidden.insert(path.clone());
         }
         if task.module == "file" {
@@ -391,6 +399,12 @@ impl<'p> Walk<'p> {
                 self.note(fault, scope, certain && always);
             }
         }
+        match &content {
+            Ok((content, source)) if self.secrets.hide_content(content, source) => {
+                self.hidden.insert(path.clone());
+            }
+            Ok(_) | Err(_) => {}
+        }
         match content {
             Ok((content, source)) if !uncertain => {
                 let word = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -399,6 +413,7 @@ impl<'p> Walk<'p> {
                     mode: word("mode"),
                     owner: word("owner"),
                     group: word("group"),
+                    secret: self.hidden.contains(&path),
                     content,
                     source,
                 };

@@ -166,7 +166,7 @@ mod tests {
         let files = [("site.yml", playbook.as_str()), ("t.j2", template)];
         let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
         let Value::Object(vars) = json!({"inventory_hostname": "h", "of_inventory": "x"}) else { panic!() };
-        let host = HostContext { name: "h".into(), group: "all".into(), vars };
+        let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
         let plan = compile(&files, "site.yml", &host, &CompileOptions::default()).unwrap().plan;
         let (_, faults) = review(&plan, &Map::new(), &files, &["of_inventory"]);
         let mut out: Vec<String> = faults
@@ -219,7 +219,8 @@ mod tests {
             let tasks = format!("  - copy: {{dest: /c, content: \"{{{{ {text} }}}}\"}}\n");
             let files =
                 FileSet([("site.yml".to_owned(), format!("- hosts: all\n  tasks:\n{tasks}").into_bytes())].into());
-            let host = HostContext { name: "h".into(), group: "all".into(), vars: Map::new() };
+            let host =
+                HostContext { name: "h".into(), group: "all".into(), vars: Map::new(), ..HostContext::default() };
             let plan = compile(&files, "site.yml", &host, &CompileOptions::default()).unwrap().plan;
             let (made, faults) = review(&plan, &Map::new(), &files, &[]);
             assert!(made.is_empty() && faults.is_empty(), "{text}: {made:?} {faults:?}");

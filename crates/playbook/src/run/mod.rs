@@ -48,6 +48,9 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
             plan.version
         ));
     }
+    let masks = secrets::SecretTexts::new(&plan.secrets);
+    let mut sink = |event| sink(masks.mask_event(event));
+    let sink: &mut dyn FnMut(RunEvent) = &mut sink;
     let mut ground = match RunContext::open(options, cancel) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
@@ -65,13 +68,14 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         Err(e) => return refuse(format!("the state of the delegated task could not be read: {e}")),
     };
     let facts = delegated.as_ref().map_or_else(|| facts::gather(cancel), |state| state.facts.clone());
+    ground.secrets.add_plan(&plan.secrets);
     rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = VariableScope::new(plan, &facts);
     if options.check {
         frame.check();
     }
     if let Some(step) = rendered::certain_refusals(plan, &facts, options.check).first() {
-        return refuse(format!("{}:{}: {}", step.place.file, step.place.line, step.message));
+        return masks.mask_end(refuse(format!("{}:{}: {}", step.place.file, step.place.line, step.message)));
     }
     if let Some((place, why)) = python_check::refusal(plan, &mut frame, &mut ground.python, cancel) {
         return refuse(format!("{}:{}: {why}", place.file, place.line));
@@ -119,7 +123,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     run.end.cancelled = cancel.is_stopped() && flow.is_err();
     // Check mode ran no handler, so the handlers that were pending before are still pending.
     let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
-    RunEnd { pending_handlers, ..run.end }
+    masks.mask_end(RunEnd { pending_handlers, ..run.end })
 }
 
 /// The run must end, after a failure or a cancel (see `Run::end` and `Run::cancel`).

@@ -1,10 +1,112 @@
-//! Secret paths. Their contents are never shown, whichever task writes them and whatever mode they
-//! have.
+//! Secret paths and texts. The contents of secret paths are never shown, whichever task writes them
+//! and whatever mode they have. Secret texts are replaced in everything that is shown.
 
+use crate::plan::PlanSecrets;
+use crate::run::event::{RunEnd, RunEvent, TaskReport};
+use aho_corasick::{AhoCorasick, MatchKind};
 use globset::GlobSet;
 use remoor_host::files;
+use remoor_model::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// The text that replaces a secret text.
+const MASK: &str = "********";
+
+/// Finds and replaces the secret texts of a plan.
+#[derive(Clone, Default)]
+pub struct SecretTexts(Option<AhoCorasick>);
+
+impl std::fmt::Debug for SecretTexts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SecretTexts({})", self.0.as_ref().map_or(0, AhoCorasick::patterns_len))
+    }
+}
+
+impl SecretTexts {
+    pub fn new(secrets: &PlanSecrets) -> Self {
+        let patterns = secrets.texts();
+        if patterns.is_empty() {
+            return Self(None);
+        }
+        // The longest text is replaced if one secret text contains another.
+        Self(AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns).ok())
+    }
+
+    /// Whether there is no secret text.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether a content contains a secret text.
+    pub fn occur_in(&self, content: &[u8]) -> bool {
+        self.0.as_ref().is_some_and(|all| all.is_match(content))
+    }
+
+    /// Replaces the secret texts.
+    pub fn mask(&self, text: &mut String) {
+        if let Some(all) = self.0.as_ref().filter(|all| all.is_match(text.as_str())) {
+            let masks = vec![MASK; all.patterns_len()];
+            *text = all.replace_all(text, &masks);
+        }
+    }
+
+    /// Replaces the secret texts in all texts of a value.
+    pub fn mask_value(&self, value: &mut serde_json::Value) {
+        use serde_json::Value;
+        match value {
+            Value::String(text) => self.mask(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.mask_value(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Replaces the secret texts in messages and hints.
+    pub fn mask_faults(&self, faults: &mut [Fault]) {
+        if self.is_empty() {
+            return;
+        }
+        for fault in faults {
+            self.mask(&mut fault.message);
+            fault.hint.iter_mut().for_each(|hint| self.mask(hint));
+        }
+    }
+
+    pub(super) fn mask_event(&self, mut event: RunEvent) -> RunEvent {
+        if !self.is_empty() {
+            match &mut event {
+                RunEvent::TaskStart { name, item, .. } => {
+                    self.mask(name);
+                    item.iter_mut().for_each(|item| self.mask(item));
+                }
+                RunEvent::Task(report) | RunEvent::Handler(report) => self.mask_report(report),
+                RunEvent::Output { line, .. } => self.mask(line),
+                RunEvent::PlayEnd { .. } => {}
+            }
+        }
+        event
+    }
+
+    fn mask_report(&self, report: &mut TaskReport) {
+        let TaskReport { name, item, msg, stdout_tail, diff, path, attributes, .. } = report;
+        [name, msg, stdout_tail].into_iter().for_each(|text| self.mask(text));
+        [item, diff, path].into_iter().flatten().for_each(|text| self.mask(text));
+        for change in attributes {
+            self.mask(&mut change.before);
+            self.mask(&mut change.after);
+        }
+    }
+
+    pub(super) fn mask_end(&self, mut end: RunEnd) -> RunEnd {
+        if let Some(failure) = &mut end.failure {
+            self.mask(&mut failure.task);
+            self.mask(&mut failure.message);
+            failure.tail.iter_mut().for_each(|line| self.mask(line));
+        }
+        end
+    }
+}
 
 /// Paths that are declared secret: by globs as in a manifest, and individually.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +116,9 @@ pub struct Secrets {
     /// Whether a glob could not be parsed. The meaning of that glob is not known, so all paths are
     /// then secret.
     all: bool,
+    /// The secret texts and files of the plan.
+    plan: PlanSecrets,
+    texts: SecretTexts,
 }
 
 impl Secrets {
@@ -23,16 +128,33 @@ impl Secrets {
         let mut faults = BTreeMap::new();
         let globs = files::secret_matcher(globs, &mut faults);
         let all = !faults.is_empty();
-        Self { globs, paths: BTreeSet::new(), all }
+        Self { globs, all, ..Self::default() }
     }
 
     pub fn add(&mut self, path: impl Into<PathBuf>) {
         self.paths.insert(path.into());
     }
 
-    /// Whether no path is secret.
+    /// Adds the secrets of a plan: files with a secret text become secret.
+    pub fn add_plan(&mut self, secrets: &PlanSecrets) {
+        self.plan = secrets.clone();
+        self.texts = SecretTexts::new(secrets);
+    }
+
+    /// Whether this content is secret. `source` is the path of the file in the fleet directory that
+    /// the content was made of.
+    pub fn hide_content(&self, content: &[u8], source: &str) -> bool {
+        self.plan.contains_file(source) || self.texts.occur_in(content)
+    }
+
+    /// Whether the options of a task contain a secret text.
+    pub fn hide_args(&self, args: &serde_json::Map<String, serde_json::Value>) -> bool {
+        !self.texts.is_empty() && self.texts.occur_in(&serde_json::to_vec(args).unwrap_or_default())
+    }
+
+    /// Whether neither paths nor texts are secret.
     pub fn is_empty(&self) -> bool {
-        !self.all && self.paths.is_empty() && self.globs.is_empty()
+        !self.all && self.texts.is_empty() && self.paths.is_empty() && self.globs.is_empty()
     }
 
     /// Whether this path is secret by its name alone.
@@ -51,12 +173,13 @@ impl Secrets {
         self.names(path) || real().is_some_and(|real| self.names(&real))
     }
 
-    /// Removes the diff from a run's event (JSON) if it concerns a secret path or does not name its
+    /// Removes the secret texts from a run's event (JSON), and the diff if it concerns a secret path or does not name its
     /// path. The node has already removed such diffs. This check protects stored and forwarded
     /// events even if the node did not.
     pub fn strip(&self, event: &mut serde_json::Value) {
-        let path = event.get("path").and_then(|path| path.as_str()).map(Path::new);
-        if path.is_none_or(|path| self.names(path))
+        let path = event.get("path").and_then(|path| path.as_str()).map(PathBuf::from);
+        self.texts.mask_value(event);
+        if path.is_none_or(|path| self.names(&path))
             && let Some(diff) = event.get_mut("diff")
         {
             *diff = serde_json::Value::Null;

@@ -1,14 +1,15 @@
 //! Rewrites what Jinja2 accepts and minijinja does not, before minijinja reads a text:
 //!
 //! - other blanks than ASCII's, such as U+00A0, between the words of an expression;
-//! - `'%s' % x`, which becomes a call of `PERCENT`;
+//! - `'%s' % x`, which becomes a call of `PERCENT`, and `a - b` in a text with times, which becomes
+//!   a call of `MINUS`;
 //! - lists and maps that the template changes in place. Where a text calls a method such as
 //!   `append`, its literals and `set` values become objects of `filters::containers`;
 //! - a list without parentheses in `for`, and a `block` inside of a macro.
 //!
 //! Texts without these constructs stay as they are.
 
-use crate::filters::{METHODS_IN_PLACE, NEW_CONTAINER, OWN_CONTAINER, PERCENT};
+use crate::filters::{METHODS_IN_PLACE, MINUS, NEW_CONTAINER, OWN_CONTAINER, PERCENT};
 use crate::template::lint::{self, KEYWORDS, Part, quoted_length, word_length};
 use std::borrow::Cow;
 
@@ -161,7 +162,12 @@ fn changes_in_place(text: &str) -> bool {
 }
 
 fn needs_rewriting(inner: &str) -> bool {
-    inner.contains('%') || inner.chars().any(|c| !c.is_ascii() && c.is_whitespace())
+    inner.contains('%') || subtracts_times(inner) || inner.chars().any(|c| !c.is_ascii() && c.is_whitespace())
+}
+
+/// Whether the text may subtract times. Other texts keep minijinja's operator.
+fn subtracts_times(inner: &str) -> bool {
+    inner.contains('-') && (inner.contains("to_datetime") || inner.contains("now("))
 }
 
 /// An open bracket, or the whole text.
@@ -173,6 +179,8 @@ struct Level {
     chain: Option<usize>,
     /// Whether the right side of a `%` is being read.
     right: bool,
+    /// Position in the result of the call of `MINUS` whose right side is being read.
+    minus: Option<usize>,
 }
 
 struct Rewriter {
@@ -181,15 +189,18 @@ struct Rewriter {
     levels: Vec<Level>,
     /// Whether the text so far ends with a value, so that `[` is an index and `-` an operator.
     after_value: bool,
+    /// Whether the text may subtract times.
+    times: bool,
 }
 
 impl Rewriter {
     fn new(in_place: bool) -> Self {
-        Self { in_place, text: String::new(), levels: vec![Level::default()], after_value: false }
+        Self { in_place, text: String::new(), levels: vec![Level::default()], after_value: false, times: false }
     }
 
     fn rewrite(mut self, text: &str) -> String {
         let mut rest = text;
+        self.times = subtracts_times(text);
         while let Some(c) = rest.chars().next() {
             let mut taken = c.len_utf8();
             match c {
@@ -205,6 +216,8 @@ impl Rewriter {
                 '(' | '[' | '{' => self.open(c),
                 ')' | ']' | '}' => self.close(c),
                 '%' if self.after_value => self.percent(rest),
+                // A sign at the end of markup is about blanks.
+                '-' if self.after_value && self.times && !rest[1..].trim().is_empty() => self.minus(),
                 '.' | '|' => {
                     self.text.push(c);
                     self.after_value = false;
@@ -233,7 +246,7 @@ impl Rewriter {
             }
             rest = &rest[taken..];
         }
-        self.end_right();
+        self.end_chain();
         self.text
     }
 
@@ -281,6 +294,7 @@ impl Rewriter {
 
     fn close(&mut self, bracket: char) {
         self.end_right();
+        self.end_minus();
         let container = self.levels.len() > 1 && self.levels.pop().is_some_and(|level| level.container);
         self.text.push(bracket);
         if container {
@@ -308,8 +322,28 @@ impl Rewriter {
         }
     }
 
+    /// Rewrites the chain before a `-`, and leaves the call open for the right side.
+    fn minus(&mut self) {
+        self.end_right();
+        let from = self.end_minus().or(self.level().chain).unwrap_or(self.text.len());
+        self.text.insert_str(from, &format!("{MINUS}("));
+        self.text.push_str(", ");
+        let level = self.level();
+        (level.minus, level.chain) = (Some(from), None);
+        self.after_value = false;
+    }
+
+    /// Ends the right side of a `-`. Returns the position of the call.
+    fn end_minus(&mut self) -> Option<usize> {
+        let from = self.level().minus.take()?;
+        let end = self.text.trim_end().len();
+        self.text.insert(end, ')');
+        Some(from)
+    }
+
     fn end_chain(&mut self) {
         self.end_right();
+        self.end_minus();
         self.level().chain = None;
     }
 }
@@ -329,6 +363,14 @@ mod tests {
             ("{% if -x % 2 == 0 %}", "{% if __percent(-x , false,  2) == 0 %}"),
             ("{{ '%s' % x }}", "{{ __percent('%s' , false,  x) }}"),
             ("{{ 1 + 2 * a % (3, 4) ~ b }}", "{{ 1 + __percent(2 * a , true,  (3, 4)) ~ b }}"),
+            ("{{ a - b }}", "{{ a - b }}"),
+            ("{{ now() - b * 2 -}}", "{{ __minus(now() ,  b * 2) -}}"),
+            ("{{ 1 + now() - b - c + 2 }}", "{{ 1 + __minus(__minus(now() ,  b) ,  c) + 2 }}"),
+            (
+                "{{ ((a | to_datetime) - (b | to_datetime('%d'))).days > -1 }}",
+                "{{ (__minus((a | to_datetime) ,  (b | to_datetime('%d')))).days > -1 }}",
+            ),
+            ("{{ a | to_datetime - b | to_datetime }}", "{{ __minus(a | to_datetime ,  b | to_datetime) }}"),
             ("{{ 10 % 2 ** 2 }}", "{{ __percent(10 , false,  2 ** 2) }}"),
             ("{{ '%s' % (l) }}", "{{ __percent('%s' , false,  (l)) }}"),
             ("{% for x in 1, f(2) if x %}", "{% for x in (1, f(2)) if x %}"),

@@ -381,7 +381,7 @@ fn lines_of_fstab_and_what_is_mounted() {
     let set = |set: &str| {
         let set: BTreeMap<String, Vec<u8>> =
             [("site.yml".to_owned(), format!("- hosts: all\n  tasks:\n    - {{{set}}}\n").into_bytes())].into();
-        let host = HostContext { name: "w1".into(), group: "web".into(), vars: Map::new() };
+        let host = HostContext { name: "w1".into(), group: "web".into(), vars: Map::new(), ..HostContext::default() };
         compile(&FileSet(set), "site.yml", &host, &CompileOptions::default())
             .err()
             .map(|f| f[0].to_string())

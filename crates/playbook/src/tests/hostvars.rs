@@ -13,7 +13,7 @@ fn hostvars(dir: &Path, text: &str) -> Plan {
     vars.insert("inventory_hostname".into(), json!("w1"));
     vars.insert("groups".into(), json!({"all": ["w1", "w2"]}));
     vars.insert("hostvars".into(), all);
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars };
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars, ..HostContext::default() };
     let files = [("site.yml", text), ("more.yml", "included: '{{ port }}0'\n")];
     let set = files.into_iter().map(|(p, t)| (p.to_owned(), t.as_bytes().to_vec())).collect();
     let extra_vars = Map::from_iter([("extra".to_owned(), json!("x"))]);

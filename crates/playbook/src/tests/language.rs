@@ -76,7 +76,7 @@ fn variables_have_ansibles_precedence() {
         let at = levels.iter().position(|l| *l == level).unwrap();
         (at..levels.len()).map(|k| (format!("l{k}"), serde_json::json!(level))).collect()
     };
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars: map("inventory") };
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars: map("inventory"), ..HostContext::default() };
     let compile_options = CompileOptions { extra_vars: map("extra"), ..CompileOptions::default() };
     let plan = compile(&remoor_model::FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
     let dir = TempDir::new().unwrap();

@@ -25,6 +25,7 @@ mod set_a;
 mod set_b;
 mod unevaluable;
 mod values;
+mod vault;
 
 pub(super) struct Ran {
     pub end: RunEnd,
@@ -50,7 +51,12 @@ impl Ran {
 
 pub(super) fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
     let vars = json!({"dir": dir.display().to_string(), "inventory_hostname": "w1", "group_names": []});
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
+    let host = HostContext {
+        name: "w1".into(),
+        group: "web".into(),
+        vars: vars.as_object().unwrap().clone(),
+        ..HostContext::default()
+    };
     let set: BTreeMap<String, Vec<u8>> = files.iter().map(|(p, t)| ((*p).to_owned(), t.as_bytes().to_vec())).collect();
     let compiled = compile(&FileSet(set), "site.yml", &host, &CompileOptions::default());
     compiled.unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>())).plan

@@ -14,7 +14,7 @@ fn run_tasks(files: &[(&str, &str)], text: &str) -> TempDir {
 }
 
 fn faults(text: &str) -> Vec<String> {
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars: Map::new() };
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars: Map::new(), ..HostContext::default() };
     let set = BTreeMap::from([("site.yml".to_owned(), format!("- hosts: all\n  tasks:\n{text}").into_bytes())]);
     let compiled = compile(&FileSet(set), "site.yml", &host, &CompileOptions::default());
     compiled.err().unwrap_or_default().iter().map(ToString::to_string).collect()

@@ -126,7 +126,12 @@ fn hosts_of_a_play_are_those_that_have_not_failed() {
     let site =
         text.replacen("- hosts", "- name: first\n  hosts", 1) + &text.replacen("- hosts", "- name: second\n  hosts", 1);
     let vars = json!({"dir": d.display().to_string(), "inventory_hostname": "w1", "group_names": []});
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
+    let host = HostContext {
+        name: "w1".into(),
+        group: "web".into(),
+        vars: vars.as_object().unwrap().clone(),
+        ..HostContext::default()
+    };
     let hosts =
         InventoryNames { hosts: ["w1", "w2", "w3", "w4"].map(str::to_owned).into(), ..InventoryNames::default() };
     let set = FileSet([("site.yml".to_owned(), site.into_bytes())].into());

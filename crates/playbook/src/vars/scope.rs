@@ -151,6 +151,7 @@ impl ExprScope {
             Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
             Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
             Var::Unknown => unknown_in_check(name),
+            Var::Sealed => sealed(name),
         }
     }
 
@@ -225,6 +226,16 @@ fn unknown_in_check(name: &str) -> Value {
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
 }
 
+/// Makes an error as the value of `name`, because no vault password opens the real value. The trace
+/// records the read, as for a value that only a run knows.
+fn sealed(name: &str) -> Value {
+    note(|trace| trace.unknown = true);
+    Value::from(Error::new(
+        ErrorKind::InvalidOperation,
+        format!("`{name}` is encrypted, and no vault password opens it"),
+    ))
+}
+
 /// The value of a scalar that is not a template.
 pub fn plain_value(value: &serde_json::Value) -> Value {
     match value {
@@ -261,6 +272,16 @@ pub fn on_the_node(state: &State) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("it is {UNKNOWN}")));
     }
     Ok(())
+}
+
+/// Returns the variables `vars` with the variable `name`, if they do not contain it.
+pub fn with_default(vars: Value, name: &str, value: &str) -> Value {
+    let Some(scope) = vars.downcast_object_ref::<Root>().map(|root| &root.0).filter(|scope| !scope.knows(name)) else {
+        return vars;
+    };
+    let mut layer = VarMap::default();
+    layer.set(name, Var::Plain(value.into()));
+    scope.with_layer(layer).root()
 }
 
 /// The number of nested variables that the current evaluation is rendering.

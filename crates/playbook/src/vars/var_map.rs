@@ -21,6 +21,8 @@ pub enum Var {
     Map(Arc<VarMap>),
     /// Check mode cannot know the value.
     Unknown,
+    /// The value is encrypted, and no vault password opens it.
+    Sealed,
 }
 
 /// Variables by name, in the order in which they were added.
@@ -121,6 +123,7 @@ impl Var {
         match value {
             Value::String(s) if unknown::is_mark(s) => Self::Unknown,
             Value::String(s) if trusted && has_markup(s) => Self::Template(s.as_str().into()),
+            Value::Object(_) if trusted && remoor_vault::is_sealed(value) => Self::Sealed,
             Value::Array(items) => Self::List(Arc::new(items.iter().map(|item| Self::new(item, trusted)).collect())),
             Value::Object(map) => Self::Map(Arc::new(VarMap::from_json(map, trusted))),
             other => Self::Plain(other.clone()),
@@ -154,23 +157,37 @@ pub fn boolean_word(text: &str) -> Option<bool> {
 /// A variable that is the same on all hosts and may be large; the plans of all hosts share it. Its
 /// JSON form is its value.
 #[derive(Debug, Clone)]
-pub struct SharedVar(Arc<(Value, Var)>);
+pub struct SharedVar(Arc<SharedValue>);
+
+#[derive(Debug)]
+struct SharedValue {
+    json: Value,
+    var: Var,
+    /// Whether `json` contains a sealed value.
+    is_sealed: bool,
+}
 
 impl SharedVar {
     /// Makes a shared variable of an inventory value. Texts with markup are templates.
     pub fn new(value: Value) -> Self {
         let var = Var::new(&value, true);
-        Self(Arc::new((value, var)))
+        let is_sealed = remoor_vault::sealed_part(&value).is_some();
+        Self(Arc::new(SharedValue { json: value, var, is_sealed }))
     }
 
     /// The value of the shared variable, not rendered.
     pub fn json(&self) -> &Value {
-        &self.0.0
+        &self.0.json
     }
 
     /// The value of the shared variable in the form that expressions use.
     pub fn var(&self) -> &Var {
-        &self.0.1
+        &self.0.var
+    }
+
+    /// Whether the value contains a sealed value.
+    pub fn is_sealed(&self) -> bool {
+        self.0.is_sealed
     }
 }
 

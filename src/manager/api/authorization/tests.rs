@@ -128,6 +128,7 @@ impl AnsweringManager {
             peers: Arc::new(Peers::new(ClientTls::member(&tls).expect("TLS"))),
             ssh_key_file: dir.join("ssh-key"),
             runs: dir.join("runs"),
+            vaults: dir.join("vault"),
             sponsors: Sponsors::new(Vec::new(), watch::channel(Vec::new()).1, || {}),
             secret: [0; 32],
             cas: Arc::new(Authorities::take(&dir.join("ca"), vec![ca]).expect("stored")),

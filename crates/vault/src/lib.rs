@@ -1,0 +1,18 @@
+//! Opens what `ansible-vault` has encrypted: the formats 1.1 and 1.2 with the cipher AES256.
+//!
+//! ```text
+//! PasswordSource -> VaultPassword -> Vault::open(ciphertext) -> plaintext
+//! ```
+//! The crate knows nothing of YAML, variables and templates, and it encrypts nothing. A sealed value
+//! is the JSON form of an encrypted value, see [`seal`].
+#![doc = include_str!("../README.md")]
+
+mod envelope;
+mod password_source;
+mod sealed_value;
+mod vault;
+
+pub use envelope::{is_encrypted, vault_id};
+pub use password_source::{PasswordError, PasswordSource};
+pub use sealed_value::{is_file_variable, is_sealed, seal, seal_variable, sealed_part};
+pub use vault::{OpenedKey, Vault, VaultError, VaultPassword};

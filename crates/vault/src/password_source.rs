@@ -1,0 +1,195 @@
+//! Where a vault password comes from: a file, or the output of an executable file.
+
+use crate::vault::{DEFAULT_ID, VaultPassword};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Maximum size of a password in bytes.
+const PASSWORD_MAX: u64 = 64 << 10;
+/// Maximum duration of a password program. It may ask a service, but not wait for ever.
+const PROGRAM_MAX: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(10);
+
+/// The reason why a password could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PasswordError {
+    #[error("the vault password file {} can't be read", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the vault password program {} {why}", path.display())]
+    Program { path: PathBuf, why: String },
+    #[error("the vault password of {} {why}", path.display())]
+    Content { path: PathBuf, why: &'static str },
+    #[error("`{0}`: a vault password is not asked for; name a file or a program")]
+    Prompt(String),
+}
+
+/// A file with a password, or a program that prints it, and the vault id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PasswordSource {
+    pub id: String,
+    pub path: PathBuf,
+}
+
+impl PasswordSource {
+    /// The source of `--vault-password-file`.
+    pub fn from_file(path: impl Into<PathBuf>) -> Self {
+        Self { id: DEFAULT_ID.to_owned(), path: path.into() }
+    }
+
+    /// Parses the value of `--vault-id`: `LABEL@FILE`, or only `FILE`.
+    pub fn parse(text: &str) -> Result<Self, PasswordError> {
+        let (id, path) = text.split_once('@').unwrap_or((DEFAULT_ID, text));
+        if path.is_empty() || path == "prompt" || path == "prompt_ask_vault_pass" {
+            return Err(PasswordError::Prompt(text.to_owned()));
+        }
+        let id = if id.is_empty() { DEFAULT_ID } else { id };
+        Ok(Self { id: id.to_owned(), path: path.into() })
+    }
+
+    /// Returns the source with a relative path resolved in `dir`, and with `~/` resolved in the home
+    /// directory.
+    pub fn below(mut self, dir: &Path) -> Self {
+        let home = self.path.strip_prefix("~").ok().map(Path::to_owned);
+        self.path = match (home, std::env::var_os("HOME")) {
+            (Some(rest), Some(home)) => Path::new(&home).join(rest),
+            _ => dir.join(&self.path),
+        };
+        self
+    }
+
+    /// Reads the password. An executable file is a program, and its standard output is the password.
+    /// As in Ansible, a program whose name ends with `-client` gets the option `--vault-id`. Spaces
+    /// and newlines at both ends do not belong to the password.
+    pub fn read(&self) -> Result<VaultPassword, PasswordError> {
+        let failed = |source| PasswordError::File { path: self.path.clone(), source };
+        let meta = fs::metadata(&self.path).map_err(failed)?;
+        let is_program = meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+        let bytes = match is_program {
+            true => self.run().map_err(|why| PasswordError::Program { path: self.path.clone(), why })?,
+            false => {
+                let mut bytes = Vec::new();
+                let file = fs::File::open(&self.path).map_err(failed)?;
+                file.take(PASSWORD_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+                bytes
+            }
+        };
+        let content = |why| PasswordError::Content { path: self.path.clone(), why };
+        if bytes.len() as u64 > PASSWORD_MAX {
+            return Err(content("is larger than 64 KiB"));
+        }
+        match bytes.trim_ascii() {
+            [] => Err(content("is empty")),
+            [b'$', b'A', b'N', b'S', b'I', b'B', b'L', b'E', ..] => Err(content("is itself encrypted")),
+            secret => Ok(VaultPassword::new(&self.id, secret.to_vec())),
+        }
+    }
+
+    fn run(&self) -> Result<Vec<u8>, String> {
+        let path = std::path::absolute(&self.path).map_err(|e| format!("can't be found: {e}"))?;
+        let mut command = Command::new(&path);
+        if path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.ends_with("-client")) {
+            command.args(["--vault-id", &self.id]);
+        }
+        // The error output and the terminal stay those of the caller, as in Ansible.
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|e| format!("can't be run: {e}"))?;
+        let ended = wait(&mut child);
+        if ended.is_err() {
+            end(&mut child);
+        }
+        ended
+    }
+}
+
+/// Waits for the end of a program, at most `PROGRAM_MAX`. Returns its output.
+fn wait(child: &mut Child) -> Result<Vec<u8>, String> {
+    let stdout = child.stdout.take().ok_or("has no output")?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = stdout.take(PASSWORD_MAX + 1).read_to_end(&mut bytes).map(|_| bytes);
+        let _nobody_waits = sender.send(read);
+    });
+    let deadline = Instant::now() + PROGRAM_MAX;
+    let late = || format!("did not end within {} s", PROGRAM_MAX.as_secs());
+    let left = deadline.saturating_duration_since(Instant::now());
+    let bytes = receiver.recv_timeout(left).map_err(|_| late())?.map_err(|e| format!("can't be read: {e}"))?;
+    loop {
+        match child.try_wait().map_err(|e| format!("is lost: {e}"))? {
+            Some(status) if status.success() => return Ok(bytes),
+            Some(status) => return Err(format!("failed: {status}")),
+            None if Instant::now() > deadline => return Err(late()),
+            None => std::thread::sleep(TICK),
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _already_ended = kill_process_group(group, Signal::KILL);
+    }
+    let _already_waited = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn passwords_come_of_files_and_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = file(dir.path(), "plain", " a b \n", 0o600);
+        let program = file(dir.path(), "program", "#!/bin/sh\necho from program $#\n", 0o700);
+        let client = file(dir.path(), "x-client.sh", "#!/bin/sh\necho $1 $2\n", 0o700);
+        for (text, want) in [
+            (format!("{}", plain.display()), ("default", "a b")),
+            (format!("prod@{}", plain.display()), ("prod", "a b")),
+            (format!("@{}", program.display()), ("default", "from program 0")),
+            (format!("dev@{}", client.display()), ("dev", "--vault-id dev")),
+        ] {
+            let password = PasswordSource::parse(&text).unwrap().read().unwrap();
+            assert_eq!(format!("{password:?}"), format!("VaultPassword({})", want.0));
+            let same = crate::Vault::new(vec![VaultPassword::new(want.0, want.1.as_bytes().to_vec())], "");
+            assert_eq!(format!("{same:?}"), format!("Vault([VaultPassword({})])", want.0));
+            assert!(password_is(&password, want.1), "{text}");
+        }
+        assert_eq!(PasswordSource::parse("a@b").unwrap().below(Path::new("/d")).path, Path::new("/d/b"));
+        assert_eq!(PasswordSource::parse("a@/b").unwrap().below(Path::new("/d")).path, Path::new("/b"));
+    }
+
+    fn password_is(password: &VaultPassword, secret: &str) -> bool {
+        password.secret() == secret.as_bytes()
+    }
+
+    #[test]
+    fn bad_sources_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let fails = file(dir.path(), "fails", "#!/bin/sh\nexit 3\n", 0o700);
+        let large = file(dir.path(), "large", &"x".repeat(65 << 10), 0o600);
+        let empty = file(dir.path(), "empty", " \n", 0o600);
+        for (path, why) in
+            [(fails, "failed"), (large, "larger than"), (empty, "is empty"), (dir.path().join("none"), "can't be read")]
+        {
+            let error = PasswordSource::from_file(&path).read().unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains(&path.display().to_string()), "{error}");
+        }
+        assert!(matches!(PasswordSource::parse("dev@prompt"), Err(PasswordError::Prompt(_))));
+    }
+}

@@ -1,0 +1,286 @@
+//! The passwords, and what they have opened.
+
+use crate::envelope::{Envelope, Keys, vault_id};
+use crate::sealed_value::{SealedPart, part_of};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of passwords. Each is tried for a text that no other password opens.
+const PASSWORDS_MAX: usize = 16;
+/// Maximum number of encrypted texts that one vault opens. Each takes some milliseconds.
+const TEXTS_MAX: usize = 50_000;
+/// Maximum number of encrypted files of variables that are remembered.
+const FILES_MAX: usize = 10_000;
+/// The id of a password without a label.
+pub(crate) const DEFAULT_ID: &str = "default";
+
+/// A password with its vault id. `Debug` does not show the password.
+#[derive(Clone)]
+pub struct VaultPassword {
+    id: String,
+    secret: Vec<u8>,
+}
+
+impl VaultPassword {
+    pub fn new(id: &str, secret: Vec<u8>) -> Self {
+        Self { id: id.to_owned(), secret }
+    }
+
+    /// The vault id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    #[cfg(test)]
+    pub(crate) fn secret(&self) -> &[u8] {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for VaultPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VaultPassword({})", self.id)
+    }
+}
+
+/// The reason why a text was not opened. The text names the vault id, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VaultError {
+    #[error("is encrypted by ansible-vault (vault id `{id}`), and there is no vault password")]
+    NoPassword { id: String },
+    #[error(
+        "is encrypted by ansible-vault (vault id `{id}`), and none of the vault passwords opens it (tried: {tried})"
+    )]
+    WrongPassword { id: String, tried: String },
+    #[error("{0}")]
+    Malformed(String),
+    #[error("is encrypted by ansible-vault, and its content is not UTF-8 text")]
+    NotText,
+    #[error("more than {TEXTS_MAX} encrypted values")]
+    TooMany,
+    #[error("refers to the variable `{0}` of an encrypted file that was not opened")]
+    UnknownVariable(String),
+}
+
+impl VaultError {
+    /// Whether a password is missing or wrong, so that another password would help.
+    pub fn is_about_password(&self) -> bool {
+        matches!(self, Self::NoPassword { .. } | Self::WrongPassword { .. })
+    }
+}
+
+/// A key that only the holder of the password can derive. Hashes that are keyed with it do not
+/// reveal the plaintext to others.
+pub type OpenedKey = [u8; 32];
+
+/// An opened text.
+#[derive(Clone)]
+struct Opened {
+    plain: Arc<Vec<u8>>,
+    key: OpenedKey,
+}
+
+/// The variables of an opened file, and the key of its text.
+type OpenedFile = Arc<(Map<String, Value>, Option<OpenedKey>)>;
+
+/// The vault passwords, and a cache of what they have opened. A text is decrypted once.
+#[derive(Default)]
+pub struct Vault {
+    passwords: Vec<VaultPassword>,
+    next: String,
+    opened: Mutex<BTreeMap<[u8; 32], Result<Opened, VaultError>>>,
+    files: Mutex<BTreeMap<String, OpenedFile>>,
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Vault({:?})", self.passwords)
+    }
+}
+
+impl Vault {
+    /// `next` tells a user how to name a password; it is the hint of errors about passwords.
+    /// Passwords beyond the first 16 are not used.
+    pub fn new(mut passwords: Vec<VaultPassword>, next: &str) -> Self {
+        passwords.truncate(PASSWORDS_MAX);
+        Self { passwords, next: next.to_owned(), ..Self::default() }
+    }
+
+    /// Whether there is no password.
+    pub fn is_empty(&self) -> bool {
+        self.passwords.is_empty()
+    }
+
+    /// The hint for an error. None: no other password would help.
+    pub fn next_step(&self, error: &VaultError) -> Option<&str> {
+        (error.is_about_password() && !self.next.is_empty()).then_some(self.next.as_str())
+    }
+
+    /// Decrypts a text that begins with `$ANSIBLE_VAULT;`. As in Ansible, the password with the id of
+    /// the text is tried first, and then all others.
+    pub fn open(&self, text: &str) -> Result<Arc<Vec<u8>>, VaultError> {
+        self.open_with_key(text).map(|(plain, _)| plain)
+    }
+
+    /// Like `open`, and also returns the key of the text.
+    pub fn open_with_key(&self, text: &str) -> Result<(Arc<Vec<u8>>, OpenedKey), VaultError> {
+        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        let known = lock(&self.opened).get(&hash).cloned();
+        let opened = match known {
+            Some(known) => known,
+            None if lock(&self.opened).len() >= TEXTS_MAX => return Err(VaultError::TooMany),
+            None => {
+                let opened = self.decrypt(text);
+                lock(&self.opened).insert(hash, opened.clone());
+                opened
+            }
+        };
+        opened.map(|opened| (opened.plain, opened.key))
+    }
+
+    fn decrypt(&self, text: &str) -> Result<Opened, VaultError> {
+        let envelope = Envelope::parse(text).map_err(VaultError::Malformed)?;
+        let named = vault_id(text);
+        let id = named.unwrap_or(DEFAULT_ID).to_owned();
+        if self.passwords.is_empty() {
+            return Err(VaultError::NoPassword { id });
+        }
+        let (own, others): (Vec<_>, Vec<_>) = self.passwords.iter().partition(|password| Some(password.id()) == named);
+        for password in own.into_iter().chain(others) {
+            let keys = Keys::derive(&password.secret, &envelope);
+            if let Some(plain) = envelope.open(&keys) {
+                return Ok(Opened { plain: Arc::new(plain), key: keys.mac_key() });
+            }
+        }
+        let tried: Vec<&str> = self.passwords.iter().map(VaultPassword::id).collect();
+        Err(VaultError::WrongPassword { id, tried: tried.join(", ") })
+    }
+
+    /// Like `open`, for a text.
+    pub fn open_text(&self, text: &str) -> Result<String, VaultError> {
+        let plain = self.open(text)?;
+        String::from_utf8(plain.to_vec()).map_err(|_| VaultError::NotText)
+    }
+
+    /// Remembers the variables of an opened file. Returns the key by which
+    /// [`seal_variable`](crate::seal_variable) refers to the file.
+    pub fn keep_file(&self, text: &str, variables: Map<String, Value>) -> String {
+        let key = hex::encode(Sha256::digest(text.as_bytes()));
+        let opened = self.open_with_key(text).ok().map(|(_, key)| key);
+        let mut files = lock(&self.files);
+        if files.len() >= FILES_MAX {
+            files.pop_first();
+        }
+        files.entry(key.clone()).or_insert_with(|| Arc::new((variables, opened)));
+        key
+    }
+
+    /// The key of an opened sealed value. None: the value is not sealed, or no password opens it.
+    pub fn key_of(&self, value: &Value) -> Option<OpenedKey> {
+        match part_of(value)? {
+            SealedPart::Text(text) => self.open_with_key(text).ok().map(|(_, key)| key),
+            SealedPart::Variable { file, .. } => lock(&self.files).get(file)?.1,
+        }
+    }
+
+    /// Whether a sealed value is a single encrypted text, and not a variable of an encrypted file.
+    pub fn is_single(&self, value: &Value) -> bool {
+        matches!(part_of(value), Some(SealedPart::Text(_)))
+    }
+
+    /// Opens a sealed value. None: the value is not sealed. The result of a variable of an encrypted
+    /// file may contain sealed values again.
+    pub fn open_value(&self, value: &Value) -> Option<Result<Value, VaultError>> {
+        Some(match part_of(value)? {
+            SealedPart::Text(text) => self.open_text(text).map(Value::String),
+            SealedPart::Variable { file, name } => {
+                let found = lock(&self.files).get(file).and_then(|file| file.0.get(name).cloned());
+                found.ok_or_else(|| VaultError::UnknownVariable(name.to_owned()))
+            }
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{is_encrypted, is_sealed, seal, seal_variable, sealed_part};
+    use serde_json::json;
+
+    /// Written by ansible-vault of ansible-core 2.19 with the password `hunter2 pass`.
+    const DEFAULT: &str = include_str!("../fixtures/token.txt");
+    /// The same with the password `other` and the vault id `prod`.
+    const PROD: &str = include_str!("../fixtures/prod.txt");
+
+    fn vault(passwords: &[(&str, &str)]) -> Vault {
+        let passwords = passwords.iter().map(|(id, secret)| VaultPassword::new(id, secret.as_bytes().to_vec()));
+        Vault::new(passwords.collect(), "use --vault-id")
+    }
+
+    #[test]
+    fn texts_of_ansible_vault_are_opened_by_any_password() {
+        let both = vault(&[("default", "hunter2 pass"), ("prod", "other")]);
+        assert_eq!(both.open_text(DEFAULT).unwrap(), "s3cr{{ 1+1 }}et");
+        assert_eq!(both.open_text(PROD).unwrap(), "prodsecret");
+        let indented = PROD.replace('\n', "\n    ");
+        assert_eq!(both.open_text(&indented).unwrap(), "prodsecret", "as in YAML");
+        // The label only decides which password is tried first.
+        assert_eq!(vault(&[("x", "no"), ("default", "other")]).open_text(PROD).unwrap(), "prodsecret");
+        assert_eq!(both.open_value(&seal(PROD)).unwrap().unwrap(), json!("prodsecret"));
+        assert!(both.open_value(&json!({"a": 1})).is_none());
+        let (first, second) = (both.open_with_key(DEFAULT).unwrap().1, both.open_with_key(PROD).unwrap().1);
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn errors_name_the_id_and_the_next_step() {
+        let none = vault(&[]);
+        let error = none.open(PROD).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "is encrypted by ansible-vault (vault id `prod`), and there is no vault password"
+        );
+        assert_eq!(none.next_step(&error), Some("use --vault-id"));
+        let error = vault(&[("prod", "wrong"), ("dev", "wrong too")]).open(PROD).unwrap_err();
+        assert!(error.to_string().contains("`prod`") && error.to_string().contains("tried: prod, dev"), "{error}");
+    }
+
+    #[test]
+    fn damaged_texts_are_refused() {
+        let all = vault(&[("default", "hunter2 pass")]);
+        let changed = DEFAULT.replace("6237\n", "6238\n");
+        assert!(all.open(&changed).unwrap_err().is_about_password());
+        for (text, why) in [
+            ("$ANSIBLE_VAULT;1.0;AES\n00", "version 1.0"),
+            ("$ANSIBLE_VAULT;1.1;AES\n00", "cipher `AES`"),
+            ("$ANSIBLE_VAULT;1.1;AES256\n0g", "not hexadecimal"),
+            ("$ANSIBLE_VAULT;1.1;AES256\n00", "incomplete"),
+            ("$ANSIBLE_VAULT;1.1;AES256\n", "incomplete"),
+            ("text", "header"),
+        ] {
+            let error = all.open(text).unwrap_err();
+            assert!(error.to_string().contains(why), "{text}: {error}");
+            assert!(!error.is_about_password());
+        }
+        assert!(is_encrypted(DEFAULT.as_bytes()) && !is_encrypted(b"text"));
+    }
+
+    #[test]
+    fn variables_of_encrypted_files_are_references() {
+        let all = vault(&[]);
+        let file = all.keep_file(DEFAULT, json!({"a": {"b": 1}}).as_object().unwrap().clone());
+        let sealed = seal_variable(&file, "a");
+        assert!(is_sealed(&sealed));
+        assert_eq!(all.open_value(&sealed).unwrap().unwrap(), json!({"b": 1}));
+        assert!(all.open_value(&seal_variable(&file, "c")).unwrap().is_err());
+        assert_eq!(sealed_part(&json!({"x": [1, sealed]})), Some(&sealed));
+        assert_eq!(sealed_part(&json!({"x": [1]})), None);
+    }
+}

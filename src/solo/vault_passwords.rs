@@ -1,0 +1,84 @@
+//! The vault passwords of `play` and `lint`: from the command line, the environment, and
+//! `ansible.cfg` of the project, as in Ansible. A password is never an argument.
+
+use super::play::{ansible_defaults, root_of};
+use remoor_model::Fault;
+use remoor_vault::{PasswordError, PasswordSource, Vault};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a user names a password; the hint of errors about encrypted content.
+const NEXT: &str = "name the password with --vault-password-file FILE or --vault-id ID@FILE, in \
+    ANSIBLE_VAULT_PASSWORD_FILE, or in ansible.cfg";
+
+/// The options that name vault passwords.
+#[derive(Debug, Clone, Default)]
+pub struct VaultOptions {
+    /// Files of `--vault-password-file`.
+    pub files: Vec<PathBuf>,
+    /// Values of `--vault-id`: `ID@FILE`, or `FILE`.
+    pub ids: Vec<String>,
+}
+
+impl VaultOptions {
+    /// Reads all passwords for a playbook. `root` is the directory of its files; None: the project
+    /// directory of the playbook. The result also has warnings.
+    pub fn read_for_playbook(
+        &self,
+        playbook: &Path,
+        root: Option<&Path>,
+    ) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
+        let real = std::fs::canonicalize(playbook).unwrap_or_else(|_| playbook.to_owned());
+        self.read(root.unwrap_or_else(|| root_of(real.parent().unwrap_or(Path::new("")))))
+    }
+
+    /// Reads all passwords. `project` is the directory with `ansible.cfg`. A source of `ansible.cfg`
+    /// that can't be read is only a warning, because nothing may be encrypted.
+    pub fn read(&self, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
+        let (mut sources, mut faults) = (Vec::new(), Vec::new());
+        let here = Path::new("");
+        let mut add = |parsed: Result<PasswordSource, PasswordError>, dir: &Path, option: &str| match parsed {
+            Ok(source) => sources.push((source.below(dir), option.to_owned())),
+            Err(error) => faults.push(Fault::error(option, 0, 0, message(&error))),
+        };
+        self.ids.iter().for_each(|id| add(PasswordSource::parse(id), here, "--vault-id"));
+        for file in &self.files {
+            add(Ok(PasswordSource::from_file(file)), here, "--vault-password-file");
+        }
+        for (name, list) in [("ANSIBLE_VAULT_PASSWORD_FILE", false), ("ANSIBLE_VAULT_IDENTITY_LIST", true)] {
+            let value = std::env::var(name).unwrap_or_default();
+            words(&value, list).for_each(|word| add(PasswordSource::parse(word), here, name));
+        }
+        let config = project.join("ansible.cfg").display().to_string();
+        let defaults = ansible_defaults(project);
+        for (name, list) in [("vault_password_file", false), ("vault_identity_list", true)] {
+            let value = defaults.get(name).map(String::as_str).unwrap_or_default();
+            words(value, list).for_each(|word| add(PasswordSource::parse(word), project, &config));
+        }
+        let (mut passwords, mut warnings) = (Vec::new(), Vec::new());
+        for (source, option) in sources {
+            match source.read() {
+                Ok(password) => passwords.push(password),
+                Err(error) if option == config => warnings.push(Fault::warn(&option, 0, 0, message(&error))),
+                Err(error) => faults.push(Fault::error(&option, 0, 0, message(&error))),
+            }
+        }
+        let (grave, doubts): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.file != config);
+        warnings.extend(doubts.into_iter().map(|fault| Fault { warning: true, ..fault }));
+        if grave.is_empty() { Ok((Arc::new(Vault::new(passwords, NEXT)), warnings)) } else { Err(grave) }
+    }
+}
+
+/// The values of a setting: a list separated by commas, or one value.
+fn words(value: &str, list: bool) -> impl Iterator<Item = &str> {
+    let whole = (!list).then_some(value);
+    let parts = list.then(|| value.split(',')).into_iter().flatten();
+    whole.into_iter().chain(parts).map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn message(error: &PasswordError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
