@@ -51,8 +51,10 @@ pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool, vault: &Arc<Vault>)
         return vec![fault.hint("a fleet directory has remoor.yml; a playbook is a list of plays, each with `hosts`")];
     }
     let inventory = inventory(dir);
-    let faults: BTreeSet<Fault> =
-        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict, vault)).collect();
+    let faults: BTreeSet<Fault> = playbooks
+        .iter()
+        .flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict, vault))
+        .collect();
     faults.into_iter().collect()
 }
 

@@ -9,9 +9,7 @@ use super::host_variables::HostVariables;
 use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
-use remoor_playbook::{
-    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS, VaultAccess,
-};
+use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS, VaultAccess};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -115,7 +115,8 @@ impl Var {
             Self::Template(text) => Value::String(text.to_string()),
             Self::List(items) => Value::Array(items.iter().map(Self::json).collect()),
             Self::Map(map) => Value::Object(map.json()),
-            Self::Unknown => unknown::mark(),
+            // A run has no sealed value, because its plan has only opened ones.
+            Self::Unknown | Self::Sealed => unknown::mark(),
         }
     }
 
