@@ -35,6 +35,8 @@ fn plan(python: &str, condition: &str) -> Vec<u8> {
         plays: vec![play],
         blobs: Default::default(),
         modules: [("acme.tools.x".to_owned(), module)].into(),
+        delegated: None,
+        secrets: Default::default(),
     };
     rmp_serde::to_vec_named(&plan).unwrap()
 }
