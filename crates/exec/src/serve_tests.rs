@@ -145,12 +145,8 @@ fn exit_of(server: thread::JoinHandle<u8>) -> u8 {
 }
 
 fn fence(n: u64) -> ExecutorOrder {
-    ExecutorOrder::Fence {
-        fence: sample_fence(n),
-        node: NodeName::from("w1"),
-        job: remoor_model::JobId(1),
-        timeout_ms: 20_000,
-    }
+    let (node, job) = (NodeName::from("w1"), remoor_model::JobId(1));
+    ExecutorOrder::Fence { fence: sample_fence(n), node, job, timeout_ms: 20_000 }
 }
 
 fn run(n: u64, plan: &str) -> ExecutorOrder {
