@@ -20,7 +20,7 @@ const PROVISION: &str = "- hosts: all
 ";
 const PLAIN: [&str; 2] = ["s3cr{{ 1+1 }}et", "filesecret1"];
 
-fn encrypted(checks: &str) -> Fleet {
+fn read_encrypted(checks: &str) -> Fleet {
     let token = TOKEN.trim().replace('\n', "\n  ");
     fleet(&[
         ("playbooks/provision.yml", PROVISION),
@@ -32,17 +32,17 @@ fn encrypted(checks: &str) -> Fleet {
 
 const CHECKS: &str = "remoor: {service: app}\nfile:\n  /etc/app.open: {exists: true}\n";
 
-fn opened(fleet: Fleet) -> Fleet {
+fn open_fleet(fleet: Fleet) -> Fleet {
     let password = VaultPassword::new("default", b"hunter2 pass".to_vec());
     fleet.with_vault(Arc::new(Vault::new(vec![password], "")), false)
 }
 
 #[test]
 fn a_generation_holds_ciphertext_and_a_manager_with_the_password_opens_it() {
-    let fleet = encrypted(CHECKS);
+    let fleet = read_encrypted(CHECKS);
     let stored = rmp_serde::to_vec_named(&fleet.files).unwrap();
     // What `apply` uploads is what the manager loads.
-    let fleet = opened(Fleet::from_files(&rmp_serde::from_slice(&stored).unwrap()).unwrap());
+    let fleet = open_fleet(Fleet::from_files(&rmp_serde::from_slice(&stored).unwrap()).unwrap());
     let known = ClusterContext::default();
     let Ok(PhaseWork::Plan { plan, secret, .. }) = work(&fleet, "w1", &known, Phase::Provision, &PlanScope::default())
     else {
@@ -72,13 +72,13 @@ fn a_generation_holds_ciphertext_and_a_manager_with_the_password_opens_it() {
         let guess = Sha256::digest(serde_json::to_string(&plan).unwrap().as_bytes());
         assert_ne!(plan.sha256(), guess);
     }
-    assert_eq!(made, summary(&opened(encrypted(CHECKS)), &known).unwrap(), "all managers agree");
+    assert_eq!(made, summary(&open_fleet(read_encrypted(CHECKS)), &known).unwrap(), "all managers agree");
 }
 
 #[test]
 fn a_manager_without_the_password_refuses_and_lint_only_warns() {
     let without =
-        |lint: bool| encrypted(CHECKS).with_vault(Arc::new(Vault::new(Vec::new(), "write DIR/vault/ID")), lint);
+        |lint: bool| read_encrypted(CHECKS).with_vault(Arc::new(Vault::new(Vec::new(), "write DIR/vault/ID")), lint);
     let known = ClusterContext::default();
     let text = |faults: Vec<remoor_model::Fault>| faults.iter().map(|fault| format!("{fault}\n")).collect::<String>();
     let faults = text(summary(&without(false), &known).unwrap_err());
@@ -96,7 +96,7 @@ fn a_manager_without_the_password_refuses_and_lint_only_warns() {
 #[test]
 fn check_files_can_not_read_encrypted_variables() {
     let checks = "remoor: {service: app, template: tera}\ncommand:\n  'test {{ vars.token }}': {exit-status: 0}\n";
-    let faults = summary(&opened(encrypted(checks)), &ClusterContext::default()).unwrap_err();
+    let faults = summary(&open_fleet(read_encrypted(checks)), &ClusterContext::default()).unwrap_err();
     let text = faults.iter().map(ToString::to_string).collect::<String>();
     assert!(text.contains("checks/app.yml") && text.contains("token"), "{text}");
     assert!(PLAIN.iter().all(|plain| !text.contains(plain)), "{text}");

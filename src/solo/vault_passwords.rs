@@ -38,7 +38,7 @@ impl VaultOptions {
         let (mut sources, mut faults) = (Vec::new(), Vec::new());
         let here = Path::new("");
         let mut add = |parsed: Result<PasswordSource, PasswordError>, dir: &Path, option: &str| match parsed {
-            Ok(source) => sources.push((source.below(dir), option.to_owned())),
+            Ok(source) => sources.push((source.relative_to(dir), option.to_owned())),
             Err(error) => faults.push(Fault::error(option, 0, 0, message(&error))),
         };
         self.ids.iter().for_each(|id| add(PasswordSource::parse(id), here, "--vault-id"));
@@ -47,13 +47,13 @@ impl VaultOptions {
         }
         for (name, list) in [("ANSIBLE_VAULT_PASSWORD_FILE", false), ("ANSIBLE_VAULT_IDENTITY_LIST", true)] {
             let value = std::env::var(name).unwrap_or_default();
-            words(&value, list).for_each(|word| add(PasswordSource::parse(word), here, name));
+            split_sources(&value, list).for_each(|word| add(PasswordSource::parse(word), here, name));
         }
         let config = project.join("ansible.cfg").display().to_string();
         let defaults = ansible_defaults(project);
         for (name, list) in [("vault_password_file", false), ("vault_identity_list", true)] {
             let value = defaults.get(name).map(String::as_str).unwrap_or_default();
-            words(value, list).for_each(|word| add(PasswordSource::parse(word), project, &config));
+            split_sources(value, list).for_each(|word| add(PasswordSource::parse(word), project, &config));
         }
         let (mut passwords, mut warnings) = (Vec::new(), Vec::new());
         for (source, option) in sources {
@@ -70,7 +70,7 @@ impl VaultOptions {
 }
 
 /// The values of a setting: a list separated by commas, or one value.
-fn words(value: &str, list: bool) -> impl Iterator<Item = &str> {
+fn split_sources(value: &str, list: bool) -> impl Iterator<Item = &str> {
     let whole = (!list).then_some(value);
     let parts = list.then(|| value.split(',')).into_iter().flatten();
     whole.into_iter().chain(parts).map(str::trim).filter(|word| !word.is_empty())

@@ -54,7 +54,7 @@ impl PasswordSource {
 
     /// Returns the source with a relative path resolved in `dir`, and with `~/` resolved in the home
     /// directory.
-    pub fn below(mut self, dir: &Path) -> Self {
+    pub fn relative_to(mut self, dir: &Path) -> Self {
         let home = self.path.strip_prefix("~").ok().map(Path::to_owned);
         self.path = match (home, std::env::var_os("HOME")) {
             (Some(rest), Some(home)) => Path::new(&home).join(rest),
@@ -170,8 +170,8 @@ mod tests {
             assert_eq!(format!("{same:?}"), format!("Vault([VaultPassword({})])", want.0));
             assert!(password_is(&password, want.1), "{text}");
         }
-        assert_eq!(PasswordSource::parse("a@b").unwrap().below(Path::new("/d")).path, Path::new("/d/b"));
-        assert_eq!(PasswordSource::parse("a@/b").unwrap().below(Path::new("/d")).path, Path::new("/b"));
+        assert_eq!(PasswordSource::parse("a@b").unwrap().relative_to(Path::new("/d")).path, Path::new("/d/b"));
+        assert_eq!(PasswordSource::parse("a@/b").unwrap().relative_to(Path::new("/d")).path, Path::new("/b"));
     }
 
     fn password_is(password: &VaultPassword, secret: &str) -> bool {

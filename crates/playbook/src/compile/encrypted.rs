@@ -92,7 +92,7 @@ impl<'a> Compiler<'a> {
             SpannedData::Encrypted(text) => match open_text(self.vault(), text, &mut self.encrypted.opened) {
                 Ok(plain) => {
                     self.encrypted.hashes.insert(Sha256::digest(plain.as_bytes()).to_string());
-                    node.data = SpannedData::Text(unrendered(&plain));
+                    node.data = SpannedData::Text(escape_markup(&plain));
                 }
                 Err(error) => {
                     let fault = self.vault_fault(path, at, String::new(), &error);
@@ -288,7 +288,7 @@ fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: us
         // A text of `!vault` is data, as in Ansible.
         Some(Ok(Value::String(text))) if vault.is_single(value) => {
             secrets.add_text(&text);
-            Value::String(unrendered(&text))
+            Value::String(escape_markup(&text))
         }
         // The values of an encrypted file may be templates.
         Some(Ok(inner)) => {
@@ -301,7 +301,7 @@ fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: us
 }
 
 /// A template whose result is this text, as the templates of a playbook are rendered.
-fn unrendered(text: &str) -> String {
+fn escape_markup(text: &str) -> String {
     if !has_markup(text) {
         return text.to_owned();
     }

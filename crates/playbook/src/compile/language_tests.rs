@@ -139,7 +139,12 @@ fn keywords_that_mean_nothing_new_are_taken() {
     let arg = |at: usize, name: &str| tasks[at].args[name].as_str().unwrap().to_owned();
     assert_eq!((arg(0, "mode"), arg(0, "owner"), arg(1, "owner")), ("0600".into(), "me".into(), "root".into()));
     assert_eq!(
-        (tasks[0].check_mode.clone(), tasks[0].diff.clone(), tasks[0].outcome.fatal, tasks[1].outcome.fatal),
+        (
+            tasks[0].modes.check_mode.clone(),
+            tasks[0].modes.diff.clone(),
+            tasks[0].outcome.fatal,
+            tasks[1].outcome.fatal
+        ),
         (Some(false.into()), Some(false.into()), true, false)
     );
     assert_eq!((tasks[2].notify.join(" "), tasks[2].tags.join(" ")), ("h h2".into(), "80".into()));

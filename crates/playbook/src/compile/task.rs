@@ -6,7 +6,9 @@ use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
-use crate::plan::{Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskPrivileges};
+use crate::plan::{
+    Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes, TaskPrivileges,
+};
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -137,7 +139,10 @@ impl Compiler<'_> {
         }
         let read_only =
             task.outcome.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
-        if elevation::COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
+        if elevation::COMMANDS.contains(&call.spec.name)
+            && task.modes.check_mode == Some(Value::Bool(false))
+            && !read_only
+        {
             let message = "`check_mode: false` runs this command in check mode too";
             self.warn(
                 &own.file,
@@ -221,8 +226,7 @@ impl Compiler<'_> {
                 elevated: own.keywords.elevated,
                 become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
             },
-            check_mode: own.keywords.check_mode.clone(),
-            diff: own.keywords.diff.clone(),
+            modes: TaskModes { check_mode: own.keywords.check_mode.clone(), diff: own.keywords.diff.clone() },
             delegation: self.task_delegation(own),
             timeout: own.keywords.timeout.clone(),
             notify: own.keywords.notify.clone(),
@@ -270,6 +274,18 @@ impl Compiler<'_> {
         vec![PlanStep::Block(Block { place, block, rescue, always, ..Block::default() })]
     }
 
+    /// The Python module that runs instead of the native module `named` with the options `given`.
+    fn replacement(
+        &mut self,
+        own: &Context,
+        named: &str,
+        spec: &module_specs::ModuleSpec,
+        given: &[&SpannedNode],
+    ) -> Result<Option<String>, ModuleRefusal> {
+        let replacement = self.replacement_of_native(own, named, module_specs::short_name(named)).transpose()?;
+        Ok(replacement.or_else(|| self.replacement_for_options(own, named, spec, given)))
+    }
+
     /// Finds the module of a task: the key that is the name of a module, or the module that
     /// `action` names. More than one module is an error.
     fn module<'n>(
@@ -303,19 +319,15 @@ impl Compiler<'_> {
                     self.fault(file, place, message);
                     faulty = true;
                 }
-                let python = match self.replacement_of_native(own, &named, short).transpose() {
+                let written = pairs.iter().find(|(key, _)| key.text == "args").map(|(_, more)| more);
+                let given: Vec<&SpannedNode> = written.into_iter().chain([&args]).collect();
+                let python = match self.replacement(own, &named, spec, &given) {
                     Ok(python) => python,
                     Err(refusal) => {
                         self.module_refusal_fault(file, place, &named, &refusal);
                         faulty = true;
                         None
                     }
-                };
-                let written = pairs.iter().find(|(key, _)| key.text == "args").map(|(_, more)| more);
-                let given: Vec<&SpannedNode> = written.into_iter().chain([&args]).collect();
-                let python = match python {
-                    None if !faulty => self.replacement_for_options(own, &named, spec, &given),
-                    python => python,
                 };
                 let spec = if python.is_some() { &module_specs::PYTHON } else { spec };
                 found = Some(TaskModule { key, spec, python, args, old_include: short == "include" });

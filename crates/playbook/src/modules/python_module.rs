@@ -97,7 +97,7 @@ fn params(call: &ModuleCall, module: &PythonModule, scratch: &Path) -> Value {
 }
 
 fn shows_diff(call: &ModuleCall) -> bool {
-    match &call.task.diff {
+    match &call.task.modes.diff {
         Some(Value::Bool(shows)) => *shows,
         Some(Value::String(text)) => expr::native(call.scope, text).is_ok_and(|value| filters::truthy(&value)),
         _ => true,

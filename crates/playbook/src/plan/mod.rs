@@ -269,11 +269,7 @@ pub struct Task {
     pub notify: Vec<String>,
     /// Maps of environment variables, which are merged in order.
     pub environment: Vec<Value>,
-    /// Whether this task runs in check mode: a boolean or a template. None: the task runs in check
-    /// mode if the whole run does.
-    pub check_mode: Option<Value>,
-    /// Whether this task reports diffs: a boolean or a template. None: it does.
-    pub diff: Option<Value>,
+    pub modes: TaskModes,
     pub no_log: bool,
     pub privileges: TaskPrivileges,
     /// The maximum duration of the task in seconds. None: the default of the run.
@@ -303,6 +299,16 @@ pub struct RetryRules {
     pub retries: Option<Value>,
     /// Seconds between two tries of the task.
     pub delay: Option<Value>,
+}
+
+/// The modes of the run that a task may change for itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskModes {
+    /// Whether this task runs in check mode: a boolean or a template. None: the task runs in check
+    /// mode if the whole run does.
+    pub check_mode: Option<Value>,
+    /// Whether this task reports diffs: a boolean or a template. None: it does.
+    pub diff: Option<Value>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -385,8 +391,7 @@ flat_form! {
         retry: RetryRules { until, retries, delay },
         notify,
         environment,
-        check_mode,
-        diff,
+        modes: TaskModes { check_mode, diff },
         no_log,
         privileges: TaskPrivileges { elevated, become_user },
         timeout,

@@ -104,7 +104,7 @@ impl<'a> Run<'a, '_> {
         let start = Instant::now();
         let say = |run: &mut Self, status: Status, outcome: &TaskOutcome, msg: String, changed: bool| {
             let shows = (outcome.diff.is_some() || !outcome.attributes.is_empty())
-                && task.diff.as_ref().and_then(|value| eval_bool(scope, value)) != Some(false);
+                && task.modes.diff.as_ref().and_then(|value| eval_bool(scope, value)) != Some(false);
             let tail = outcome.output.as_ref().map(|o| o.tail.join("\n")).unwrap_or_default();
             let done = TaskReport {
                 name: name.clone(),
@@ -297,7 +297,7 @@ impl<'a> Run<'a, '_> {
 
     /// Whether this task runs in check mode.
     fn checks(&self, task: &Task, scope: &ExprScope) -> bool {
-        let own = task.check_mode.as_ref().and_then(|value| eval_bool(scope, value));
+        let own = task.modes.check_mode.as_ref().and_then(|value| eval_bool(scope, value));
         own.unwrap_or(self.options.check)
     }
 

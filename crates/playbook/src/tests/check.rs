@@ -180,7 +180,7 @@ fn a_task_may_differ_from_its_run() {
     - {name: seen, copy: {content: '{{ r.stdout }}', dest: '{{ dir }}/a'}}
     - {copy: {content: 'b', dest: '{{ dir }}/b'}}\n";
     let set = |plan: &mut Plan, at: usize, value: bool| match plan.plays[0].sections.iter_mut().flatten().nth(at) {
-        Some(PlanStep::Task(task)) => task.check_mode = Some(json!(value)),
+        Some(PlanStep::Task(task)) => task.modes.check_mode = Some(json!(value)),
         other => panic!("{other:?}"),
     };
     let mut plan = tasks(d, text);

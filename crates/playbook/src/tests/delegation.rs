@@ -20,7 +20,12 @@ fn delegating_plan() -> Plan {
     let files = [("site.yml", PLAYBOOK), ("more.yml", "- {command: 'run {{ outer }}', delegate_to: db1}\n")];
     let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
     let vars = json!({"inventory_hostname": "w1", "group_names": [], "url": "http://w1", "token": "secret"});
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone(), origins: Default::default() };
+    let host = HostContext {
+        name: "w1".into(),
+        group: "web".into(),
+        vars: vars.as_object().unwrap().clone(),
+        origins: Default::default(),
+    };
     let options = CompileOptions { delegates: true, ..CompileOptions::default() };
     compile(&FileSet(files.into()), "site.yml", &host, &options).unwrap().plan
 }
@@ -117,7 +122,12 @@ fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bo
     set.extend([owned(&("site.yml", text))]);
     let vars =
         json!({"dir": dir, "inventory_hostname": "w1", "group_names": [], "url": "http://w1", "hostvars": {"w1": {}}});
-    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone(), origins: Default::default() };
+    let host = HostContext {
+        name: "w1".into(),
+        group: "web".into(),
+        vars: vars.as_object().unwrap().clone(),
+        origins: Default::default(),
+    };
     let compile_options = CompileOptions { delegates: true, ..CompileOptions::default() };
     let plan = compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
     let copy = plan.clone();

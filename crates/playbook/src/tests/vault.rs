@@ -32,7 +32,7 @@ const SITE: &str = "
 ";
 
 /// The plan of a playbook with encrypted content, or the faults.
-fn compiled(dir: &Path, passwords: &[(&str, &str)], lint: bool, site: &str) -> Result<Compiled, Vec<Fault>> {
+fn compile_site(dir: &Path, passwords: &[(&str, &str)], lint: bool, site: &str) -> Result<Compiled, Vec<Fault>> {
     let site = site.replace("TOKEN", &TOKEN.trim().replace('\n', "\n      "));
     let files = [
         ("site.yml", site.as_str()),
@@ -64,7 +64,7 @@ const SECRETS: [&str; 5] =
 fn secrets_reach_files_and_nothing_that_is_shown() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
-    let plan = compiled(d, &BOTH, false, SITE).unwrap_or_else(|f| panic!("{f:#?}")).plan;
+    let plan = compile_site(d, &BOTH, false, SITE).unwrap_or_else(|f| panic!("{f:#?}")).plan;
     assert!(!format!("{:?}", plan.secrets).contains("prodsecret"));
     let ran = go(&plan, &options(d)).assert_success();
     let read = |name: &str| std::fs::read_to_string(d.join(name)).unwrap();
@@ -100,8 +100,8 @@ fn secrets_reach_files_and_nothing_that_is_shown() {
 #[test]
 fn the_hash_of_a_plan_needs_the_password_to_be_guessed() {
     let dir = TempDir::new().unwrap();
-    let plan = compiled(dir.path(), &BOTH, false, SITE).unwrap().plan;
-    let again = compiled(dir.path(), &BOTH, false, SITE).unwrap().plan;
+    let plan = compile_site(dir.path(), &BOTH, false, SITE).unwrap().plan;
+    let again = compile_site(dir.path(), &BOTH, false, SITE).unwrap().plan;
     assert_eq!(plan.sha256(), again.sha256());
     let guessed = Plan { secrets: PlanSecrets::default(), ..plan.clone() };
     assert_ne!(plan.sha256(), guessed.sha256(), "the plaintext alone does not give the hash");
@@ -111,16 +111,16 @@ fn the_hash_of_a_plan_needs_the_password_to_be_guessed() {
 fn a_missing_password_is_a_fault_before_the_run_and_a_warning_of_lint() {
     let dir = TempDir::new().unwrap();
     let text = |faults: Vec<Fault>| faults.iter().map(|fault| format!("{fault}\n")).collect::<String>();
-    let faults = text(compiled(dir.path(), &[("default", "hunter2 pass")], false, SITE).unwrap_err());
+    let faults = text(compile_site(dir.path(), &[("default", "hunter2 pass")], false, SITE).unwrap_err());
     assert!(faults.contains("group_vars/all.yml: the variable `api` is encrypted"), "{faults}");
     assert!(faults.contains("(vault id `prod`)") && faults.contains("use --vault-id"), "{faults}");
     assert!(!faults.contains("unread"), "a variable that the plan does not need: {faults}");
-    let faults = text(compiled(dir.path(), &[], false, SITE).unwrap_err());
+    let faults = text(compile_site(dir.path(), &[], false, SITE).unwrap_err());
     for place in ["secret.yml:1:1", "files/key.txt:1:1", "more.yml:1:1", "site.yml:6:"] {
         assert!(faults.contains(place), "{place}: {faults}");
     }
     assert!(faults.contains("there is no vault password") && !faults.contains("warning"), "{faults}");
-    let known = compiled(dir.path(), &[], true, SITE).unwrap_or_else(|faults| panic!("{}", text(faults)));
+    let known = compile_site(dir.path(), &[], true, SITE).unwrap_or_else(|faults| panic!("{}", text(faults)));
     assert_eq!(known.unopened.iter().collect::<Vec<_>>(), ["more.yml", "secret.yml"]);
     let notes = text(known.warnings);
     assert!(notes.contains("secret.yml:1:1: warning: is encrypted") && notes.contains("counts as unknown"), "{notes}");
@@ -143,7 +143,7 @@ fn a_fault_does_not_show_a_secret() {
     - {copy: {content: '{{ (db.password ~ api) | int }}', dest: /x, mode: '{{ token }}'}}
     - {assert: {that: [\"db.password == 'x'\"], fail_msg: '{{ db.password }}'}}
 ";
-    let shown = match compiled(dir.path(), &BOTH, false, site) {
+    let shown = match compile_site(dir.path(), &BOTH, false, site) {
         Err(faults) => format!("{faults:?}"),
         Ok(compiled) => {
             let (_, faults) = review(&compiled.plan, &Map::new(), &FileSet::default(), &[]);

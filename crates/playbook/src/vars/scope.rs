@@ -151,7 +151,7 @@ impl ExprScope {
             Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
             Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
             Var::Unknown => unknown_in_check(name),
-            Var::Sealed => sealed(name),
+            Var::Sealed => refuse_sealed(name),
         }
     }
 
@@ -228,7 +228,7 @@ fn unknown_in_check(name: &str) -> Value {
 
 /// Makes an error as the value of `name`, because no vault password opens the real value. The trace
 /// records the read, as for a value that only a run knows.
-fn sealed(name: &str) -> Value {
+fn refuse_sealed(name: &str) -> Value {
     note(|trace| trace.unknown = true);
     Value::from(Error::new(
         ErrorKind::InvalidOperation,
