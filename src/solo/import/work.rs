@@ -163,7 +163,7 @@ fn host_parts(
     for (order, task) in plan.predicted_tasks(facts).iter().enumerate() {
         let written = written.get(&(task.place.file.as_str(), task.place.line)).map(Vec::as_slice).unwrap_or_default();
         // A task that only ever predicts makes nothing.
-        if written.iter().any(|task| task.check_mode == Some(Value::Bool(true))) {
+        if written.iter().any(|task| task.modes.check_mode == Some(Value::Bool(true))) {
             continue;
         }
         if is_unknown_effect(task) {
