@@ -30,7 +30,7 @@ pub static PYTHON: ModuleSpec = ModuleSpec { name: "", options: &[], required: &
 
 pub const MODULES: &[ModuleSpec] = &[
     spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding" "variable_start_string" "variable_end_string" "block_start_string" "block_end_string" "comment_start_string" "comment_end_string"], need [["src"] ["dest"]]),
-    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum"], need [["dest"] ["src" "content"]]),
+    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum" "decrypt"], need [["dest"] ["src" "content"]]),
     spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "modification_time_format" "access_time" "access_time_format"], need [["path" "dest" "name"]]),
     spec!("lineinfile", ["path" "dest" "destfile" "name" "line" "value" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
     spec!("command", ["cmd" "argv" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "strip_empty_ends" "expand_argument_vars"], need [["cmd" "argv"]], free "cmd"),

@@ -14,7 +14,7 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-u
     allow_no_value allow_unauthenticated allow_weak allowerasing append append_newline \
     auto_install_module_deps autoclean autoremove backrefs backup bare best boot break_system_packages bugfix \
     by_hash cacheonly chain_management check_date check_valid_until clean clone create create_home createhome \
-    daemon-reexec daemon-reload daemon_reexec daemon_reload decompress delete disable_gpg_check disabled \
+    daemon-reexec daemon-reload daemon_reexec daemon_reload decompress decrypt delete disable_gpg_check disabled \
     download_only echo editable enabled exact_mode exclusive expand_argument_vars fail_key fail_on_autoremove \
     firstmatch flush follow force force_apt_get force_basic_auth get_attributes get_checksum get_mime \
     hash_host hidden ignore_hidden ignore_spaces ignore_unknown_extensions ignoreerrors install-recommends \

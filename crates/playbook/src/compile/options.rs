@@ -10,7 +10,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("authorized_key", "validate_certs"),
     ("blockinfile", "encoding"),
     ("command", "warn"),
-    ("copy", "decrypt"),
     ("dnf", "installroot list lock_timeout install_repoquery"),
     ("find", "encoding"),
     ("gather_facts", "gather_timeout fact_path"),
