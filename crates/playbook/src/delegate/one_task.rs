@@ -59,9 +59,8 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -
         .copied()
         .collect();
     used.extend(state.included.iter().map(|(layer, _)| layer));
-    let layer = |(index, layer): (usize, &Map<String, Value>)| {
-        u32::try_from(index).is_ok_and(|index| used.contains(&index)).then(|| layer.clone()).unwrap_or_default()
-    };
+    let is_used = |index: usize| u32::try_from(index).is_ok_and(|index| used.contains(&index));
+    let layer = |(index, layer): (usize, &Map<String, Value>)| if is_used(index) { layer.clone() } else { Map::new() };
     let modules: BTreeMap<_, _> =
         plan.modules.iter().filter(|(name, _)| **name == task.module).map(|(k, v)| (k.clone(), v.clone())).collect();
     let hashes: BTreeSet<&String> = task
