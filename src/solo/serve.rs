@@ -37,11 +37,14 @@ pub struct ServeOptions {
     pub form: Form,
 }
 
+/// The last run, and when it ended.
+type LatestRun = Mutex<Option<(Instant, Arc<SuiteRun>)>>;
+
 struct HealthEndpoint {
     suite: Suite,
     run: SuiteRunOptions,
     options: ServeOptions,
-    latest: Arc<Mutex<Option<(Instant, Arc<SuiteRun>)>>>,
+    latest: Arc<LatestRun>,
 }
 
 /// Serves the endpoint until SIGTERM, SIGHUP or Ctrl-C arrives. `started` receives the address on which

@@ -43,13 +43,13 @@ pub struct Envelope {
 }
 
 /// The keys that a password and a salt give.
-pub struct Keys {
+pub struct VaultKeys {
     cipher: [u8; 32],
     mac: [u8; 32],
     counter: [u8; BLOCK],
 }
 
-impl Keys {
+impl VaultKeys {
     /// Derives the keys; takes some milliseconds.
     pub fn derive(password: &[u8], envelope: &Envelope) -> Self {
         let mut all = [0; 80];
@@ -103,7 +103,7 @@ impl Envelope {
     }
 
     /// The plaintext. None: the keys come of another password, or the text was changed.
-    pub fn open(&self, keys: &Keys) -> Option<Vec<u8>> {
+    pub fn open(&self, keys: &VaultKeys) -> Option<Vec<u8>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&keys.mac).ok()?;
         mac.update(&self.ciphertext);
         mac.verify_slice(&self.mac).ok()?;

@@ -1,6 +1,6 @@
 //! The passwords, and what they have opened.
 
-use crate::envelope::{Envelope, Keys, vault_id};
+use crate::envelope::{Envelope, VaultKeys, vault_id};
 use crate::sealed_value::{SealedPart, part_of};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -150,7 +150,7 @@ impl Vault {
         }
         let (own, others): (Vec<_>, Vec<_>) = self.passwords.iter().partition(|password| Some(password.id()) == named);
         for password in own.into_iter().chain(others) {
-            let keys = Keys::derive(&password.secret, &envelope);
+            let keys = VaultKeys::derive(&password.secret, &envelope);
             if let Some(plain) = envelope.open(&keys) {
                 return Ok(Opened { plain: Arc::new(plain), key: keys.mac_key() });
             }
