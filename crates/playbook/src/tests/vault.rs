@@ -88,7 +88,8 @@ fn secrets_reach_files_and_nothing_that_is_shown() {
         })
         .collect();
     let shown: Vec<&str> = diffs.iter().filter(|(_, diff)| *diff).map(|(name, _)| name.as_str()).collect();
-    assert_eq!(shown, ["sealed key", "open"], "{diffs:?}");
+    // The name of an encrypted file hides the diff, also if the file is copied as it is.
+    assert_eq!(shown, ["open"], "{diffs:?}");
     assert!(text.contains("uses ********") && text.contains("hidden by no_log"), "{text}");
     let hidden = no_log_files(&plan, &Map::new());
     for name in ["token", "db", "key", "t", "lookup"] {
