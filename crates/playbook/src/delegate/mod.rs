@@ -147,6 +147,9 @@ pub fn plan_delegated(
     one_task::keep_needed_values(&one, &mut state);
     one_task::set_python(&mut one, &mut state, vars.get(PYTHON_VARIABLE));
     let item = layer.map(|layer| layer.json());
+    let mut texts = one_task::texts_of(&one, &state);
+    texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
+    one.secrets = plan.secrets.restricted_to(&texts);
     one.delegated = Some(DelegatedRun { state: state.to_message(), item });
     let repeatable = task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, id);
     Ok(DelegatedTask { task: id, item: index, host, plan: one, repeatable })

@@ -98,12 +98,11 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -
     };
     keep_needed_layers(&mut out, &plan.vars);
     (out.vars, out.shared) = compile::needed_with_shared(&out, &plan.vars, &plan.shared);
-    out.secrets = plan.secrets.restricted_to(&texts_of(&out, state));
     out
 }
 
 /// All texts of a plan and of the state with which it runs.
-fn texts_of(plan: &Plan, state: &RunState) -> Vec<String> {
+pub(super) fn texts_of(plan: &Plan, state: &RunState) -> Vec<String> {
     let values = (&plan.vars, &plan.extra, &plan.layers, &plan.plays, &state.facts, &state.registers, &state.params);
     let shared = plan.shared.values().map(|value| value.json().to_string());
     let files = plan.blobs.values().filter_map(|blob| std::str::from_utf8(&blob.0).ok()).map(str::to_owned);

@@ -114,6 +114,23 @@ fn the_host_of_the_task_receives_only_what_the_task_reads() {
     assert!(request(number("outer"), Value::Null, json!({"params": [{"outer": "x"}]})).unwrap().repeatable);
 }
 
+#[test]
+fn the_host_of_the_task_receives_only_the_secret_texts_that_the_task_reads() {
+    let mut plan = delegating_plan();
+    for text in ["http://w1", "secret", "result-of-a-task"] {
+        plan.secrets.add_text(text);
+    }
+    let state = json!({"registers": {"r": {"rc": 0, "stdout": "result-of-a-task"}}});
+    let request = |task: u32| {
+        let text = json!({"task": task, "item": null, "state": state}).to_string();
+        plan_delegated(&plan, text.as_bytes(), false, &|_| Some(Map::new())).unwrap().plan.secrets
+    };
+    let url = request(number("url"));
+    assert!(url.texts().contains("http://w1"), "{:?}", url.texts());
+    assert!(!url.texts().iter().any(|text| text == "secret" || text == "result-of-a-task"), "{:?}", url.texts());
+    assert!(request(number("both")).texts().contains("result-of-a-task"), "the task reads the result");
+}
+
 /// Runs the playbook with a controller in this process. Every message passes through its encoded
 /// form.
 fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> Ran {
