@@ -47,6 +47,21 @@ pub struct VariableScope<'p> {
     plan: &'p Plan,
 }
 
+/// Adds a fact to the map `ansible_facts` of `vars`, or all facts if the fact is `ansible_facts`.
+fn add_gathered(vars: &mut VarMap, name: &str, value: &Value) {
+    let mut all = match vars.get("ansible_facts") {
+        Some(Var::Map(all)) => (**all).clone(),
+        _ => VarMap::default(),
+    };
+    match (name, value) {
+        ("ansible_facts", Value::Object(more)) => {
+            more.iter().for_each(|(name, value)| all.set(name, Var::new(value, false)));
+        }
+        _ => all.set(name.strip_prefix("ansible_").unwrap_or(name), Var::new(value, false)),
+    }
+    vars.set("ansible_facts", Var::Map(Arc::new(all)));
+}
+
 impl<'p> VariableScope<'p> {
     pub fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
         let mut base = VarMap::from_untrusted(facts);
@@ -89,18 +104,7 @@ impl<'p> VariableScope<'p> {
 
     /// Sets a fact of the node, also in `ansible_facts`.
     pub fn learn(&mut self, name: &str, value: &Value) {
-        let facts = Arc::make_mut(&mut self.facts);
-        let mut all = match facts.get("ansible_facts") {
-            Some(Var::Map(all)) => (**all).clone(),
-            _ => VarMap::default(),
-        };
-        match (name, value) {
-            ("ansible_facts", Value::Object(more)) => {
-                more.iter().for_each(|(name, value)| all.set(name, Var::new(value, false)));
-            }
-            _ => all.set(name.strip_prefix("ansible_").unwrap_or(name), Var::new(value, false)),
-        }
-        facts.set("ansible_facts", Var::Map(Arc::new(all)));
+        add_gathered(Arc::make_mut(&mut self.facts), name, value);
         if name != "ansible_facts" {
             self.set(name, value);
         }
@@ -111,17 +115,7 @@ impl<'p> VariableScope<'p> {
     pub fn learn_about(&mut self, host: &str, name: &str, value: &Value, gathered: bool) {
         let vars = Arc::make_mut(&mut self.others).entry(host.to_owned()).or_default();
         if gathered {
-            let mut all = match vars.get("ansible_facts") {
-                Some(Var::Map(all)) => (**all).clone(),
-                _ => VarMap::default(),
-            };
-            match (name, value) {
-                ("ansible_facts", Value::Object(more)) => {
-                    more.iter().for_each(|(name, value)| all.set(name, Var::new(value, false)));
-                }
-                _ => all.set(name.strip_prefix("ansible_").unwrap_or(name), Var::new(value, false)),
-            }
-            vars.set("ansible_facts", Var::Map(Arc::new(all)));
+            add_gathered(vars, name, value);
         }
         if name != "ansible_facts" {
             vars.set(name, Var::new(value, false));
