@@ -1,7 +1,7 @@
 //! `filesystem`: the file system that holds a path, which need not be its mount point.
 
-use super::mount::percent;
-use super::{ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
+use super::mount::{percent, used_percent};
+use super::{ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use remoor_host::files::{Mount, run_with_deadline};
 use rustix::fs::{StatVfs, statvfs};
 use std::io;
@@ -28,16 +28,12 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
             .ok_or_else(|| unknown_error("the mount table does not contain this file system"))
     });
     ProbeAnswers::from([
-        ("usage", usage(&stat)),
+        ("usage", used_percent(&stat)),
         ("free-bytes", Ok(stat.f_bavail.saturating_mul(stat.f_frsize).into())),
         ("inode-usage", Ok(inode_usage(&stat).into())),
         ("mount-point", mount.clone().map(|mount| mount.point.as_str().into())),
         ("filesystem", mount.map(|mount| mount.filesystem.as_str().into())),
     ])
-}
-
-fn usage(stat: &StatVfs) -> ProbeAnswer {
-    percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed_error("this file system has no size"))
 }
 
 /// Used inodes in percent. 0 for a file system such as btrfs, whose number of inodes has no limit.
@@ -53,18 +49,13 @@ fn find_holding_mount<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount>
 
 #[cfg(test)]
 mod tests {
+    use super::super::mount::test_mount;
     use super::*;
 
     #[test]
     fn the_longest_mount_point_holds_a_path() {
-        let mount = |point: &str, filesystem: &str| Mount {
-            point: point.to_owned(),
-            opts: Vec::new(),
-            vfs_opts: Vec::new(),
-            source: "none".to_owned(),
-            filesystem: filesystem.to_owned(),
-        };
-        let mounts = [mount("/", "ext4"), mount("/var", "xfs"), mount("/var", "btrfs"), mount("/var/lib/x", "tmpfs")];
+        let mounts = [("/", "ext4"), ("/var", "xfs"), ("/var", "btrfs"), ("/var/lib/x", "tmpfs")];
+        let mounts = mounts.map(|(point, filesystem)| test_mount(point, filesystem));
         let held = |path: &str| find_holding_mount(&mounts, Path::new(path)).map(|mount| mount.filesystem.as_str());
         assert_eq!(held("/etc/passwd"), Some("ext4"));
         assert_eq!(held("/variable"), Some("ext4"));

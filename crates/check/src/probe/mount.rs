@@ -2,6 +2,7 @@
 
 use super::{ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use remoor_host::files::{Mount, run_with_deadline};
+use rustix::fs::StatVfs;
 use std::time::Duration;
 
 const DEFAULT_MS: u64 = 1000;
@@ -33,10 +34,13 @@ fn mounted_at<'m>(mounts: &'m [Mount], point: &str) -> Option<&'m Mount> {
     mounts.iter().rev().find(|mount| mount.point == point)
 }
 
-/// Usage in percent, rounded as in goss. Free blocks that are reserved for root count as free.
 fn usage(point: &str, timeout: Duration) -> ProbeAnswer {
     let asked = run_with_deadline(timeout, point, |point| rustix::fs::statvfs(point)).map_err(unknown_error)?;
-    let stat = asked.map_err(unknown_error)?;
+    used_percent(&asked.map_err(unknown_error)?)
+}
+
+/// Usage in percent, rounded as in goss. Free blocks that are reserved for root count as free.
+pub(super) fn used_percent(stat: &StatVfs) -> ProbeAnswer {
     percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed_error("this filesystem has no size"))
 }
 
@@ -47,19 +51,23 @@ pub(super) fn percent(blocks: u64, free: u64) -> Option<u64> {
 }
 
 #[cfg(test)]
+pub(super) fn test_mount(point: &str, filesystem: &str) -> Mount {
+    Mount {
+        point: point.to_owned(),
+        opts: Vec::new(),
+        vfs_opts: Vec::new(),
+        source: "none".to_owned(),
+        filesystem: filesystem.to_owned(),
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_last_mount_hides_earlier_ones() {
-        let mount = |point: &str, filesystem: &str| Mount {
-            point: point.to_owned(),
-            opts: Vec::new(),
-            vfs_opts: Vec::new(),
-            source: "none".to_owned(),
-            filesystem: filesystem.to_owned(),
-        };
-        let mounts = [mount("/", "ext4"), mount("/m", "nfs4"), mount("/m", "tmpfs")];
+        let mounts = [test_mount("/", "ext4"), test_mount("/m", "nfs4"), test_mount("/m", "tmpfs")];
         assert_eq!(mounted_at(&mounts, "/m/").map(|mount| &*mount.filesystem), Some("tmpfs"));
         assert_eq!(mounted_at(&mounts, "/").map(|mount| &*mount.filesystem), Some("ext4"));
         assert_eq!(mounted_at(&mounts, "/nowhere"), None);
