@@ -4,7 +4,6 @@
 //! The host may be compromised. So the task, its options and the host that runs it come from this
 //! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
 
-use super::connection::ConnectionFinder;
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
 use super::run::PlayStop;
@@ -13,8 +12,7 @@ use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{DelegatedTask, DelegationError, Plan, plan_delegated};
 use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
@@ -29,11 +27,10 @@ pub(super) struct DelegatedTasks<'h> {
     host: &'h str,
     plan: &'h Plan,
     shared: PlayContext,
-    connections: Arc<ConnectionFinder>,
     /// Open sessions by host, with and without sudo.
     sessions: BTreeMap<(String, bool), Session>,
     /// The tasks and items that the host has requested and may not request again.
-    requested: std::collections::BTreeSet<(u32, Option<usize>)>,
+    requested: BTreeSet<(u32, Option<usize>)>,
     requests: u32,
 }
 
@@ -51,9 +48,7 @@ enum Event {
 
 impl<'h> DelegatedTasks<'h> {
     pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext) -> Self {
-        let connections = Arc::clone(&shared.connections);
-        let (sessions, requested) = (BTreeMap::new(), Default::default());
-        Self { host, plan, shared, connections, sessions, requested, requests: 0 }
+        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0 }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -85,7 +80,7 @@ impl<'h> DelegatedTasks<'h> {
         if self.requests > REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} requests for delegated tasks"));
         }
-        let connections = &self.connections;
+        let connections = &self.shared.connections;
         let vars = |name: &str| connections.variables_of(name);
         let task = match plan_delegated(self.plan, request, self.shared.order.check, &vars) {
             Ok(task) => task,
@@ -105,7 +100,7 @@ impl<'h> DelegatedTasks<'h> {
     async fn run(&mut self, task: DelegatedTask) -> Result<Vec<u8>, String> {
         let root = task.plan.needs_root();
         let first = |faults: Vec<Fault>| faults.first().map(|fault| fault.message.clone()).unwrap_or_default();
-        let (road, _warnings) = self.connections.connection_to(&task.host, root).map_err(first)?;
+        let (road, _warnings) = self.shared.connections.connection_to(&task.host, root).map_err(first)?;
         let sudo = root && road.is_root() != Some(true);
         let plan = rmp_serde::to_vec_named(&task.plan).map_err(|e| format!("the plan can't be sent: {e}"))?;
         let key = (task.host, sudo);
@@ -174,6 +169,7 @@ mod tests {
     use super::super::{PlayRequest, prepare};
     use super::*;
     use serde_json::json;
+    use std::sync::Arc;
     use tokio::sync::watch;
 
     #[tokio::test]
