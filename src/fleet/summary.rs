@@ -10,7 +10,7 @@ use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
-use remoor_playbook::{Compiled, UNKNOWN_VALUE, doubt_undefined};
+use remoor_playbook::{Compiled, doubt_undefined};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
@@ -122,11 +122,9 @@ fn summarize_host(
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
             match compile_stored(fleet, host, &context, phase, &PlanScope::default()) {
                 Ok(compiled) => {
-                    let Compiled { plan, warnings, refused, unopened, .. } = compiled;
+                    let Compiled { plan, refused, unknown, unopened, .. } = compiled;
                     let encrypted = unopened.into_iter().chain(unopened_names(fleet, host)).collect();
-                    if fleet.may_stay_encrypted {
-                        faults.extend(warnings.into_iter().filter(|fault| fault.message.contains(UNKNOWN_VALUE)));
-                    }
+                    faults.extend(unknown);
                     // A cleanup can't be corrected once its generation is installed on a node.
                     if phase == Phase::Cleanup {
                         faults.extend(plan.refused_tasks());

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A part of the message of each warning about content that could not be opened.
-pub const UNKNOWN_VALUE: &str = "its value counts as unknown";
+const UNKNOWN_VALUE: &str = "its value counts as unknown";
 /// Maximum nesting of values that opened values contain.
 const DEPTH_MAX: usize = 16;
 
@@ -35,6 +35,8 @@ pub(super) struct EncryptedContent {
     pub opened: PlanSecrets,
     /// Files of variables that could not be opened, so that it is not known what they define.
     pub unopened: BTreeSet<String>,
+    /// Warnings about content that no password opens, and that counts as unknown.
+    pub unknown: Vec<Fault>,
     /// The fault of each value of a file that could not be opened, by its encrypted text.
     faults: BTreeMap<String, Fault>,
     /// Encrypted files with a list of tasks or plays.
@@ -125,7 +127,7 @@ impl<'a> Compiler<'a> {
     /// because the run would then do something else than the playbook says.
     fn report(&mut self, fault: Fault) {
         match self.options.vault.is_some_and(|access| access.may_stay_encrypted) {
-            true => self.diagnostics.warnings.push(unknown_note(fault)),
+            true => self.encrypted.unknown.push(unknown_note(fault)),
             false if self.diagnostics.limits.contains(&fault) => {}
             false => self.diagnostics.limits.push(fault),
         }

@@ -30,7 +30,7 @@ mod tags;
 mod task;
 
 pub(super) use assets::join;
-pub use encrypted::{UNKNOWN_VALUE, VaultAccess, doubt_undefined};
+pub use encrypted::{VaultAccess, doubt_undefined};
 pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared};
 pub(super) use option_types::check_rendered;
 pub use refusal::refusal_message;
@@ -107,6 +107,9 @@ pub struct Compiled {
     /// Tags of all tasks in this host's plays, including tasks that `CompileOptions::tags` leaves
     /// out.
     pub tags: BTreeSet<String>,
+    /// Warnings about encrypted content that no password opens, and that counts as unknown. Empty
+    /// unless `VaultAccess::may_stay_encrypted`.
+    pub unknown: Vec<Fault>,
     /// Encrypted files of variables that could not be opened. Variables that seem undefined may be
     /// defined in them. Empty unless `VaultAccess::may_stay_encrypted`.
     pub unopened: BTreeSet<String>,
@@ -168,7 +171,7 @@ pub fn compile(
     }
     (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
     compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
-    let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, encrypted, .. } = compiler;
+    let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, mut encrypted, .. } = compiler;
     let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
     faults.extend(limits);
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
@@ -182,7 +185,7 @@ pub fn compile(
         masks.mask_faults(&mut faults);
         return Err(faults);
     }
-    for list in [&mut warnings, &mut refused] {
+    for list in [&mut warnings, &mut refused, &mut encrypted.unknown] {
         list.sort();
         list.dedup();
         masks.mask_faults(list);
@@ -193,7 +196,7 @@ pub fn compile(
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }
-    Ok(Compiled { plan, warnings, refused, tags, unopened: encrypted.unopened })
+    Ok(Compiled { plan, warnings, refused, tags, unknown: encrypted.unknown, unopened: encrypted.unopened })
 }
 
 /// The plays of `playbook`, in order, with the keywords that concern all their hosts. These
