@@ -5,7 +5,7 @@ Compared are the files that a run writes, with their modes, whether the run succ
 of the recap. Each topic runs three times: really, a second time, and with `--check` after that.
 `--record` runs Ansible and writes its results to `topics.json`. Prints the differences of each
 topic, and how many topics are equal. The exit code is 1 if a topic differs that `DIFFERENCES` does
-not name.
+not name, or if one that it names is equal.
 """
 import argparse
 import concurrent.futures
@@ -178,7 +178,10 @@ def main():
         ANSWERS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         return 0
     print(f"{len(chosen) - len(differing)} of {len(chosen)} topics are equal")
-    return int(any(name not in DIFFERENCES for name in differing))
+    surprising = [name for name in chosen if (name in differing) != (name in DIFFERENCES)]
+    if surprising:
+        print(f"next: change DIFFERENCES in {pathlib.Path(__file__).name} for: {', '.join(surprising)}")
+    return int(bool(surprising))
 
 
 if __name__ == "__main__":
