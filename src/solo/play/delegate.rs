@@ -6,14 +6,14 @@
 
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
-use super::run::PlayStop;
+use super::run::{PlayStop, Through};
 use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{DelegatedTask, DelegationError, Plan, plan_delegated};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
 /// is one request.
@@ -32,6 +32,8 @@ pub(super) struct DelegatedTasks<'h> {
     /// The tasks and items that the host has requested and may not request again.
     requested: BTreeSet<(u32, Option<usize>)>,
     requests: u32,
+    /// How far the hosts may run, and the hosts that failed.
+    through: watch::Receiver<Through>,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -47,8 +49,8 @@ enum Event {
 }
 
 impl<'h> DelegatedTasks<'h> {
-    pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext) -> Self {
-        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0 }
+    pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
+        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0, through }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -82,7 +84,10 @@ impl<'h> DelegatedTasks<'h> {
         }
         let connections = &self.shared.connections;
         let vars = |name: &str| connections.variables_of(name);
-        let task = match plan_delegated(self.plan, request, self.shared.order.check, &vars) {
+        let lost = self.through.borrow().lost.iter().cloned().collect();
+        let check = self.shared.order.check;
+        let planned = tokio::task::block_in_place(|| plan_delegated(self.plan, request, check, &lost, &vars));
+        let task = match planned {
             Ok(task) => task,
             Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
             Err(e) => return Ok(e.answer()),
@@ -125,9 +130,9 @@ impl<'h> DelegatedTasks<'h> {
         let mut ending = self.shared.ending.clone();
         let (sender, mut events) = mpsc::channel(EVENTS);
         let mut running = std::pin::pin!(session.order_into(order, &sender, FOREVER));
-        loop {
+        let reply = loop {
             tokio::select! {
-                reply = &mut running => return reply,
+                reply = &mut running => break reply,
                 Some(event) = events.recv() => self.event(event).await?,
                 Ok(()) = ending.changed() => {
                     if *ending.borrow_and_update() >= PlayStop::Now {
@@ -135,7 +140,11 @@ impl<'h> DelegatedTasks<'h> {
                     }
                 }
             }
+        };
+        while let Ok(event) = events.try_recv() {
+            self.event(event).await?;
         }
+        reply
     }
 
     /// Reports the output of a command as that of the host that delegated the task.
@@ -184,6 +193,7 @@ mod tests {
         let prepared = prepare(PlayRequest { playbook, inventory, forks: 1, ..PlayRequest::default() }).unwrap();
         let (tell, _events) = mpsc::channel(64);
         let (progress, _news) = mpsc::unbounded_channel();
+        let through = watch::channel(Through { play: 0, lost: Vec::new() }).1;
         let order = PlayOrder {
             plan: Vec::new(),
             name: "site.yml".to_owned(),
@@ -204,7 +214,7 @@ mod tests {
             tell,
             progress,
         };
-        let mut delegated = DelegatedTasks::new("w1", &prepared.hosts[0].plan, shared);
+        let mut delegated = DelegatedTasks::new("w1", &prepared.hosts[0].plan, shared, through);
         let request = |task: u32| json!({"task": task, "item": null, "state": {}}).to_string().into_bytes();
         let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();
         assert!(text(delegated.answer(&request(1)).await).contains("delegated to d1: "));

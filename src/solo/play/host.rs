@@ -107,7 +107,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         EventReader { host: host.name.clone(), shared: shared.clone(), tally: RecapCounter::default(), any: false };
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
-    let mut delegated = DelegatedTasks::new(&host.name, &host.plan, shared.clone());
+    let mut delegated = DelegatedTasks::new(&host.name, &host.plan, shared.clone(), through.clone());
     let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through, &mut delegated).await;
     session.close().await;
     delegated.close().await;

@@ -6,20 +6,25 @@
 //! ```
 //! The controller takes the task from its own copy of the plan of A. The request contains only the
 //! number of the task and the values that the run on A has gathered. `judge` and everything that
-//! follows happens on A. The sessions of the controller do not belong here.
+//! follows happens on A. The controller, that is, the process of `remoor play`, keeps the sessions in
+//! `src/solo/play/delegate.rs`.
 
+mod include_chain;
 mod one_task;
 
 use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
 use crate::plan::{DelegatedRun, Plan, Play, Task};
 use crate::run::Run;
 use crate::template::expr;
+use crate::vars::protected_names::is_protected_name;
 use crate::vars::run_state::RunState;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
 use crate::vars::variable_scope::{self, VariableScope};
+use include_chain::TaskPath;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -95,12 +100,16 @@ impl DelegationError {
 /// The plan of the task that a run of `plan` requests. `check`: whether that run is in check mode.
 /// `host_vars`: the inventory variables of a host, or None if the controller does not know the host.
 ///
-/// The condition, the items and the host are evaluated again, so that a compromised node cannot
-/// choose them freely. The node decides only on its facts and on the results of its tasks.
+/// `lost`: the hosts that failed in earlier plays.
+///
+/// The conditions, the items and the host are evaluated again, also those of the includes that lead
+/// to the task, so that a compromised node cannot choose them freely. The node contributes only its facts and the results of its
+/// tasks.
 pub fn plan_delegated(
     plan: &Plan,
     request: &[u8],
     check: bool,
+    lost: &BTreeSet<String>,
     host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
 ) -> Result<DelegatedTask, DelegationError> {
     let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
@@ -108,8 +117,11 @@ pub fn plan_delegated(
     let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
     let Request { task: id, item, state } = serde_json::from_slice(request).map_err(unreadable)?;
     let mut state = RunState::from_message(state).map_err(unreadable)?;
-    state.retain_settable(plan);
-    let (play, task) = one_task::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
+    state.retain_settable(plan, host_vars);
+    state.lost.clone_from(lost);
+    let layers = std::mem::take(&mut state.params);
+    let path = TaskPath::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
+    let (play, task) = (path.play, path.task);
     let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere());
     let delegation = delegation.ok_or_else(|| forbidden("the task is not delegated"))?;
     let mut frame = VariableScope::new(plan, &state.facts);
@@ -117,6 +129,8 @@ pub fn plan_delegated(
         frame.check();
     }
     frame.restore(&state);
+    path.open(&mut frame, &layers)?;
+    state.params = frame.state().params;
     let scope = frame.scope(play, task);
     let (layer, index) = match (&task.repeat, item) {
         (None, None) => (None, None),
@@ -131,7 +145,7 @@ pub fn plan_delegated(
             }
             (Some(variable_scope::item_layer(repeat, &items, index)), Some(index))
         }
-        _ => return Err(forbidden("the task has a loop, or it has none")),
+        _ => return Err(forbidden("an item is missing, or the task has no loop")),
     };
     let inner = layer.clone().map_or_else(|| scope.clone(), |layer| scope.with_layer(layer));
     match unknown::all_hold(&inner, &task.when) {
@@ -143,9 +157,9 @@ pub fn plan_delegated(
     let host = delegated_host(&inner, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
     let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
     let vars = host_vars(&host).ok_or_else(unknown_host)?;
-    let mut one = one_task::plan_of(plan, play, &one_task::strip_rules(task), &state);
+    let mut one = one_task::plan_of(plan, play, &[&one_task::strip_rules(task)], &state);
     one_task::keep_needed_values(&one, &mut state);
-    one_task::set_python(&mut one, &mut state, vars.get(PYTHON_VARIABLE));
+    one_task::set_python(&mut one, vars.get(PYTHON_VARIABLE));
     let item = layer.map(|layer| layer.json());
     let mut texts = one_task::texts_of(&one, &state);
     texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
@@ -185,8 +199,18 @@ fn decode(answer: &[u8]) -> ModuleResult {
     serde_json::from_value::<ModuleResult>(value).map_err(unreadable)?
 }
 
+/// Removes the facts that the other host may not set, because that host may be compromised: those of
+/// a module that gathers none, and those that would replace a variable of the inventory.
+fn retain_facts(plan: &Plan, task: &Task, mut outcome: TaskOutcome) -> TaskOutcome {
+    let gathers = plan.sets_facts(task);
+    let of_inventory = |name: &str| plan.vars.contains_key(name) || plan.shared.contains_key(name);
+    outcome.facts.retain(|name, _| gathers && !is_protected_name(name) && !of_inventory(name));
+    outcome
+}
+
 impl<'a> Run<'a, '_> {
-    /// Runs a delegated task on its host. None: its host is that of this run.
+    /// Runs a delegated task on its host. None: this run executes the task itself, because the task is
+    /// not delegated, its module touches no host, or `delegate_to` names this host.
     pub(crate) fn delegate(&mut self, task: &'a Task, scope: &ExprScope) -> Option<ModuleResult> {
         let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
         let plan = self.frame.plan();
@@ -199,15 +223,20 @@ impl<'a> Run<'a, '_> {
         let Some(link) = &self.options.controller else {
             return Some(Err("a task can be delegated only during `remoor play`".to_owned()));
         };
-        let Some((play, _)) = one_task::find(plan, task.id) else {
+        let Some(path) = TaskPath::find(plan, task.id) else {
             return Some(Err("the plan does not contain the delegated task".to_owned()));
         };
+        // The controller also evaluates the includes, and compares all variables of their loops.
         let mut state = self.frame.state();
-        let one = one_task::plan_of(plan, play, task, &state);
-        one_task::keep_needed_values(&one, &mut state);
+        let tasks: Vec<&Task> = [task].into_iter().chain(path.include_tasks()).collect();
+        let needed = one_task::plan_of(plan, path.play, &tasks, &state);
+        let layers = std::mem::take(&mut state.params);
+        one_task::keep_needed_values(&needed, &mut state);
+        state.params = layers;
         let request = Request { task: task.id, item: self.item.clone(), state: state.to_message() };
         let request = serde_json::to_vec(&request).unwrap_or_default();
-        Some((link.0)(&request).and_then(|answer| decode(&answer)))
+        let answer = (link.0)(&request).and_then(|answer| decode(&answer));
+        Some(answer.map(|outcome| retain_facts(plan, task, outcome)))
     }
 
     /// The host whose facts a task with `delegate_facts` sets. None: the host of this run.

@@ -12,15 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The functions of templates that read files of the playbook.
 const LOOKUPS: [&str; 3] = ["lookup", "query", "q"];
 
-/// The task with this number, and its play.
-pub(super) fn find(plan: &Plan, id: u32) -> Option<(&Play, &Task)> {
-    let mut found = None;
-    for play in &plan.plays {
-        play.each_task(&mut |task| found = found.or((task.id == id).then_some((play, task))));
-    }
-    found
-}
-
 /// Whether a run may reach the task several times: it is a handler, or part of an include.
 pub(super) fn runs_often(plan: &Plan, id: u32) -> bool {
     fn is_reached_once(steps: &[PlanStep], id: u32) -> bool {
@@ -49,25 +40,24 @@ pub(super) fn strip_rules(task: &Task) -> Task {
     }
 }
 
-/// A plan that contains only `task`, with what the task may use.
-pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -> Plan {
+/// A plan that contains only `tasks`, with what they may use.
+pub(super) fn plan_of(plan: &Plan, play: &Play, tasks: &[&Task], state: &RunState) -> Plan {
     let mut used: BTreeSet<u32> = [&play.defaults, &play.vars, &play.exports, &state.files]
         .into_iter()
         .chain([&state.exports.defaults, &state.exports.vars])
-        .chain([&task.layers.defaults, &task.layers.vars, &task.layers.params])
+        .chain(tasks.iter().flat_map(|task| [&task.layers.defaults, &task.layers.vars, &task.layers.params]))
         .flatten()
         .copied()
         .collect();
     used.extend(state.included.iter().map(|(layer, _)| layer));
     let is_used = |index: usize| u32::try_from(index).is_ok_and(|index| used.contains(&index));
     let layer = |(index, layer): (usize, &Map<String, Value>)| if is_used(index) { layer.clone() } else { Map::new() };
+    let uses = |name: &str| tasks.iter().any(|task| task.module == name);
     let modules: BTreeMap<_, _> =
-        plan.modules.iter().filter(|(name, _)| **name == task.module).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let hashes: BTreeSet<&String> = task
-        .files
-        .assets
-        .values()
-        .chain(task.files.parts.values())
+        plan.modules.iter().filter(|(name, _)| uses(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let hashes: BTreeSet<&String> = tasks
+        .iter()
+        .flat_map(|task| task.files.assets.values().chain(task.files.parts.values()))
         .map(|asset| &asset.sha256)
         .chain(modules.values().map(|module| &module.sha256))
         .collect();
@@ -79,7 +69,7 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -
         defaults: play.defaults.clone(),
         vars: play.vars.clone(),
         exports: play.exports.clone(),
-        sections: vec![vec![PlanStep::Task(Box::new(task.clone()))]],
+        sections: vec![tasks.iter().map(|task| PlanStep::Task(Box::new((*task).clone()))).collect()],
         ..Play::default()
     };
     let mut out = Plan {
@@ -103,7 +93,8 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -
 
 /// All texts of a plan and of the state with which it runs.
 pub(super) fn texts_of(plan: &Plan, state: &RunState) -> Vec<String> {
-    let values = (&plan.vars, &plan.extra, &plan.layers, &plan.plays, &state.facts, &state.registers, &state.params);
+    let plan_values = (&plan.vars, &plan.extra, &plan.layers, &plan.plays);
+    let values = (plan_values, &state.facts, &state.registers, &state.params, &state.others);
     let shared = plan.shared.values().map(|value| value.json().to_string());
     let files = plan.blobs.values().filter_map(|blob| std::str::from_utf8(&blob.0).ok()).map(str::to_owned);
     [serde_json::to_string(&values).unwrap_or_default()].into_iter().chain(shared).chain(files).collect()
@@ -144,14 +135,14 @@ pub(super) fn keep_needed_values(plan: &Plan, state: &mut RunState) {
         params: all.params.iter().map(needed).collect(),
         ..all
     };
-    if !plan.shared.contains_key("hostvars") {
+    if !plan.shared.contains_key("hostvars") && !plan.vars.contains_key("hostvars") {
         state.others.clear();
     }
 }
 
-/// Replaces the Python of the delegating host by `own`, that of the host that runs the task.
-pub(super) fn set_python(plan: &mut Plan, state: &mut RunState, own: Option<&Value>) {
-    state.registers.remove(PYTHON_VARIABLE);
+/// Replaces the Python of the delegating host by `own`, that of the host that runs the task. No value
+/// of `state` names a Python (`RunState::retain_settable`).
+pub(super) fn set_python(plan: &mut Plan, own: Option<&Value>) {
     plan.shared.remove(PYTHON_VARIABLE);
     plan.vars.remove(PYTHON_VARIABLE);
     plan.vars.extend(own.map(|own| (PYTHON_VARIABLE.to_owned(), own.clone())));

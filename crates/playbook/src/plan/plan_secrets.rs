@@ -28,6 +28,12 @@ pub struct PlanSecrets {
     keys: BTreeSet<String>,
 }
 
+/// A text as it is written in JSON, without the quotes around it.
+fn json_form(text: &str) -> String {
+    let json = serde_json::to_string(text).unwrap_or_default();
+    json.get(1..json.len().saturating_sub(1)).unwrap_or_default().to_owned()
+}
+
 impl fmt::Debug for PlanSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PlanSecrets({} texts, {} files)", self.texts.len(), self.files.len())
@@ -55,9 +61,9 @@ impl PlanSecrets {
         if trimmed.chars().nth(TEXT_MIN - 1).is_none() {
             return;
         }
-        let json = serde_json::to_string(trimmed).unwrap_or_default();
+
         let base64 = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        let mut forms = vec![trimmed.to_owned(), json.trim_matches('"').to_owned(), base64(trimmed), base64(text)];
+        let mut forms = vec![trimmed.to_owned(), json_form(trimmed), base64(trimmed), base64(text)];
         if trimmed.contains('\n') {
             let lines = trimmed.lines().map(str::trim).filter(|line| line.chars().nth(LINE_MIN - 1).is_some());
             forms.extend(lines.map(str::to_owned));
@@ -84,7 +90,11 @@ impl PlanSecrets {
     /// `parts`, so that the host learns no other text. `parts` are plain texts or JSON.
     pub(crate) fn restricted_to(&self, parts: &[String]) -> Self {
         let mut kept = Self { files: self.files.clone(), ..Self::default() };
-        for text in self.texts.iter().filter(|text| parts.iter().any(|part| part.contains(text.as_str()))) {
+        let occurs = |text: &&String| {
+            let json = json_form(text);
+            parts.iter().any(|part| part.contains(text.as_str()) || part.contains(&json))
+        };
+        for text in self.texts.iter().filter(occurs) {
             kept.add_text(text);
         }
         kept

@@ -2,6 +2,7 @@
 //! source from which the compiler gets them.
 
 use super::{PLAN_VERSION, Plan, Task};
+use crate::modules::FACT_MODULES;
 use remoor_model::Fault;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +81,7 @@ pub enum ModuleRefusal {
     NotFound(String),
     /// This collection is not installed.
     NoCollection(String),
-    /// The module with this full name has an action plugin, which runs on the manager.
+    /// The module with this full name has an action plugin, which runs on the controller.
     ActionPlugin(String),
     /// ansible-core is not installed.
     NoCore(String),
@@ -102,6 +103,12 @@ impl Plan {
     /// a run.
     pub fn sets_unknown_facts(&self) -> bool {
         self.modules.values().any(|module| module.facts)
+    }
+
+    /// Whether the module of this task sets facts.
+    pub fn sets_facts(&self, task: &Task) -> bool {
+        let python = || self.modules.get(&task.module).is_some_and(|module| module.facts);
+        FACT_MODULES.contains(&task.module.as_str()) || python()
     }
 
     /// The tasks and handlers that run as Python, with the module of each.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 const INCLUDES_MAX: usize = 30;
 
 /// What an include selects for one item of its loop.
-enum Chosen<'a> {
+pub(crate) enum Chosen<'a> {
     /// The steps to run, with the name that they have in `choices`.
     Steps(String, &'a [PlanStep]),
     Skipped,
@@ -166,7 +166,7 @@ impl<'a> Run<'a, '_> {
 }
 
 /// Selects the steps of an include with these variables. An error carries its line in the playbook.
-fn choose_steps<'a>(
+pub(crate) fn choose_steps<'a>(
     task: &Task,
     scope: &ExprScope,
     choices: &'a Choices,

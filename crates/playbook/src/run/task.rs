@@ -84,10 +84,13 @@ impl<'a> Run<'a, '_> {
     pub(crate) fn learn(&mut self, task: &Task, host: Option<&str>, name: &str, value: &Value) {
         let cacheable = task.args.get("cacheable").is_some_and(|value| var_map::boolean(value) == Some(true));
         let is_fact = task.module != "set_fact" || cacheable;
-        match (host, is_fact) {
-            (Some(host), _) => self.frame.learn_about(host, name, value, is_fact),
-            (None, false) => self.frame.set(name, value),
-            (None, true) => self.frame.learn(name, value),
+        match host {
+            Some(host) => self.frame.learn_about(host, name, value, is_fact),
+            None if is_fact => self.frame.learn(name, value),
+            None => {}
+        }
+        if host.is_none() && task.module == "set_fact" {
+            self.frame.set(name, value);
         }
     }
 

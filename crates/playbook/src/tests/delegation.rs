@@ -1,8 +1,10 @@
 //! Requests for delegated tasks, as correct and as compromised nodes make them.
 
 use super::*;
+use crate::modules::TaskOutcome;
 use crate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 const PLAYBOOK: &str = "\
 - hosts: all
@@ -13,13 +15,21 @@ const PLAYBOOK: &str = "\
     - {command: 'run {{ item }}', delegate_to: '{{ r.stdout }}', loop: [a, b]}
     - {command: 'run {{ ansible_hostname }} {{ url }}', delegate_to: db1, retries: 3}
     - {include_tasks: more.yml, loop: [x], loop_control: {loop_var: outer}}
-    - {set_fact: {y: 1}, delegate_to: db1}
+    - {set_fact: {y: 1}, delegate_to: db1, delegate_facts: true}
+    - {command: 'show {{ hostvars.b.y }}', delegate_to: db1}
+    - {include_tasks: never.yml, when: r.rc == 9, loop: [x], loop_control: {loop_var: inner}}
 ";
 
 fn delegating_plan() -> Plan {
-    let files = [("site.yml", PLAYBOOK), ("more.yml", "- {command: 'run {{ outer }}', delegate_to: db1}\n")];
+    let files = [
+        ("site.yml", PLAYBOOK),
+        ("more.yml", "- {command: 'run {{ outer }}', delegate_to: db1}\n"),
+        ("never.yml", "- {command: 'never {{ inner }}', delegate_to: db1}\n"),
+    ];
     let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
-    let vars = json!({"inventory_hostname": "w1", "group_names": [], "url": "http://w1", "token": "secret"});
+    let vars = json!({
+        "inventory_hostname": "w1", "group_names": [], "url": "http://w1", "token": "secret", "hostvars": {"b": {}},
+    });
     let host = HostContext {
         name: "w1".into(),
         group: "web".into(),
@@ -33,7 +43,7 @@ fn delegating_plan() -> Plan {
 fn request(task: u32, item: Value, state: Value) -> Result<DelegatedTask, DelegationError> {
     let text = json!({"task": task, "item": item, "state": state}).to_string();
     let vars = |name: &str| ["db1", "localhost"].contains(&name).then(Map::new);
-    plan_delegated(&delegating_plan(), text.as_bytes(), false, &vars)
+    plan_delegated(&delegating_plan(), text.as_bytes(), false, &BTreeSet::new(), &vars)
 }
 
 fn refusal(task: u32, item: Value, state: Value) -> String {
@@ -60,7 +70,10 @@ fn a_node_can_request_only_delegated_tasks() {
         assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
     }
     let vars = |_: &str| Some(Map::new());
-    assert!(matches!(plan_delegated(&delegating_plan(), b"{", false, &vars), Err(DelegationError::Forbidden(_))));
+    assert!(matches!(
+        plan_delegated(&delegating_plan(), b"{", false, &BTreeSet::new(), &vars),
+        Err(DelegationError::Forbidden(_))
+    ));
 }
 
 #[test]
@@ -72,7 +85,7 @@ fn the_controller_decides_on_condition_items_and_host() {
     for item in [json!([1, "a"]), json!([2, "c"])] {
         assert!(refusal(looped, item, with(0, "db1")).contains("other items"));
     }
-    assert!(refusal(looped, Value::Null, with(0, "db1")).contains("has a loop"));
+    assert!(refusal(looped, Value::Null, with(0, "db1")).contains("an item is missing"));
     assert_eq!(refusal(looped, json!([0, "a"]), with(0, "db2")), "`delegate_to`: `db2` is not a host of the inventory");
     // A result of the node is data and no template.
     assert!(refusal(looped, json!([0, "a"]), with(0, "{{ 'db1' }}")).contains("`{{ 'db1' }}` is not a host"));
@@ -83,7 +96,6 @@ fn a_node_cannot_replace_variables_of_the_playbook() {
     let forged = json!({
         "facts": {"url": "evil", "ansible_hostname": "mine"},
         "registers": {"script": "evil", "url": "evil", "r": {"rc": 0, "stdout": "out"}},
-        "params": [{"script": "evil", "outer": "fine"}],
         "included": [[0, null], [1, "script"]], "files": [0], "exports": {"defaults": [], "vars": [0]},
     });
     let state = |id: u32| request(id, Value::Null, forged.clone()).unwrap().plan.delegated.unwrap().state;
@@ -91,7 +103,73 @@ fn a_node_cannot_replace_variables_of_the_playbook() {
     assert_eq!(known["registers"], json!({"r": {"rc": 0, "stdout": "out"}}));
     assert_eq!((&known["included"], &known["files"], &known["exports"]["vars"]), (&json!([]), &json!([]), &json!([])));
     assert_eq!(state(number("url"))["facts"], json!({"ansible_hostname": "mine"}));
-    assert_eq!(state(number("outer"))["params"], json!([{"outer": "fine"}]));
+}
+
+/// The variables of the loop of an include.
+fn make_layer(name: &str, item: &str) -> Value {
+    json!({name: item, "ansible_loop_var": name})
+}
+
+#[test]
+fn a_node_cannot_choose_the_items_of_an_include_and_no_include_that_does_not_run() {
+    let params = |layers: Value| json!({"params": layers, "registers": {"r": {"rc": 0, "stdout": ""}}});
+    let task = request(number("outer"), Value::Null, params(json!([make_layer("outer", "x")]))).unwrap();
+    assert_eq!(task.plan.delegated.unwrap().state["params"], json!([{"outer": "x"}]));
+    for (text, layers, why) in [
+        ("outer", json!([make_layer("outer", "; id")]), "its loop has other items than on the host"),
+        ("outer", json!([{"outer": "x", "ansible_loop_var": "outer", "script": "evil"}]), "has other items"),
+        ("outer", json!([]), "the item of an include is missing"),
+        ("outer", json!([make_layer("outer", "x"), make_layer("outer", "x")]), "do not lead to the task"),
+        ("inner", json!([make_layer("inner", "x")]), "its condition does not hold"),
+        ("both", json!([make_layer("outer", "x")]), "do not lead to the task"),
+    ] {
+        let refused = refusal(number(text), Value::Null, params(layers));
+        assert!(refused.contains(why), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn a_node_cannot_name_programs_of_another_host_or_change_other_hosts() {
+    let python = json!({"ansible_python_interpreter": "/bin/sh -c id", "ansible_become_user": "x", "ansible_x": 1});
+    let state = json!({
+        "facts": python, "registers": python, "lost": ["b"],
+        "others": {"b": {"y": "mine", "ansible_host": "evil", "ansible_lb": "evil"}, "db1": {"z": "evil"}},
+    });
+    let text = json!({"task": number("show"), "item": null, "state": state}).to_string();
+    let vars = |_: &str| Some(Map::from_iter([("ansible_lb".to_owned(), json!("own"))]));
+    let plan = delegating_plan();
+    let task = plan_delegated(&plan, text.as_bytes(), false, &BTreeSet::new(), &vars).unwrap();
+    let state = task.plan.delegated.unwrap().state.to_string();
+    assert!(!state.contains("/bin/sh") && !state.contains("evil") && state.contains("mine"), "{state}");
+    assert_eq!(task.plan.vars.get("ansible_python_interpreter"), None);
+}
+
+/// Runs a playbook whose delegated tasks all get these facts as their answer.
+fn run_with_facts(dir: &Path, text: &str, facts: Value) -> String {
+    let plan = compile_playbook(dir, text, &[]);
+    let facts = facts.as_object().unwrap().clone();
+    let answer = json!({"Ok": TaskOutcome { facts, ..TaskOutcome::default() }}).to_string().into_bytes();
+    let controller = ControllerLink::new(move |_| Ok(answer.clone()));
+    go(&plan, &PlaybookRunOptions { controller: Some(controller), ..options(dir) }).assert_success();
+    std::fs::read_to_string(dir.join("a")).unwrap()
+}
+
+#[test]
+fn another_host_cannot_set_variables_of_the_host_that_delegates() {
+    let dir = TempDir::new().unwrap();
+    let evil = json!({"url": "evil", "own": "evil", "ansible_lb": "k", "ansible_become_user": "evil"});
+    let text = "\
+- hosts: all
+  vars: {own: mine}
+  tasks:
+    - {command: id, delegate_to: b}
+    - {copy: {content: '{{ url }} {{ own }} {{ ansible_lb | default(0) }}', dest: '{{ dir }}/a'}}
+";
+    assert_eq!(run_with_facts(dir.path(), text, evil.clone()), "http://w1 mine 0");
+    let text = text
+        .replace("command: id", "setup: {filter: x}")
+        .replace("(0) }}", "(0) }} {{ ansible_become_user | default(0) }}");
+    assert_eq!(run_with_facts(dir.path(), &text, evil), "http://w1 mine k 0");
 }
 
 #[test]
@@ -111,29 +189,33 @@ fn the_host_of_the_task_receives_only_what_the_task_reads() {
     assert_eq!(delegated.state["registers"], json!({}));
     assert_eq!(delegated.state["facts"], json!({"ansible_hostname": "w1"}));
     assert!(task.repeatable, "it has retries");
-    assert!(request(number("outer"), Value::Null, json!({"params": [{"outer": "x"}]})).unwrap().repeatable);
+    assert!(request(number("outer"), Value::Null, json!({"params": [make_layer("outer", "x")]})).unwrap().repeatable);
 }
 
 #[test]
 fn the_host_of_the_task_receives_only_the_secret_texts_that_the_task_reads() {
     let mut plan = delegating_plan();
-    for text in ["http://w1", "secret", "result-of-a-task"] {
+    let quoted = "pa\"ss\\wd\"";
+    for text in ["http://w1", "secret", "result-of-a-task", quoted, "of-another-host"] {
         plan.secrets.add_text(text);
     }
-    let state = json!({"registers": {"r": {"rc": 0, "stdout": "result-of-a-task"}}});
+    let state = json!({
+        "registers": {"r": {"rc": 0, "stdout": format!("result-of-a-task {quoted}")}},
+        "others": {"b": {"y": "of-another-host"}},
+    });
     let request = |task: u32| {
         let text = json!({"task": task, "item": null, "state": state}).to_string();
-        plan_delegated(&plan, text.as_bytes(), false, &|_| Some(Map::new())).unwrap().plan.secrets
+        plan_delegated(&plan, text.as_bytes(), false, &BTreeSet::new(), &|_| Some(Map::new())).unwrap().plan.secrets
     };
     let url = request(number("url"));
     assert!(url.texts().contains("http://w1"), "{:?}", url.texts());
     assert!(!url.texts().iter().any(|text| text == "secret" || text == "result-of-a-task"), "{:?}", url.texts());
-    assert!(request(number("both")).texts().contains("result-of-a-task"), "the task reads the result");
+    assert!(request(number("show")).texts().contains("of-another-host"), "the task reads the other host's fact");
+    let both = request(number("both"));
+    assert!(both.texts().contains("result-of-a-task") && both.texts().contains(quoted), "the task reads the result");
 }
 
-/// Runs the playbook with a controller in this process. Every message passes through its encoded
-/// form.
-fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> Ran {
+fn compile_playbook(dir: &Path, text: &str, files: &[(&str, &str)]) -> Plan {
     let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), text.as_bytes().to_vec());
     let mut set: BTreeMap<String, Vec<u8>> = files.iter().map(owned).collect();
     set.extend([owned(&("site.yml", text))]);
@@ -146,10 +228,16 @@ fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bo
         origins: Default::default(),
     };
     let compile_options = CompileOptions { delegates: true, ..CompileOptions::default() };
-    let plan = compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
+    compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan
+}
+
+/// Runs the playbook with a controller in this process. Every message passes through its encoded
+/// form.
+fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> Ran {
+    let plan = compile_playbook(dir, text, files);
     let copy = plan.clone();
     let controller = ControllerLink::new(move |request| {
-        let task = match plan_delegated(&copy, request, check, &|_| Some(Map::new())) {
+        let task = match plan_delegated(&copy, request, check, &BTreeSet::new(), &|_| Some(Map::new())) {
             Ok(task) => task,
             Err(error) => return Ok(error.answer()),
         };

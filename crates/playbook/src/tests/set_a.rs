@@ -219,6 +219,24 @@ fn results_of_modules_that_only_say() {
 }
 
 #[test]
+fn facts_of_a_module_do_not_replace_variables_of_the_play() {
+    // ansible-core 2.19 gives the same values.
+    run_tasks(
+        &[],
+        "
+    - getent: {database: passwd, key: root}
+      vars: {getent_passwd: mine}
+    - assert: {that: getent_passwd.root.1 == '0' and ansible_facts.getent_passwd.root.1 == '0'}
+    - assert: {that: getent_passwd == 'mine' and ansible_facts.getent_passwd.root.1 == '0'}
+      vars: {getent_passwd: mine}
+    - set_fact: {getent_passwd: set}
+    - getent: {database: passwd, key: root}
+    - assert: {that: getent_passwd == 'set'}
+",
+    );
+}
+
+#[test]
 fn options_that_are_not_there_are_refused_by_name() {
     for (task, want) in [
         ("copy: {src: a, dest: /b, decrypt: yes}", ""),

@@ -3,6 +3,7 @@
 
 pub(crate) mod hostvars;
 pub(crate) mod loops;
+pub(crate) mod protected_names;
 pub(crate) mod run_state;
 pub(crate) mod scope;
 pub(crate) mod unknown;

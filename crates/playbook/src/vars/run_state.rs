@@ -2,6 +2,7 @@
 //! them, because its templates see the variables of the host that delegated it.
 
 use crate::plan::{Exports, Plan, PlanStep, Task};
+use crate::vars::protected_names::is_protected_name;
 use crate::vars::unknown;
 use crate::vars::var_map::has_markup;
 use serde::{Deserialize, Serialize};
@@ -47,17 +48,27 @@ impl RunState {
     /// Removes everything that no run of `plan` can set. The state may come from a compromised node.
     /// It must not replace a variable of the playbook or the inventory, because a delegated task
     /// would use the replaced value on another host.
-    pub fn retain_settable(&mut self, plan: &Plan) {
+    /// `inventory_of`: the inventory variables of a host, or None if the host is not known.
+    ///
+    /// The items of includes (`params`) stay; `TaskPath::open` compares them.
+    pub fn retain_settable(&mut self, plan: &Plan, inventory_of: &dyn Fn(&str) -> Option<Map<String, Value>>) {
         let settable = SettableNames::find(plan);
         self.facts.retain(|name, _| settable.may_be_fact(name));
         self.registers.retain(|name, _| settable.may_be_set(name));
-        for vars in self.others.values_mut() {
-            vars.retain(|name, _| settable.may_be_set(name));
+        if settable.sets_facts_of_others {
+            for (host, vars) in &mut self.others {
+                let own = inventory_of(host).unwrap_or_default();
+                vars.retain(|name, _| settable.may_be_set_elsewhere(name, &own));
+            }
+        } else {
+            self.others.clear();
         }
-        for layer in &mut self.params {
-            layer.retain(|name, _| settable.loop_vars.contains(name));
-        }
-        self.included.retain(|(layer, name)| settable.includes(*layer, name.as_deref()));
+        // Only the last of several inclusions of the same variables counts.
+        let mut seen = BTreeSet::new();
+        self.included.reverse();
+        self.included
+            .retain(|(layer, name)| settable.includes(*layer, name.as_deref()) && seen.insert((*layer, name.clone())));
+        self.included.reverse();
         self.files.retain(|layer| settable.files.contains(layer));
         self.exports.defaults.retain(|layer| settable.exports.contains(layer));
         self.exports.vars.retain(|layer| settable.exports.contains(layer));
@@ -73,7 +84,9 @@ struct SettableNames<'p> {
     defined: BTreeSet<&'p str>,
     /// Whether a task may set a fact whose name the plan does not contain.
     computed: bool,
-    loop_vars: BTreeSet<String>,
+    /// Whether a task has `delegate_facts`, and the names that such tasks set.
+    sets_facts_of_others: bool,
+    names_elsewhere: BTreeSet<String>,
     included: Vec<(u32, Option<&'p str>)>,
     files: BTreeSet<u32>,
     exports: BTreeSet<u32>,
@@ -87,15 +100,14 @@ impl<'p> SettableNames<'p> {
         found.defined.extend(plan.shared.keys().map(String::as_str));
         let mut tasks = Vec::new();
         plan.each_task(&mut |task| tasks.push(task));
-        tasks.into_iter().for_each(|task| found.add_task(task));
-        found.computed |= plan.sets_unknown_facts();
+        for task in tasks {
+            found.computed |= plan.sets_facts(task);
+            found.add_task(task);
+        }
         for play in &plan.plays {
             found.files.extend(play.files.iter().flat_map(|file| file.choices.values()));
             play.sections.iter().for_each(|steps| found.add_steps(steps));
             for handler in &play.handlers {
-                if !handler.choices.is_empty() {
-                    found.add_loop(&handler.task);
-                }
                 handler.choices.values().for_each(|steps| found.add_steps(steps));
             }
         }
@@ -105,6 +117,10 @@ impl<'p> SettableNames<'p> {
     fn add_task(&mut self, task: &'p Task) {
         let mut names = Vec::new();
         crate::compile::names_set_by(task, &mut names);
+        if task.delegation.as_ref().is_some_and(|delegation| delegation.facts) {
+            self.sets_facts_of_others = true;
+            self.names_elsewhere.extend(names.iter().cloned());
+        }
         self.names.extend(names);
         self.computed |= task.module == "set_fact" && task.args.keys().any(|name| has_markup(name));
         let name = task.args.get("name").and_then(Value::as_str);
@@ -122,27 +138,31 @@ impl<'p> SettableNames<'p> {
                     [&block.block, &block.rescue, &block.always].into_iter().for_each(|part| self.add_steps(part));
                 }
                 PlanStep::Include(include) => {
-                    self.add_loop(&include.task);
                     include.choices.values().for_each(|part| self.add_steps(part));
                 }
             }
         }
     }
 
-    fn add_loop(&mut self, task: &Task) {
-        let Some(repeat) = &task.repeat else { return };
-        let fixed = ["ansible_loop_var", "ansible_index_var", "ansible_loop"].map(str::to_owned);
-        self.loop_vars.extend(fixed.into_iter().chain([repeat.var.clone()]).chain(repeat.index_var.clone()));
-    }
-
-    /// Gathered facts begin with `ansible_`. A variable of the inventory with such a name, for
-    /// example `ansible_host`, is none.
+    /// Gathered facts begin with `ansible_`, those of some modules have other names. A variable of the
+    /// inventory or the playbook with such a name is none.
     fn may_be_fact(&self, name: &str) -> bool {
-        matches!(name, "omit") || name.starts_with("ansible_") && !self.defined.contains(name)
+        matches!(name, "omit") || self.is_free_name(name) && !self.defined.contains(name)
     }
 
     fn may_be_set(&self, name: &str) -> bool {
-        self.names.contains(name) || !self.defined.contains(name) && (self.computed || name.starts_with("ansible_"))
+        self.names.contains(name) && !is_protected_name(name) || !self.defined.contains(name) && self.is_free_name(name)
+    }
+
+    /// Whether a task may set this variable of another host, whose inventory variables are `own`.
+    fn may_be_set_elsewhere(&self, name: &str, own: &Map<String, Value>) -> bool {
+        self.names_elsewhere.contains(name) && !is_protected_name(name)
+            || !own.contains_key(name) && self.is_free_name(name)
+    }
+
+    /// Whether a task may set a fact with this name, which no task contains.
+    fn is_free_name(&self, name: &str) -> bool {
+        (self.computed || name.starts_with("ansible_")) && !is_protected_name(name)
     }
 
     fn includes(&self, layer: u32, name: Option<&str>) -> bool {

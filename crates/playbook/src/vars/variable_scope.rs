@@ -6,6 +6,7 @@ use crate::plan::elevation::octal_mode;
 use crate::plan::{Exports, Plan, Play, REFUSED, Repeat, Task, TaskCondition};
 use crate::template::expr;
 pub use crate::vars::loops::{item_layer, items};
+use crate::vars::protected_names::is_protected_name;
 use crate::vars::run_state::RunState;
 use crate::vars::scope::{ExprScope, HostLayers, plain_value, with_trace};
 use crate::vars::var_map::{Var, VarMap, has_markup};
@@ -102,11 +103,15 @@ impl<'p> VariableScope<'p> {
         self.registers.set(name, Var::new(value, false));
     }
 
-    /// Sets a fact of the node, also in `ansible_facts`.
+    /// Sets a fact of the node, also in `ansible_facts`. As in Ansible, variables of the play take
+    /// precedence over it.
     pub fn learn(&mut self, name: &str, value: &Value) {
-        add_gathered(Arc::make_mut(&mut self.facts), name, value);
-        if name != "ansible_facts" {
-            self.set(name, value);
+        let facts = Arc::make_mut(&mut self.facts);
+        add_gathered(facts, name, value);
+        if name != "ansible_facts" && !is_protected_name(name) {
+            facts.set(name, Var::new(value, false));
+            self.unknown.remove(name);
+            self.forgotten.remove(name);
         }
     }
 
