@@ -1,6 +1,6 @@
 //! The `user` and `group` modules. They call the system's own tools, and only if something differs.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, user_secrets};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success, user_secrets};
 use crate::node::PredictedState;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -226,9 +226,7 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
                 false => would.set_group(&name, after),
             }
         })?;
-        if !done.success() {
-            return Err(failure_message(&argv[0], &done));
-        }
+        require_success(&argv[0], &done)?;
         out = TaskOutcome::change(argv[..argv.len() - 2].join(" "));
     }
     if let Some(entry) = call.ground.node.user(&name).filter(|e| e[0] == name && call.task.module == "user") {

@@ -1,6 +1,6 @@
 //! The `alternatives` module: links to one of several programs, by `update-alternatives`.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success};
 use crate::run::event::AttributeChange;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ struct AlternativeGroup {
 
 pub fn alternatives(call: &mut ModuleCall) -> ModuleResult {
     let name = call.required_text(&["name"])?;
-    let path = call.args.contains_key("path").then(|| call.path(&["path"])).transpose()?;
+    let path = call.optional_path("path")?;
     let path = path.map(|path| path.display().to_string());
     let family = call.text(&["family"]);
     let state = call.text(&["state"]).unwrap_or_else(|| "selected".into());
@@ -43,7 +43,7 @@ pub fn alternatives(call: &mut ModuleCall) -> ModuleResult {
     let followers = wanted_followers(call)?;
     let done = call.run_quietly(&[&program, "--display", &name])?;
     let mut group = if done.success() { parse_display(&done.stdout) } else { AlternativeGroup::default() };
-    if let Some(told) = call.ground.node.predicted_state().and_then(|would| would.text(&prediction_key(&name))) {
+    if let Some(told) = call.predicted_text(&prediction_key(&name)) {
         group.path = (!told.is_empty()).then_some(told);
     }
     let mut messages = Vec::new();
@@ -89,7 +89,7 @@ fn prediction_key(name: &str) -> String {
 
 fn run(call: &mut ModuleCall, argv: &[&str], name: &str, selected: &str) -> Result<(), String> {
     let done = call.run_or_predict(argv, |would| would.set_text(&prediction_key(name), selected))?;
-    if done.success() { Ok(()) } else { Err(failure_message("update-alternatives", &done)) }
+    require_success("update-alternatives", &done)
 }
 
 /// The option `subcommands`. None: it is not set.
@@ -119,10 +119,7 @@ fn is_installed(call: &ModuleCall, group: &AlternativeGroup, path: &str, followe
     let Some(have) = group.choices.get(path) else { return false };
     let all_in = |some: &[FollowerLink], of: &[FollowerLink]| some.iter().all(|one| of.contains(one));
     priority(call).is_none_or(|wanted| wanted == have.priority)
-        && followers.is_none_or(|wanted| {
-            // A group without followers does not show their links.
-            all_in(wanted, &have.followers) && all_in(&have.followers, wanted)
-        })
+        && followers.is_none_or(|wanted| all_in(wanted, &have.followers) && all_in(&have.followers, wanted))
 }
 
 fn install_command(
@@ -136,7 +133,7 @@ fn install_command(
     if call.ground.node.follow(Path::new(path)).is_none() {
         return Err(call.ground.node.note_missing(format!("Specified path {path} does not exist")));
     }
-    let link = call.args.contains_key("link").then(|| call.path(&["link"])).transpose()?;
+    let link = call.optional_path("link")?;
     let link = link
         .map(|link| link.display().to_string())
         .or_else(|| group.link.clone())

@@ -40,10 +40,15 @@ impl PackageSpec {
     }
 }
 
+/// Whether a text can be the name of a package. It then is no option of the package manager.
+pub(super) fn is_package_name(name: &str) -> bool {
+    !name.starts_with('-') && !name.contains(char::is_whitespace)
+}
+
 pub fn apt(call: &mut ModuleCall) -> ModuleResult {
     call.env.extend([("DEBIAN_FRONTEND".into(), "noninteractive".into()), ("LC_ALL".into(), "C".into())]);
     let mut names = call.list(&["name", "pkg", "package"]);
-    if let Some(bad) = names.iter().find(|n| n.starts_with('-') || n.contains(char::is_whitespace)) {
+    if let Some(bad) = names.iter().find(|name| !is_package_name(name)) {
         return Err(format!("`{bad}` is not a valid package name"));
     }
     let mut told = CacheUpdate::default();

@@ -2,8 +2,7 @@
 //! Newer systems have no `apt-key`; there the module fails, as in Ansible.
 
 use super::http_request::{self, WebRequest};
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
-use crate::os::process::Finished;
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, require_success};
 use crate::run::event::AttributeChange;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +15,7 @@ const PROXIES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_pr
 /// A key id in the three lengths that programs use.
 struct KeyId {
     short: String,
-    fingerprint: String,
+    long: String,
     whole: String,
 }
 
@@ -29,7 +28,7 @@ impl KeyId {
             return None;
         }
         let last = |count: usize| whole[whole.len().saturating_sub(count)..].to_owned();
-        Some(Self { short: last(8), fingerprint: last(16), whole })
+        Some(Self { short: last(8), long: last(16), whole })
     }
 
     fn is_short(&self) -> bool {
@@ -37,7 +36,7 @@ impl KeyId {
     }
 
     fn is_in(&self, keys: &[String]) -> bool {
-        keys.contains(if self.is_short() { &self.short } else { &self.fingerprint })
+        keys.contains(&self.long)
     }
 }
 
@@ -50,7 +49,7 @@ pub fn apt_key(call: &mut ModuleCall) -> ModuleResult {
         base.extend(["--keyring".to_owned(), call.path(&["keyring"])?.display().to_string()]);
     }
     let mut data = call.text(&["data"]).map(String::into_bytes);
-    let file = call.args.contains_key("file").then(|| call.path(&["file"])).transpose()?;
+    let file = call.optional_path("file")?;
     let file = file.map(|path| path.display().to_string());
     let given = match call.text(&["id"]).filter(|id| !id.is_empty()) {
         Some(id) => id,
@@ -71,21 +70,20 @@ pub fn apt_key(call: &mut ModuleCall) -> ModuleResult {
     for (key, value) in [
         ("id", json!(given)),
         ("short_id", json!(id.short)),
-        ("fp", json!(id.fingerprint)),
+        ("fp", json!(id.long)),
         ("key_id", json!(id.whole)),
         ("before", json!(before)),
     ] {
         result.insert(key.into(), value);
     }
-    // In Ansible, a key to remove must be given in the long form.
-    let there = if present { id.is_in(&before) } else { before.contains(&id.fingerprint) };
-    let predicted = format!("apt_key {} {}", base[1..].join(" "), id.fingerprint);
-    let told = call.ground.node.predicted_state().and_then(|would| would.text(&predicted));
+    let there = id.is_in(&before);
+    let predicted = format!("apt_key {} {}", base[1..].join(" "), id.long);
+    let told = call.predicted_text(&predicted);
     let there = told.map_or(there, |told| told == "present");
     let mut out = TaskOutcome { changed: there != present, ..TaskOutcome::default() };
     if out.changed {
         let state = |there: bool| if there { "present" } else { "absent" };
-        out.attributes.push(AttributeChange::new(&id.fingerprint, state(there), state(present)));
+        out.attributes.push(AttributeChange::new(&id.long, state(there), state(present)));
         if let Some(would) = call.ground.node.predicted_state_mut() {
             would.set_text(&predicted, state(present));
         } else {
@@ -94,8 +92,7 @@ pub fn apt_key(call: &mut ModuleCall) -> ModuleResult {
                 false => change(call, &base, &["del", &id.short], None, "the key was not removed")?,
             }
             let after = trusted_keys(call, &base, id.is_short())?;
-            let there = if present { id.is_in(&after) } else { after.contains(&id.fingerprint) };
-            if there != present {
+            if id.is_in(&after) != present {
                 let what = if present { "failed to add the key" } else { "the key was not removed" };
                 return Err(format!(
                     "apt-key did not return an error, but {what} (check that the id is correct and *not* a subkey)"
@@ -146,9 +143,7 @@ fn trusted_keys(call: &ModuleCall, base: &[String], short: bool) -> Result<Vec<S
     let mut argv: Vec<&str> = base.iter().map(String::as_str).collect();
     argv.extend(["adv", "--list-public-keys", "--keyid-format=long"]);
     let done = call.run_quietly(&argv)?;
-    if !done.success() {
-        return Err(failure_message("apt-key cannot list the keys and", &done));
-    }
+    require_success("apt-key cannot list the keys and", &done)?;
     let keys = key_ids(&done.stdout);
     let last = |key: String| if short { key[key.len().saturating_sub(8)..].to_owned() } else { key };
     Ok(keys.into_iter().map(last).collect())
@@ -203,11 +198,8 @@ fn change(
     failure: &str,
 ) -> Result<(), String> {
     let argv: Vec<&str> = base.iter().map(String::as_str).chain(words.iter().copied()).collect();
-    let done: Finished = match input {
-        Some(input) => call.feed_or_predict(&argv, input, |_| {})?,
-        None => call.run_or_predict(&argv, |_| {})?,
-    };
-    if done.success() { Ok(()) } else { Err(failure_message(&format!("{failure}: apt-key"), &done)) }
+    let done = call.feed_or_predict(&argv, input, |_| {})?;
+    require_success(&format!("{failure}: apt-key"), &done)
 }
 
 #[cfg(test)]
@@ -220,7 +212,7 @@ mod tests {
         assert_eq!(key_ids(apt), ["0123456789ABCDEF"]);
         assert_eq!(key_ids("tru::1:\npub:-:4096:1:FEDCBA9876543210:15::\n"), ["FEDCBA9876543210"]);
         let id = KeyId::parse("0x0123456789abcdef0123").unwrap();
-        assert_eq!((id.short.as_str(), id.fingerprint.as_str()), ("CDEF0123", "456789ABCDEF0123"));
+        assert_eq!((id.short.as_str(), id.long.as_str()), ("CDEF0123", "456789ABCDEF0123"));
         assert!(KeyId::parse("12345").is_none() && KeyId::parse("nothexxx").is_none());
     }
 }

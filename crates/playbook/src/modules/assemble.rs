@@ -52,7 +52,7 @@ pub fn assemble(call: &mut ModuleCall) -> ModuleResult {
 fn delimiter(call: &ModuleCall, remote: bool) -> Vec<u8> {
     let Some(text) = call.text(&["delimiter"]).filter(|text| !text.is_empty()) else { return Vec::new() };
     let mut out = unescape(&text);
-    // With fragments of the manager, Ansible adds a newline in any case.
+    // With fragments of the controller, Ansible adds a newline in any case.
     if !remote || out.last() != Some(&b'\n') {
         out.push(b'\n');
     }
@@ -111,7 +111,6 @@ fn fragments_of_plan(call: &ModuleCall, src: &str) -> Result<Vec<Fragment>, Stri
     if out.is_empty() {
         return Err(format!("the plan does not contain the directory `{src}`"));
     }
-    out.sort();
     Ok(out)
 }
 

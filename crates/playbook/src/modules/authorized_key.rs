@@ -66,7 +66,7 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
     }
     let entry = call.ground.node.user(&user);
     let entry = entry.ok_or_else(|| call.ground.node.note_missing(format!("there is no user `{user}`")))?;
-    let own = call.args.contains_key("path").then(|| call.path(&["path"])).transpose()?;
+    let own = call.optional_path("path")?;
     let path = own.unwrap_or_else(|| PathBuf::from(&entry[5]).join(".ssh/authorized_keys"));
     let present = call.text(&["state"]).as_deref() != Some("absent");
     if !present && call.ground.node.stat(&path)?.is_none() {

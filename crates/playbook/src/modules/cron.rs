@@ -77,7 +77,7 @@ fn read(call: &ModuleCall, table: &Crontab) -> Result<String, String> {
     match table {
         Crontab::File(path) => Ok(call.read_text(path)?.1),
         Crontab::User(user) => {
-            if let Some(text) = call.ground.node.predicted_state().and_then(|w| w.text(&key(user))) {
+            if let Some(text) = call.predicted_text(&key(user)) {
                 return Ok(text);
             }
             let done = call.run_quietly(&crontab_command(user.as_deref(), &["-l"]))?;

@@ -1,12 +1,13 @@
 //! The `debconf` module: the answer to a question of a package, in the database of debconf.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
+use super::apt::is_package_name;
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success};
 use crate::run::event::AttributeChange;
 use serde_json::{Map, Value, json};
 
 pub fn debconf(call: &mut ModuleCall) -> ModuleResult {
     let package = call.required_text(&["name", "pkg"])?;
-    if package.starts_with('-') || package.contains(char::is_whitespace) {
+    if !is_package_name(&package) {
         return Err(format!("`{package}` is not the name of a package"));
     }
     let question = call.text(&["question", "selection", "setting"]);
@@ -33,7 +34,7 @@ pub fn debconf(call: &mut ModuleCall) -> ModuleResult {
         other => super::text_of(other),
     };
     let predicted = format!("debconf {package} {question}");
-    let told = call.ground.node.predicted_state().and_then(|would| would.text(&predicted));
+    let told = call.predicted_text(&predicted);
     let same = told.map_or(present.as_ref() == Some(&wanted), |told| told == written);
     if same {
         return Ok(TaskOutcome::default().with_result(json!({"msg": "", "current": have})));
@@ -45,10 +46,8 @@ pub fn debconf(call: &mut ModuleCall) -> ModuleResult {
     if input.contains('\n') {
         return Err("`question` and `value` must be one line".into());
     }
-    let done = call.feed_or_predict(&argv, input.into_bytes(), |would| would.set_text(&predicted, &written))?;
-    if !done.success() {
-        return Err(failure_message("debconf-set-selections", &done));
-    }
+    let done = call.feed_or_predict(&argv, Some(input.into_bytes()), |would| would.set_text(&predicted, &written))?;
+    require_success("debconf-set-selections", &done)?;
     let mut previous = have;
     match previous.get(&question).cloned() {
         Some(old) => previous = Map::from_iter([(question.clone(), old)]),
@@ -68,9 +67,7 @@ pub fn debconf(call: &mut ModuleCall) -> ModuleResult {
 fn selections(call: &ModuleCall, package: &str) -> Result<Map<String, Value>, String> {
     let program = call.find_program("debconf-show")?;
     let done = call.run_quietly(&[&program, package])?;
-    if !done.success() {
-        return Err(failure_message("debconf-show", &done));
-    }
+    require_success("debconf-show", &done)?;
     let pair = |line: &str| {
         let (question, value) = line.split_once(':')?;
         Some((question.trim_matches('*').trim().to_owned(), json!(value.trim())))
@@ -84,9 +81,7 @@ fn password(call: &ModuleCall, package: &str, question: &str) -> Result<String, 
         .find_program("debconf-get-selections")
         .map_err(|why| format!("{why}, which reads passwords; install the package debconf-utils"))?;
     let done = call.run_quietly(&[&program])?;
-    if !done.success() {
-        return Err(failure_message("debconf-get-selections", &done));
-    }
+    require_success("debconf-get-selections", &done)?;
     let found = done.stdout.lines().find_map(|line| {
         let fields: Vec<&str> = line.split('\t').collect();
         let is = line.starts_with(package) && fields.get(1) == Some(&question) && fields.get(2) == Some(&"password");

@@ -1,6 +1,7 @@
 //! The `dnf` and `yum` modules. Each module uses the program of the other one if its own program is
 //! not installed. Both query rpm first, and call the package manager only for differences.
 
+use super::apt::is_package_name;
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use crate::os::process::Finished;
 use serde_json::json;
@@ -43,7 +44,7 @@ pub fn dnf(call: &mut ModuleCall) -> ModuleResult {
     };
     call.env.push(("LC_ALL".into(), "C".into()));
     let names = call.list(&["name", "pkg"]);
-    if let Some(bad) = names.iter().find(|n| n.starts_with('-') || n.contains(char::is_whitespace)) {
+    if let Some(bad) = names.iter().find(|name| !is_package_name(name)) {
         return Err(format!("`{bad}` is not a valid package name"));
     }
     let state = call.text(&["state"]);

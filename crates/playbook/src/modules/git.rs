@@ -2,7 +2,7 @@
 //! name and password in the URL are passed to git in its environment, not as arguments, and are not
 //! stored in the clone. In check mode, only `git ls-remote` contacts the repository.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
+use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, require_success, spawn_failure};
 use crate::filters::shell_quote;
 use crate::os::atomic_fs::Attributes;
 use crate::os::process::{self, CommandSpec, Finished};
@@ -284,9 +284,7 @@ impl GitClone<'_, '_, '_> {
         argv.extend(reference.iter().flat_map(|path| ["--reference", path.as_str()]));
         argv.extend(["--", &self.repo, &dest]);
         let done = self.run(&argv)?;
-        if !done.success() {
-            return Err(failure_message("git clone", &done));
-        }
+        require_success("git clone", &done)?;
         if self.bare && self.remote != "origin" {
             self.run_in_clone(&["remote", "add", &self.remote, &self.repo])?;
         }
@@ -387,9 +385,7 @@ impl GitClone<'_, '_, '_> {
     fn remote_head(&self) -> Result<Option<String>, String> {
         let name = format!("refs/heads/{}", self.branch()?);
         let done = self.run(&["ls-remote", "--", &self.repo, &name])?;
-        if !done.success() {
-            return Err(failure_message("git ls-remote", &done));
-        }
+        require_success("git ls-remote", &done)?;
         Ok(done.stdout.split_once('\t').map(|(commit, _)| commit.to_owned()))
     }
 

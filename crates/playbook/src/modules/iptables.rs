@@ -1,6 +1,6 @@
 //! The `iptables` module: one rule, the policy of a chain or a chain itself, in the running kernel.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success};
 use crate::run::event::AttributeChange;
 use serde_json::{Value, json};
 
@@ -270,9 +270,7 @@ pub fn iptables(call: &mut ModuleCall) -> ModuleResult {
 /// Whether the option `-w` of the program takes seconds, as since version 1.6.0.
 fn takes_seconds(call: &ModuleCall, program: &str) -> Result<bool, String> {
     let done = call.run_quietly(&[program, "--version"])?;
-    if !done.success() {
-        return Err(failure_message(&format!("{program} --version"), &done));
-    }
+    require_success(&format!("{program} --version"), &done)?;
     let text = done.stdout.split_once('v').map_or("", |(_, version)| version);
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or_default());
     Ok((numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) >= (1, 6))
@@ -337,7 +335,7 @@ fn is_there(
     rest: &[String],
 ) -> Result<bool, String> {
     let key = target.prediction_key(what);
-    if let Some(told) = call.ground.node.predicted_state().and_then(|would| would.text(&key)) {
+    if let Some(told) = call.predicted_text(&key) {
         return Ok(told == "present");
     }
     let mut argv = target.argv(action, None, rest);
@@ -348,16 +346,14 @@ fn is_there(
 
 fn chain_policy(call: &ModuleCall, target: &ChainTarget) -> Result<Option<String>, String> {
     let key = target.prediction_key("policy");
-    if let Some(told) = call.ground.node.predicted_state().and_then(|would| would.text(&key)) {
+    if let Some(told) = call.predicted_text(&key) {
         return Ok(Some(told));
     }
     let mut argv = target.argv("-L", None, &[]);
     argv.extend(call.flag("numeric", false).then(|| "--numeric".to_owned()));
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let done = call.run_quietly(&argv)?;
-    if !done.success() {
-        return Err(failure_message(&target.program, &done));
-    }
+    require_success(&target.program, &done)?;
     let first = done.stdout.lines().next().unwrap_or_default();
     let rest = first.split_once("(policy ").map(|(_, rest)| rest);
     Ok(rest.map(|rest| rest.chars().take_while(char::is_ascii_uppercase).collect()))
@@ -375,5 +371,5 @@ fn change(
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let key = target.prediction_key(what);
     let done = call.run_or_predict(&argv, |would| would.set_text(&key, state))?;
-    if done.success() { Ok(()) } else { Err(failure_message(&argv.join(" "), &done)) }
+    require_success(&argv.join(" "), &done)
 }

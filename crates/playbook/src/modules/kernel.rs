@@ -1,7 +1,7 @@
 //! The modules `sysctl`, `modprobe` and `hostname`: settings of the running kernel, and settings
 //! that apply after a boot.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, require_success, write_file};
 use crate::run::event::AttributeChange;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -70,9 +70,7 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
         argv.extend(call.flag("ignoreerrors", false).then_some("-e"));
         argv.extend(["-p", &file]);
         let done = call.run_or_predict(&argv, |would| would.set_text(&predicted, &value))?;
-        if !done.success() {
-            return Err(failure_message("sysctl -p", &done));
-        }
+        require_success("sysctl -p", &done)?;
     }
     Ok(out)
 }
@@ -80,7 +78,7 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
 /// The present value of a kernel parameter, with single blanks. In check mode the predicted value
 /// takes precedence. None: the kernel has no such parameter.
 fn kernel_value(call: &ModuleCall, name: &str) -> Option<String> {
-    let told = call.ground.node.predicted_state().and_then(|would| would.text(&format!("sysctl {name}")));
+    let told = call.predicted_text(&format!("sysctl {name}"));
     told.or_else(|| {
         let text = std::fs::read_to_string(Path::new("/proc/sys").join(name.replace('.', "/"))).ok()?;
         Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -94,7 +92,7 @@ pub fn modprobe(call: &mut ModuleCall) -> ModuleResult {
     }
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let plain = name.replace('-', "_");
-    let known = call.ground.node.predicted_state().and_then(|w| w.text(&format!("module {plain}")));
+    let known = call.predicted_text(&format!("module {plain}"));
     let loaded = match known {
         Some(text) => text == "loaded",
         None => {
@@ -111,9 +109,7 @@ pub fn modprobe(call: &mut ModuleCall) -> ModuleResult {
         argv.extend(params.split_whitespace().filter(|_| present));
         let after = if present { "loaded" } else { "absent" };
         let done = call.run_or_predict(&argv, |would| would.set_text(&format!("module {plain}"), after))?;
-        if !done.success() {
-            return Err(failure_message("modprobe", &done));
-        }
+        require_success("modprobe", &done)?;
         out = TaskOutcome::change(after);
     }
     for (key, value) in [("name", name), ("state", if present { "present" } else { "absent" }.into())] {
@@ -140,15 +136,13 @@ pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
     let node = &call.ground.node;
     let kept = node.stat(path)?.map(|_| node.read(path)).transpose()?.unwrap_or_default();
     let kept = String::from_utf8_lossy(&kept).trim().to_owned();
-    let told = node.predicted_state().and_then(|would| would.text("hostname"));
+    let told = call.predicted_text("hostname");
     let now = told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let mut out = TaskOutcome::default();
     if kept != name || now != name {
         let done = call
             .run_or_predict(&["hostnamectl", "set-hostname", "--", &name], |would| would.set_text("hostname", &name))?;
-        if !done.success() {
-            return Err(failure_message("hostnamectl", &done));
-        }
+        require_success("hostnamectl", &done)?;
         if call.ground.node.is_check_mode() {
             let all = crate::os::atomic_fs::Attributes { mode: Some(0o644), ..Default::default() };
             call.ground.node.write(path, format!("{name}\n").as_bytes(), all, &mut |_| Ok(()))?;

@@ -1,6 +1,6 @@
 //! The `locale_gen` module: the locales that glibc has, by `/etc/locale.gen` and `locale-gen`.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success, write_file};
 use crate::run::event::AttributeChange;
 use serde_json::json;
 use std::path::Path;
@@ -39,16 +39,14 @@ pub fn locale_gen(call: &mut ModuleCall) -> ModuleResult {
     };
     check_available(call, &missing(&have))?;
     let predicted = format!("locales {}", names.join(" "));
-    let told = call.ground.node.predicted_state().and_then(|would| would.text(&predicted));
+    let told = call.predicted_text(&predicted);
     let now = told.unwrap_or_else(|| state_name(missing(&have).is_empty()).to_owned());
     let mut out = TaskOutcome::default();
     if now != state {
         edit_file(call, file, &names, state == "present")?;
         let program = call.find_program("locale-gen")?;
         let done = call.run_or_predict(&[&program], |would| would.set_text(&predicted, &state))?;
-        if !done.success() {
-            return Err(failure_message("locale-gen", &done));
-        }
+        require_success("locale-gen", &done)?;
         let after = match call.ground.node.is_check_mode() {
             true => state.clone(),
             false => state_name(missing(&generated_locales(call)?).is_empty()).to_owned(),
@@ -67,9 +65,7 @@ fn state_name(present: bool) -> &'static str {
 fn generated_locales(call: &ModuleCall) -> Result<Vec<String>, String> {
     let program = call.find_program("locale")?;
     let done = call.run_quietly(&[&program, "-a"])?;
-    if !done.success() {
-        return Err(failure_message("locale -a", &done));
-    }
+    require_success("locale -a", &done)?;
     Ok(done.stdout.lines().map(usual_name).collect())
 }
 

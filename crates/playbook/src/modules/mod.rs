@@ -62,6 +62,10 @@ mod write_file;
 
 pub use apt_repository::repository_file;
 pub use content::{ContentError, content_of, template_of};
+/// The native modules that set facts.
+pub(crate) const FACT_MODULES: [&str; 6] =
+    ["gather_facts", "getent", "hostname", "package_facts", "service_facts", "setup"];
+
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime};
 pub use run_context::RunContext;
 
@@ -266,6 +270,11 @@ impl<'a> ModuleCall<'a, '_> {
         Ok(path.components().collect())
     }
 
+    /// A path option. None: the task does not set it.
+    pub fn optional_path(&self, name: &str) -> Result<Option<PathBuf>, String> {
+        self.args.contains_key(name).then(|| self.path(&[name])).transpose()
+    }
+
     /// The attributes to set on a file from `mode`, `owner` and `group`. `old` is the current state
     /// of the file. None: the file is new, and gets `fresh_mode` unless `mode` is set.
     pub fn attributes(&self, old: Option<&Stat>, fresh_mode: u32, directory: bool) -> Result<Attributes, String> {
@@ -350,11 +359,13 @@ impl<'a> ModuleCall<'a, '_> {
         argv: &[&str],
         effect: impl FnOnce(&mut PredictedState),
     ) -> Result<Finished, String> {
-        if let Some(would) = self.ground.node.predicted_state_mut() {
-            effect(would);
-            return Ok(Finished { rc: Some(0), ..Finished::default() });
-        }
-        self.run_with_events(argv)
+        self.feed_or_predict(argv, None, effect)
+    }
+
+    /// The text that an earlier task of this run would leave behind under `key`. None: this is no
+    /// check mode, or no earlier task changes it.
+    pub fn predicted_text(&self, key: &str) -> Option<String> {
+        self.ground.node.predicted_state()?.text(key)
     }
 
     /// Whether a command that check mode did not run would create or remove `path`.
@@ -366,14 +377,14 @@ impl<'a> ModuleCall<'a, '_> {
     pub fn feed_or_predict(
         &mut self,
         argv: &[&str],
-        input: Vec<u8>,
+        input: Option<Vec<u8>>,
         effect: impl FnOnce(&mut PredictedState),
     ) -> Result<Finished, String> {
         if let Some(would) = self.ground.node.predicted_state_mut() {
             effect(would);
             return Ok(Finished { rc: Some(0), ..Finished::default() });
         }
-        self.run_changing(argv, Some(input))
+        self.run_changing(argv, input)
     }
 
     /// The path of a program: in PATH of the task, or in a directory for system programs.
@@ -392,10 +403,6 @@ impl<'a> ModuleCall<'a, '_> {
     }
 
     /// Runs a program that changes the node, also in check mode. Its output lines are events.
-    fn run_with_events(&mut self, argv: &[&str]) -> Result<Finished, String> {
-        self.run_changing(argv, None)
-    }
-
     fn run_changing(&mut self, argv: &[&str], stdin: Option<Vec<u8>>) -> Result<Finished, String> {
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         self.run_spec(CommandSpec { argv, stdin, umask: Some(UMASK), ..CommandSpec::default() })
@@ -474,6 +481,11 @@ fn failure_message(what: &str, done: &Finished) -> String {
     };
     let last = done.stdout.lines().chain(done.stderr.lines()).rfind(|l| !l.trim().is_empty()).unwrap_or_default();
     format!("{what} {how}: {last}").trim_end_matches([':', ' ']).chars().take(2000).collect()
+}
+
+/// Fails with `failure_message` unless the command succeeded.
+fn require_success(what: &str, done: &Finished) -> Result<(), String> {
+    if done.success() { Ok(()) } else { Err(failure_message(what, done)) }
 }
 
 /// The attribute changes as one line of text.

@@ -1,7 +1,7 @@
 //! The `mount` module: an entry of fstab, and whether it is mounted. The module behaves like
 //! `ansible.posix.mount`.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success, write_file};
 use crate::os::atomic_fs::{self, Attributes};
 use crate::run::event::AttributeChange;
 use remoor_host::files;
@@ -139,7 +139,7 @@ fn write(call: &mut ModuleCall, fstab: &Path, old: Option<Vec<u8>>, lines: &[Str
 
 /// Whether the path is a mount point. In check mode the predicted state takes precedence.
 fn is_mounted(call: &ModuleCall, path: &Path) -> Result<bool, String> {
-    if let Some(told) = call.ground.node.predicted_state().and_then(|would| would.text(&prediction_key(path))) {
+    if let Some(told) = call.predicted_text(&prediction_key(path)) {
         return Ok(told == "mounted");
     }
     let real = call.ground.node.follow(path).map_or_else(|| path.to_owned(), |(real, _)| real);
@@ -221,9 +221,7 @@ fn make_directories(call: &mut ModuleCall, path: &Path) -> Result<Vec<PathBuf>, 
 fn unmount(call: &mut ModuleCall, path: &Path) -> ModuleResult {
     let place = path.display().to_string();
     let done = call.run_or_predict(&["umount", &place], |would| would.set_text(&prediction_key(path), "unmounted"))?;
-    if !done.success() {
-        return Err(failure_message("umount", &done));
-    }
+    require_success("umount", &done)?;
     let mut out = TaskOutcome::change("unmounted");
     out.attributes.push(AttributeChange::new("state", "mounted", "unmounted"));
     Ok(out)
@@ -249,7 +247,7 @@ fn run_mount(call: &mut ModuleCall, fstab: &Path, args: &[&str], path: &Path) ->
     }
     argv.extend(args);
     let done = call.run_or_predict(&argv, |would| would.set_text(&prediction_key(path), "mounted"))?;
-    if done.success() { Ok(()) } else { Err(failure_message("mount", &done)) }
+    require_success("mount", &done)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The `pip` module: Python packages, by the node's own pip or by that of a virtual environment.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message};
+use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, require_success};
 use crate::lang::{version, word_split};
 use crate::os::process::{CommandSpec, Finished};
 use serde_json::json;
@@ -29,7 +29,7 @@ struct PipContext {
 
 impl PipContext {
     fn new(call: &mut ModuleCall) -> Result<Self, String> {
-        let chdir = call.args.contains_key("chdir").then(|| call.path(&["chdir"])).transpose()?;
+        let chdir = call.optional_path("chdir")?;
         let venv = match call.text(&["virtualenv"]).filter(|text| !text.is_empty()) {
             None => None,
             // A relative path is relative to `chdir`.
@@ -205,9 +205,7 @@ fn list_installed(
     call.env.push(("LC_ALL".into(), "C".into()));
     let done = call.run_spec_quietly(context.command(&argv))?;
     call.env.pop();
-    if !done.success() {
-        return Err(failure_message("pip list", &done));
-    }
+    require_success("pip list", &done)?;
     Ok((argv.join(" "), done))
 }
 

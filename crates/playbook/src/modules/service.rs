@@ -2,7 +2,7 @@
 //! properties that differ. They use D-Bus. `systemctl` is the fallback if D-Bus does not answer or
 //! does not offer the operation.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success};
 use remoor_host::systemd::{BusDeadline, BusError, SystemdManager, SystemdSockets, UnitFileChange, UnitJob, unit_name};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -269,9 +269,7 @@ fn show_unit(
     argv.extend(["--", name]);
     let done =
         call.run_quietly(&argv).map_err(|e| format!("{e}; this node has no systemd, use `provisioner: ansible`"))?;
-    if !done.success() {
-        return Err(failure_message("systemctl show", &done));
-    }
+    require_success("systemctl show", &done)?;
     let told = done.stdout.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
     Ok(call.ground.node.predicted_unit(name, told.collect()))
 }
@@ -357,7 +355,7 @@ fn systemctl(call: &mut ModuleCall, args: &[&str]) -> Result<(), String> {
     }
     argv.extend(args);
     let done = call.run_or_predict(&argv, |_| {})?;
-    if done.success() { Ok(()) } else { Err(failure_message(&argv.join(" "), &done)) }
+    require_success(&argv.join(" "), &done)
 }
 
 /// The `systemctl` flag for the task's `scope`. None: the system manager.

@@ -3,7 +3,7 @@
 //! `timedatectl` reads and changes both. Where it does not answer, the module changes the files of
 //! Debian for the time zone.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
+use super::{ModuleCall, ModuleResult, TaskOutcome, require_success, write_file};
 use crate::run::event::AttributeChange;
 use serde_json::json;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub fn timezone(call: &mut ModuleCall) -> ModuleResult {
     for (key, wanted, verb) in [("hwclock", clock, "set-local-rtc"), ("name", name, "set-timezone")] {
         let Some(wanted) = wanted else { continue };
         let predicted = format!("timezone {key}");
-        let told = call.ground.node.predicted_state().and_then(|would| would.text(&predicted));
+        let told = call.predicted_text(&predicted);
         let now = match (&told, &status) {
             (Some(told), _) => told.clone(),
             (None, Some((_, status))) => value_in_status(status, key)?,
@@ -50,9 +50,7 @@ pub fn timezone(call: &mut ModuleCall) -> ModuleResult {
                 };
                 let argv = [program.as_str(), verb, value];
                 let done = call.run_or_predict(&argv, |would| would.set_text(&predicted, &wanted))?;
-                if !done.success() {
-                    return Err(failure_message("timedatectl", &done));
-                }
+                require_success("timedatectl", &done)?;
                 if !call.ground.node.is_check_mode() {
                     messages.push(format!("executed `{}`", argv.join(" ")));
                     confirm(call, program, key, &wanted)?;
@@ -91,7 +89,8 @@ fn confirm(call: &ModuleCall, program: &str, key: &str, wanted: &str) -> Result<
     }
 }
 
-/// The time zone by the files of Debian. `wanted` is named if `/etc/localtime` has that zone.
+/// The time zone in `/etc/timezone`. `n/a` if the file does not exist, or if it names `wanted` and
+/// `/etc/localtime` is another zone.
 fn zone_of_files(call: &ModuleCall, key: &str, wanted: &str) -> Result<String, String> {
     if key == "hwclock" {
         return Err("`hwclock` needs `timedatectl`, which does not answer on this node".into());

@@ -1,7 +1,7 @@
 //! The parts of the `user` module that only root may see: the shadow entry (password, expiry) and
 //! the user's private SSH key.
 
-use super::{ModuleCall, TaskOutcome, UMASK, authorized_key, failure_message, spawn_failure};
+use super::{ModuleCall, TaskOutcome, UMASK, authorized_key, require_success, spawn_failure};
 use crate::os::process::{self, CommandSpec};
 use rustix::fs::FileType;
 use serde_json::json;
@@ -110,5 +110,5 @@ fn run(call: &mut ModuleCall, job: CommandSpec) -> Result<(), String> {
     let program = job.argv.first().cloned().unwrap_or_default();
     let job = CommandSpec { env: call.env.clone(), timeout: call.time_left(), umask: Some(UMASK), ..job };
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| spawn_failure(&e))?;
-    if done.success() { Ok(()) } else { Err(failure_message(&program, &done)) }
+    require_success(&program, &done)
 }

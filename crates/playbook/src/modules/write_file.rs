@@ -1,6 +1,6 @@
 //! Writes a regular file with given content and attributes, for all modules that do so.
 
-use super::{ModuleCall, ModuleResult, TaskOutcome, Tool, checksum, describe_changes, diff, failure_message};
+use super::{ModuleCall, ModuleResult, TaskOutcome, Tool, checksum, describe_changes, diff, require_success};
 use crate::os::atomic_fs::{self, Attributes};
 use crate::run::event::AttributeChange;
 use rustix::fs::{FileType, Stat};
@@ -242,5 +242,5 @@ fn run_validation(tool: &Tool, line: &str, temp: &Path) -> Result<(), String> {
     let argv: Vec<String> = words.into_iter().map(|w| w.text.replace("%s", &temp)).collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let done = tool.run(&argv)?;
-    if done.success() { Ok(()) } else { Err(failure_message("validation", &done)) }
+    require_success("validation", &done)
 }
