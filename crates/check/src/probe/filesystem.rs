@@ -1,6 +1,6 @@
 //! `filesystem`: the file system that holds a path, which need not be its mount point.
 
-use super::mount::{percent, used_percent};
+use super::mount::{used_percent, used_share};
 use super::{ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use remoor_host::files::{Mount, run_with_deadline};
 use rustix::fs::{StatVfs, statvfs};
@@ -38,7 +38,7 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
 
 /// Used inodes in percent. 0 for a file system such as btrfs, whose number of inodes has no limit.
 fn inode_usage(stat: &StatVfs) -> u64 {
-    percent(stat.f_files, stat.f_ffree).unwrap_or(0)
+    used_share(stat.f_files, stat.f_ffree).unwrap_or(0)
 }
 
 /// The mount that holds `path`, a path without links: the one with the longest mount point, and of

@@ -41,12 +41,13 @@ fn usage(point: &str, timeout: Duration) -> ProbeAnswer {
 
 /// Usage in percent, rounded as in goss. Free blocks that are reserved for root count as free.
 pub(super) fn used_percent(stat: &StatVfs) -> ProbeAnswer {
-    percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed_error("this filesystem has no size"))
+    used_share(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed_error("this file system has no size"))
 }
 
-pub(super) fn percent(blocks: u64, free: u64) -> Option<u64> {
-    let used = u128::from(blocks.saturating_sub(free)) * 200 + u128::from(blocks);
-    let whole = u128::from(blocks) * 2;
+/// The used share in percent, rounded as in goss. None: the total is 0.
+pub(super) fn used_share(total: u64, free: u64) -> Option<u64> {
+    let used = u128::from(total.saturating_sub(free)) * 200 + u128::from(total);
+    let whole = u128::from(total) * 2;
     (whole > 0).then(|| u64::try_from(used / whole).unwrap_or(100))
 }
 
@@ -74,11 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn per_cent_are_rounded_as_goss_does() {
+    fn percentages_are_rounded_as_in_goss() {
         let table = [(100, 100, 0), (100, 0, 100), (1000, 996, 0), (1000, 995, 1), (8, 7, 13), (3, 1, 67), (5, 9, 0)];
         for (blocks, free, wanted) in table {
-            assert_eq!(percent(blocks, free), Some(wanted), "{blocks} {free}");
+            assert_eq!(used_share(blocks, free), Some(wanted), "{blocks} {free}");
         }
-        assert_eq!((percent(0, 0), percent(u64::MAX, 0)), (None, Some(100)));
+        assert_eq!((used_share(0, 0), used_share(u64::MAX, 0)), (None, Some(100)));
     }
 }

@@ -27,7 +27,7 @@ fn mounts() {
     assert_eq!(answers("mount: {/: {exists: true, usage: {gt: 100}}}"), ["exists Pass", "usage Fail"]);
     assert_eq!(
         answers("mount: {/proc: {exists: true, usage: {lt: 100}}}"),
-        ["exists Pass", "usage Fail this filesystem has no size"]
+        ["exists Pass", "usage Fail this file system has no size"]
     );
     assert_eq!(answers("mount: {/no/such: {exists: false, opts: [rw]}}"), ["exists Pass", "opts Skip"]);
     assert_eq!(answers("mount: {/no/such: {exists: true}}"), ["exists Fail"]);
