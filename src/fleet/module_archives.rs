@@ -5,8 +5,8 @@
 //!                                                 └─> .remoor/modules/NAME-HASH.zip, index.json
 //! managers:           compile ──ModuleRequest──> StoredModules: the same answers from these files
 //! ```
-//! The index has the answer to each request of the compiler, including refusals. So managers compile
-//! what the operator's machine compiled, and no manager needs ansible-core. A cleanup uses native
+//! The index has the answer to each request of the compiler, including refusals, up to a limit. So
+//! managers compile what the operator's machine compiled, and no manager needs ansible-core. A cleanup uses native
 //! modules only, because Python modules do not check which paths a cleanup must not delete.
 
 use super::{ClusterContext, FleetVariables, PlanScope, plans};
@@ -267,6 +267,9 @@ pub fn stored_module_faults(files: &FileSet) -> Vec<Fault> {
     let mut fault = |path: &str, why: &str| {
         faults.push(Fault::error(path, 0, 0, why).hint("remoor apply makes these files; apply the fleet again"));
     };
+    if stored.iter().any(|stored| stored.index.answers.len() > LIMITS.requests) {
+        fault(INDEX_FILE, "has too many answers");
+    }
     let (mut all, mut named) = (0, BTreeSet::from([INDEX_FILE.to_owned()]));
     for (key, module) in stored.iter().flat_map(|stored| &stored.index.modules) {
         let path = archive_path(key);

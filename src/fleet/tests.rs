@@ -259,7 +259,7 @@ fn a_template_that_a_later_task_edits_is_recorded_only() {
     let context = context(&fleet, "w1", &ClusterContext::default()).unwrap();
     assert!(expected_files(&fleet, "w1", &context, &Map::new(), &JobVars::new()).unwrap().is_empty());
     expect_test::expect![[r#"
-        playbooks/provision.yml:4:1: warning: /etc/app.conf is edited here after a template made it, so its final content cannot be predicted
+        playbooks/provision.yml:4:1: warning: /etc/app.conf is changed here after a template made it, so its final content cannot be predicted
           hint: put the line into the template; otherwise drift of the file is reported, but not repaired
     "#]]
     .assert_eq(&lint_output(&more));

@@ -95,6 +95,10 @@ def main():
     parser.add_argument("--list", type=pathlib.Path, default=HERE / "ansible.txt")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
+    # Each program runs in the directory of its entry, so its path must be absolute.
+    for name in ["remoor", "ansible"]:
+        path = shutil.which(getattr(arguments, name)) or parser.error(f"{getattr(arguments, name)} is not found")
+        setattr(arguments, name, os.path.abspath(path))
     entries = list(read_entries(arguments.list))
     # Several entries share a repository, so all are cloned before the entries run side by side.
     for repository in sorted({entry[0] for entry in entries}):

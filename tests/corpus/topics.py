@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs each topic of `topics.txt` with remoor and compares the results with those of Ansible.
 
-Compared are the files that a run writes, with their modes, whether the run succeeds, and the numbers
-of the recap. Each topic runs three times: really, a second time, and with `--check` after that.
+The program compares the written files with their modes, the success of each run, and the numbers of
+the recap. Each topic runs twice normally, then with `--check`.
 `--record` runs Ansible and writes its results to `topics.json`. Prints the differences of each
-topic, and how many topics are equal. The exit code is 1 if a topic differs that `DIFFERENCES` does
-not name, or if one that it names is equal.
+topic, and how many topics are equal. The exit code is 1 if the differing topics are not exactly those
+in `DIFFERENCES`.
 """
 import argparse
 import concurrent.futures
@@ -136,12 +136,12 @@ def find_differences(expected, actual):
     for label in RUNS:
         left, right = expected[label], actual[label]
         if left["success"] != right["success"]:
-            found.append(f"{label}: success {left['success']}, not {right['success']}")
+            found.append(f"{label}: expected success {left['success']}, got {right['success']}")
         # With `--check`, remoor counts a command that would run as changed, Ansible as skipped.
         for key in ["files"] if label == "check" else ["recap", "files"]:
             for part in sorted({*left[key], *right[key]}):
                 if left[key].get(part) != right[key].get(part):
-                    found.append(f"{label}: {part}: {left[key].get(part)!r}, not {right[key].get(part)!r}")
+                    found.append(f"{label}: {part}: expected {left[key].get(part)!r}, got {right[key].get(part)!r}")
     return found
 
 
@@ -159,9 +159,11 @@ def main():
     program = [arguments.record] if arguments.record else [arguments.remoor, "play", "--force"]
     program[0] = os.path.abspath(shutil.which(program[0]) or parser.error(f"{program[0]} is not found"))
     # Two runs of remoor on one machine exclude each other.
+    answers = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {}
+    if missing := [name for name in chosen if not arguments.record and name not in answers]:
+        parser.error(f"no recorded result of {', '.join(missing)}; next: --record")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() if arguments.record else 1) as pool:
         runs = pool.map(lambda topic: run_topic(*topic, program, arguments), chosen.items())
-        answers = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {}
         differing = []
         for name, (results, outputs) in zip(chosen, runs):
             if arguments.topic:

@@ -25,7 +25,7 @@ const BLOCK: usize = 16;
 
 /// Whether a file or a value is encrypted.
 pub fn is_encrypted(content: &[u8]) -> bool {
-    content.starts_with(b"$ANSIBLE_VAULT")
+    content.starts_with(MAGIC.trim_end_matches(';').as_bytes())
 }
 
 /// The vault id in the header of an encrypted text. None: the header has none.
@@ -102,7 +102,7 @@ impl Envelope {
         Ok(Self { salt, mac, ciphertext })
     }
 
-    /// The plaintext. None: the keys come of another password, or the text was changed.
+    /// The plaintext. None: the keys are from another password, or the text was changed.
     pub fn open(&self, keys: &VaultKeys) -> Option<Vec<u8>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&keys.mac).ok()?;
         mac.update(&self.ciphertext);

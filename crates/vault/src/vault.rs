@@ -46,7 +46,7 @@ impl fmt::Debug for VaultPassword {
     }
 }
 
-/// The reason why a text was not opened. The text names the vault id, and what to do next.
+/// The reason why a text was not opened, as a predicate of the text. `Vault::next_step` has the hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
     #[error("is encrypted by ansible-vault (vault id `{id}`), and there is no vault password")]
@@ -59,7 +59,7 @@ pub enum VaultError {
     Malformed(String),
     #[error("is encrypted by ansible-vault, and its content is not UTF-8 text")]
     NotText,
-    #[error("more than {TEXTS_MAX} encrypted values")]
+    #[error("is encrypted, and more than {TEXTS_MAX} encrypted values were already opened")]
     TooMany,
     #[error("refers to the variable `{0}` of an encrypted file that was not opened")]
     UnknownVariable(String),
@@ -159,7 +159,7 @@ impl Vault {
         Err(VaultError::WrongPassword { id, tried: tried.join(", ") })
     }
 
-    /// Like `open`, for a text.
+    /// Like `open`. Fails if the plaintext is not UTF-8.
     pub fn open_text(&self, text: &str) -> Result<String, VaultError> {
         let plain = self.open(text)?;
         String::from_utf8(plain.to_vec()).map_err(|_| VaultError::NotText)

@@ -1,8 +1,8 @@
 //! Encrypted files and values. The compiler opens them with the vault passwords of the caller, and
 //! records every plaintext as a secret of the plan.
 //!
-//! A value that no password opens stays sealed. Only if the plan needs it, it is a fault, or unknown
-//! if the caller wants no more than a review (`VaultAccess::may_stay_encrypted`).
+//! A value that no password opens stays sealed. It is a fault only if the plan needs it. If the caller
+//! only reviews the playbook (`VaultAccess::may_stay_encrypted`), it counts as unknown, with a warning.
 
 use super::{Compiler, HostContext, needed_vars};
 use crate::lang::yaml::{SpannedData, SpannedNode};
@@ -37,7 +37,7 @@ pub(super) struct EncryptedContent {
     pub unopened: BTreeSet<String>,
     /// Warnings about content that no password opens, and that counts as unknown.
     pub unknown: Vec<Fault>,
-    /// The fault of each value of a file that could not be opened, by its encrypted text.
+    /// The fault of each `!vault` text that could not be opened, by the encrypted text.
     faults: BTreeMap<String, Fault>,
     /// Encrypted files with a list of tasks or plays.
     tasks: BTreeSet<String>,

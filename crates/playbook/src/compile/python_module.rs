@@ -185,7 +185,7 @@ pub(super) fn refusal_text(named: &str, refusal: &ModuleRefusal) -> (String, Str
         ),
         ModuleRefusal::ActionPlugin(full) => (
             format!(
-                "module `{named}` has an action plugin ({full}), which runs on the manager and is not part of the language"
+                "module `{named}` has an action plugin ({full}), which runs on the controller and is not part of the language"
             ),
             HINT_ANSIBLE.to_owned(),
         ),

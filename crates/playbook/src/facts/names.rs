@@ -103,9 +103,9 @@ pub const NAMES: &[&str] = &[
 
 /// Facts of Ansible that remoor does not gather, each with the reason.
 pub const ABSENT: &[(&str, &str)] = &[
-    ("ansible_python", "no Python runs on the node"),
-    ("ansible_python_version", "no Python runs on the node"),
-    ("ansible_selinux_python_present", "no Python runs on the node"),
+    ("ansible_python", "facts are gathered without Python"),
+    ("ansible_python_version", "facts are gathered without Python"),
+    ("ansible_selinux_python_present", "facts are gathered without Python"),
     ("ansible_device_links", "links of disks are not gathered"),
     ("ansible_lvm", "volumes are not gathered"),
     ("ansible_fibre_channel_wwn", "storage adapters are not gathered"),

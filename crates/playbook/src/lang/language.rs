@@ -29,7 +29,8 @@ pub enum State {
     Known,
     /// Supported, with this difference.
     Differs(&'static str),
-    /// A module that is not native. It needs Python on the node and ansible-core on the manager.
+    /// A module that is not native. It needs Python on the node, and ansible-core on the machine of
+    /// `remoor play` or `remoor apply`.
     Python,
     /// Rejected at compile time, for this reason.
     Refused(&'static str),

@@ -24,7 +24,7 @@ pub(crate) use refusals::certain_refusals;
 
 /// The variable that contains the name of the loop variable.
 const LOOP_VAR: &str = "ansible_loop_var";
-/// Modules that change a part of a file; only the node knows the whole file.
+/// Modules that write a file whose whole content only the node knows.
 const EDITS: [&str; 7] = ["assemble", "blockinfile", "ini_file", "known_hosts", "lineinfile", "pam_limits", "replace"];
 /// Number of lines of a task that are searched for a name.
 const LINES_SEARCHED: usize = 100;
@@ -382,7 +382,7 @@ impl<'p> Walk<'p> {
         let edits = EDITS.contains(&task.module.as_str());
         if edits && self.files.contains_key(&path) {
             let message =
-                format!("{path} is edited here after a template made it, so its final content cannot be predicted");
+                format!("{path} is changed here after a template made it, so its final content cannot be predicted");
             let fault = Fault::warn(&task.place.file, task.place.line, 1, message);
             self.faults.push(
                 fault.hint("put the line into the template; otherwise drift of the file is reported, but not repaired"),
