@@ -51,13 +51,12 @@ DIFFERENCES = {
     "include_vars": "a name is not known if only the node knows which file is read",
     "lookup_password": "refused",
     "lookups_of_the_controller": "`pipe` and `ini` are refused",
-    "magic_variables": "`ansible_diff_mode`, `ansible_limit` and others do not exist",
     "max_fail_percentage": "a host that did not begin is in the recap",
     "network_filters": "only ipaddr, ipv4, ipv6 and ipwrap are supported",
     "run_once": "the other hosts do not have the registered result",
     "strategy_and_throttle": "`throttle` is refused",
     "until_retries": "with `--check`, a command without a result ends the run",
-    "with_forms": "`with_file`, `with_lines` and `with_inventory_hostnames` are refused",
+    "with_forms": "`with_lines` is refused, because it runs commands on the controller",
     "yaml_1_1": "merged keys come after the own keys of a map",
 }
 

@@ -150,7 +150,7 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let PlanParts { layers, other_host_layers, blobs, modules, .. } = std::mem::take(&mut compiler.parts);
+    let PlanParts { layers, optional_layers, blobs, modules, .. } = std::mem::take(&mut compiler.parts);
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -190,9 +190,9 @@ pub fn compile(
         list.dedup();
         masks.mask_faults(list);
     }
-    // Of the variables about other hosts, only those that the playbook reads are kept. So a change
-    // of another variable of these hosts does not change the plan.
-    for layer in other_host_layers {
+    // Of the variables about other hosts and about the run, only those that the playbook reads are
+    // kept. So a change of another one of these variables does not change the plan.
+    for layer in optional_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }

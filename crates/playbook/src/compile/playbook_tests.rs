@@ -160,3 +160,70 @@ fn what_a_template_may_not_name_is_found_where_it_is() {
     assert!(fault.starts_with("a.j2:3:3: filter `vault` is not part of the language"), "{fault}");
     assert!(fault.ends_with("hint: use `provisioner: ansible`"), "{fault}");
 }
+
+/// What the tasks of `site.yml` write, as Ansible writes it: variables about the play and its
+/// roles, and loops whose items are known before the run.
+#[test]
+fn a_play_knows_its_roles_and_the_settings_of_the_run() {
+    let text = "\
+- hosts: all
+  roles: [{role: a}, sub/b]
+  tasks:
+    - import_role: {name: c}
+    - copy:
+        dest: /names
+        content: '{{ [ansible_play_role_names, role_names, ansible_dependent_role_names, ansible_role_names | sort] }}'
+    - copy:
+        dest: /settings
+        content: '{{ [ansible_version.major, ansible_diff_mode, ansible_forks, ansible_run_tags, ansible_skip_tags, ansible_inventory_sources, ansible_config_file is none, ansible_limit is defined] }}'
+    - copy: {dest: '/{{ item }}', content: '{{ item }}'}
+      with_file: [one.txt, '{{ second }}.txt']
+      vars: {second: two}
+    - copy: {dest: '/host-{{ item }}', content: ''}
+      with_inventory_hostnames: ['{{ more }}:!w2']
+      vars: {more: all}
+";
+    let inner = "- include_role: {name: d}\n";
+    let set = files(&[
+        ("site.yml", text),
+        ("roles/a/meta/main.yml", "dependencies: [e]\n"),
+        ("roles/a/tasks/main.yml", "[]"),
+        ("roles/sub/b/tasks/main.yml", inner),
+        ("roles/c/tasks/main.yml", "[]"),
+        ("roles/d/tasks/main.yml", "- copy: {dest: /parents, content: '{{ ansible_parent_role_names }}'}\n"),
+        ("roles/e/tasks/main.yml", "[]"),
+        ("files/one.txt", "first\n"),
+        ("files/two.txt", "second\n"),
+    ]);
+    let mut hosts = InventoryNames { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..InventoryNames::default() };
+    hosts.limit = Some(["w1".to_owned()].into());
+    let options = CompileOptions { hosts: Some(&hosts), ..CompileOptions::default() };
+    let plan = compile(&set, "site.yml", &host(), &options).unwrap().plan;
+    let (made, faults) = crate::review(&plan, &Map::new(), &set, &[]);
+    assert!(faults.is_empty(), "{faults:?}");
+    let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
+    let listed = r#"["a", "sub/b", "c"]"#;
+    assert_eq!(content("/names"), format!(r#"[{listed}, {listed}, ["e"], ["a", "c", "e", "sub/b"]]"#));
+    assert_eq!(content("/settings"), r#"[2, false, 5, ["all"], [], [], true, false]"#);
+    assert_eq!(content("/parents"), r#"["sub/b"]"#);
+    assert_eq!([content("/first"), content("/second")], ["first", "second"]);
+    let written: Vec<&String> = made.keys().filter(|path| path.starts_with("/host-")).collect();
+    assert_eq!(written, ["/host-w1", "/host-w3"]);
+}
+
+#[test]
+fn a_loop_over_files_needs_names_that_are_known_before_the_run() {
+    let site = |terms: &str, key: &str| {
+        format!("- hosts: all\n  tasks:\n    - debug: {{msg: '{{{{ item }}}}'}}\n      {key}: {terms}\n")
+    };
+    for (key, terms, want) in [
+        ("with_file", "[gone.txt]", "`gone.txt` is not in the fleet directory"),
+        ("with_file", "'{{ result.stdout }}'", "`with_file` must be known before the run"),
+        ("with_inventory_hostnames", "'all[9]'", "the position is out of range"),
+    ] {
+        let text = site(terms, key);
+        let faults = compile(&files(&[("site.yml", &text)]), "site.yml", &host(), &CompileOptions::default());
+        let told = faults.map(|_| String::new()).unwrap_or_else(|faults| faults[0].to_string());
+        assert!(told.contains(want), "{key}: {terms}: {told}");
+    }
+}

@@ -355,7 +355,19 @@ impl Compiler<'_> {
         magic.insert("role_name".into(), json!(name.rsplit('/').next()));
         magic.insert("ansible_role_name".into(), json!(name));
         magic.insert("role_path".into(), json!(dir));
+        let parents = context.role.as_ref().filter(|_| asked.by_task).map(Role::names_with_parents).unwrap_or_default();
+        if !parents.is_empty() {
+            let (names, dirs): (Vec<&String>, Vec<&String>) = parents.iter().map(|(name, dir)| (name, dir)).unzip();
+            magic.insert("ansible_parent_role_names".into(), json!(names));
+            magic.insert("ansible_parent_role_paths".into(), json!(dirs));
+        }
         let params = self.layer(magic);
+        let dependency = !asked.by_task && !context.needing.is_empty();
+        match dependency {
+            true => drop(self.current_play.roles.dependencies.insert(name.clone())),
+            false if !context.dynamic => self.current_play.roles.listed.push(name.clone()),
+            false => {}
+        }
         // The dependencies have this context: they see the variables of this role and of the roles
         // that depend on it.
         let mut outer = context.clone();
@@ -363,7 +375,7 @@ impl Compiler<'_> {
         outer.layers.chain_defaults.extend(&own_defaults);
         outer.layers.role_params.extend(&params);
         outer.needing.push(dir.clone());
-        outer.role = Some(Role { name: name.clone(), dir: dir.clone() });
+        outer.role = Some(Role { name: name.clone(), dir: dir.clone(), parents });
         let mut given = RoleResult::default();
         let meta = self.files.get(&meta_file).and_then(|_| self.yaml(&meta_file, (file, at)));
         let mut once = !asked.duplicates.unwrap_or(false);
