@@ -37,7 +37,6 @@ ansible_python_interpreter={}
 DIFFERENCES = {
     "add_host": "refused",
     "any_errors_fatal": "the other hosts finish their current task before they end",
-    "argument_specs": "the types of a role's arguments are not checked",
     "asynchronous": "`poll: 0` is refused",
     "delegate_facts": "only the host whose task set them sees them",
     "extra_variables_and_prompts": "`vars_prompt` is refused",

@@ -85,6 +85,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("ufw", ["state" "default" "policy" "rule" "logging" "direction" "delete" "route" "insert" "insert_relative_to" "interface" "if" "interface_in" "if_in" "interface_out" "if_out" "log" "from_ip" "from" "src" "from_port" "to_ip" "to" "dest" "to_port" "port" "proto" "protocol" "name" "app" "comment"], need [["state" "default" "policy" "rule" "logging"]]),
     spec!("pip", ["name" "requirements" "version" "state" "virtualenv" "virtualenv_command" "virtualenv_python" "virtualenv_site_packages" "extra_args" "editable" "chdir" "executable" "umask" "break_system_packages"], need [["name" "requirements"]]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
+    spec!("validate_argument_spec", ["argument_spec" "provided_arguments" "validate_args_context"], need [["argument_spec"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
     spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),

@@ -400,14 +400,14 @@ impl Compiler<'_> {
         own.layers.chain_defaults = outer.layers.chain_defaults;
         own.layers.role_params = outer.layers.role_params;
         let tasks = part("tasks").to_owned();
-        if !asked.unchecked {
-            self.argument_specs(&dir, meta.as_deref(), &tasks, &own, (file, at));
-        }
+        let mut block = match asked.unchecked {
+            true => Vec::new(),
+            false => self.argument_specs(&dir, meta.as_deref(), &tasks, &own, &asked.params, (file, at)),
+        };
         self.role_handlers(&dir, part("handlers"), &own, (file, at));
         let key = json!([dir, asked.params, asked.vars, asked.from, asked.by_task, asked.beside]).to_string();
-        let mut block = Vec::new();
         match self.role_file(&dir, "tasks", &tasks) {
-            Some(path) => block = self.task_file(&path, &own, (file, at)),
+            Some(path) => block.extend(self.task_file(&path, &own, (file, at))),
             None if tasks != "main" => {
                 self.fault(file, at, format!("role `{name}` has no tasks/{tasks}"));
             }

@@ -43,6 +43,25 @@ pub enum SpannedData {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+impl SpannedData {
+    /// A value that is not from a file. Its parts have the position `at`.
+    pub fn from_json(value: &Value, at: (u32, u32)) -> Self {
+        let (line, column) = at;
+        let node = |value: &Value| SpannedNode { line, column, data: Self::from_json(value, at) };
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(b) => Self::Bool(*b),
+            Value::Number(n) => Self::Number(n.clone()),
+            Value::String(text) => Self::Text(text.clone()),
+            Value::Array(items) => Self::List(items.iter().map(node).collect()),
+            Value::Object(map) => {
+                let key = |text: &String| SpannedKey { line, column, text: text.clone(), boolean: None };
+                Self::Map(map.iter().map(|(name, value)| (key(name), node(value))).collect())
+            }
+        }
+    }
+}
+
 pub struct SpannedKey {
     pub line: u32,
     pub column: u32,
