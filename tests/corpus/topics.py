@@ -54,7 +54,6 @@ DIFFERENCES = {
     "strategy_and_throttle": "`throttle` is refused",
     "until_retries": "with `--check`, a command without a result ends the run",
     "with_forms": "`with_lines` is refused, because it runs commands on the controller",
-    "yaml_1_1": "merged keys come after the own keys of a map",
 }
 
 
