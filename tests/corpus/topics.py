@@ -39,7 +39,6 @@ DIFFERENCES = {
     "any_errors_fatal": "the other hosts finish their current task before they end",
     "asynchronous": "`poll: 0` is refused",
     "delegate_facts": "only the host whose task set them sees them",
-    "extra_variables_and_prompts": "`vars_prompt` is refused",
     "facts": "gathering facts is no task, and there are no facts about Python",
     "failure_ends_host": "`ansible_play_hosts` contains hosts that failed in the same play",
     "fetch": "refused",

@@ -167,11 +167,11 @@ pub const BLOCK_KEYS: &[&str] = keys! {
     "when" "delegate_to" "delegate_facts" "notify" "block" "rescue" "always"
 };
 pub const PLAY_KEYS: &[&str] = keys! {
-    "hosts" "user" "gather_facts" "gather_subset" "vars_files" "pre_tasks" "tasks" "post_tasks" "handlers"
+    "hosts" "user" "gather_facts" "gather_subset" "vars_files" "vars_prompt" "pre_tasks" "tasks" "post_tasks" "handlers"
     "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
 };
 /// Keywords of tasks and plays that Ansible has and remoor does not support.
-pub const UNSUPPORTED_KEYWORDS: &str = "with_random_choice with_lines vars_prompt \
+pub const UNSUPPORTED_KEYWORDS: &str = "with_random_choice with_lines \
     gather_timeout fact_path import_playbook";
 
 /// A module's or keyword's name without its collection, if the collection is known.

@@ -27,7 +27,7 @@ impl Compiler<'_> {
         self.current_play.roles = PlayRoles::default();
         let node = source.node()?;
         let file = source.file.as_str();
-        let mut context = self.play_context(source)?;
+        let mut context = self.play_context(index, source)?;
         let keys = self.play_keys(index, source, &context)?;
         if !self.selects_host(file, node, &keys) {
             return None;
@@ -185,13 +185,13 @@ impl Compiler<'_> {
     /// The keywords of a play, without compiling it.
     pub(super) fn outline_play(&mut self, index: usize, source: &PlaySource) -> Option<PlayKeys> {
         self.current_play.base = assets::parent(&source.file);
-        let context = self.play_context(source)?;
+        let context = self.play_context(index, source)?;
         self.play_keys(index, source, &context)
     }
 
     /// The context in which a play's tasks are compiled: the variables of the play, and the tags
     /// and conditions of the `import_playbook` entries that lead to it.
-    fn play_context(&mut self, source: &PlaySource) -> Option<Context> {
+    fn play_context(&mut self, index: usize, source: &PlaySource) -> Option<Context> {
         let node = source.node()?;
         let file = source.file.as_str();
         let at = (node.line, node.column);
@@ -219,6 +219,7 @@ impl Compiler<'_> {
         };
         let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
         vars.extend(source.vars.clone());
+        vars.extend(self.prompted_vars(index, file, node));
         context.layers.play_vars.extend(self.layer(vars));
         Some(context)
     }

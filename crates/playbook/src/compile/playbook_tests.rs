@@ -5,7 +5,7 @@ use super::*;
 use crate::plan::schedule::{HostOrder, Portion};
 
 fn compile_faults(list: &[(&str, &str)]) -> String {
-    let faults = outline(&files(list), "site.yml", &Map::new(), None).unwrap_err();
+    let faults = outline(&files(list), "site.yml", &Map::new(), &PromptAnswers::new(), None).unwrap_err();
     faults.iter().map(|f| format!("{f}\n")).collect()
 }
 
@@ -41,7 +41,7 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
     plan.plays[0].each_task(&mut |t| tasks.push((t.tags.clone(), t.when.len())));
     assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
     assert_eq!(names(&compile_files(&list, &["outer"]).plan), ["first", "second"]);
-    let all = outline(&files(&list), "site.yml", &Map::new(), None).unwrap();
+    let all = outline(&files(&list), "site.yml", &Map::new(), &PromptAnswers::new(), None).unwrap();
     assert_eq!(all.iter().map(|k| (k.index, k.hosts.join(","))).collect::<Vec<_>>().len(), 4);
 }
 
@@ -58,7 +58,8 @@ fn keys_of_many_hosts_are_read_and_checked() {
 ";
     let mut extra = Map::new();
     extra.insert("target".into(), serde_json::json!("web"));
-    let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra, None).unwrap().remove(0);
+    let keys =
+        outline(&files(&[("site.yml", text)]), "site.yml", &extra, &PromptAnswers::new(), None).unwrap().remove(0);
     assert_eq!(keys.hosts, ["web", "db:!old"]);
     assert_eq!(keys.serial, [Portion::Hosts(1), Portion::Percent(30.0)]);
     assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), HostOrder::ReverseSorted));
@@ -226,4 +227,55 @@ fn a_loop_over_files_needs_names_that_are_known_before_the_run() {
         let told = faults.map(|_| String::new()).unwrap_or_else(|faults| faults[0].to_string());
         assert!(told.contains(want), "{key}: {terms}: {told}");
     }
+}
+
+#[test]
+fn prompted_variables_have_their_answers_or_defaults() {
+    let text = "\
+- hosts: '{{ target }}'
+  vars_prompt:
+    - {name: target, default: db, private: false}
+    - {name: user, prompt: Who?, confirm: true}
+    - {name: version, default: '{{ port }}'}
+    - {name: out}
+  tasks:
+    - copy: {dest: /out, content: '{{ user }} {{ version }} {{ out }} {{ target }}'}
+- hosts: all
+  vars_prompt: {name: user, default: other}
+  tasks:
+    - copy: {dest: /second, content: '{{ user }}'}
+";
+    let set = files(&[("site.yml", text)]);
+    let extra: Map<String, Value> = [("out".to_owned(), "given".into())].into_iter().collect();
+    let prompts = vars_prompts(&set, "site.yml", &extra, None);
+    let asked: Vec<_> =
+        prompts.iter().map(|p| (p.play, p.name.as_str(), p.text.as_str(), p.private, p.confirm)).collect();
+    let user = (0, "user", "Who?", true, true);
+    let version = (0, "version", "version", true, false);
+    assert_eq!(asked, [(0, "target", "target", false, false), user, version, (1, "user", "user", true, false)]);
+    assert_eq!(prompts[0].default, Some("db".into()));
+    let answers = |target: &str| -> PromptAnswers {
+        let own = [("target", target), ("user", "{{ x }}")];
+        [(0, own.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())].into()
+    };
+    let hosts = |answers: &PromptAnswers| outline(&set, "site.yml", &extra, answers, None).unwrap()[0].hosts.clone();
+    assert_eq!((hosts(&PromptAnswers::new()), hosts(&answers("web"))), (vec!["db".to_owned()], vec!["web".to_owned()]));
+    let prompted = answers("all");
+    let options = CompileOptions { extra_vars: extra.clone(), prompted, ..CompileOptions::default() };
+    let plan = compile(&set, "site.yml", &host(), &options).unwrap().plan;
+    let made = crate::review(&plan, &Map::new(), &set, &[]).0;
+    let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
+    // An answer is no template, but a default is one. An extra variable takes precedence.
+    assert_eq!(content("/out"), "{{ x }} 80 given all");
+    assert_eq!(content("/second"), "other");
+    let wrong = "- hosts: all\n  vars_prompt:\n    - {prompt: a}\n    - {name: b, privat: false, encrypt: sha512_crypt}\n    - c\n";
+    expect_test::expect![[r#"
+        site.yml:3:7: an entry of `vars_prompt` needs the name of a variable as `name`
+        site.yml:4:17: unknown option `privat` of vars_prompt
+          hint: did you mean `private`?
+        site.yml:4:32: `encrypt` of vars_prompt is not part of the language
+          hint: use the filter password_hash with a salt
+        site.yml:5:7: `vars_prompt` takes a list of maps, found a text
+    "#]]
+    .assert_eq(&compile_faults(&[("site.yml", wrong)]));
 }
