@@ -48,7 +48,6 @@ DIFFERENCES = {
     "include_vars": "a name is not known if only the node knows which file is read",
     "lookup_password": "refused",
     "lookups_of_the_controller": "`pipe` and `ini` are refused",
-    "max_fail_percentage": "a host that did not begin is in the recap",
     "run_once": "the other hosts do not have the registered result",
     "strategy_and_throttle": "`throttle` is refused",
     "until_retries": "with `--check`, a command without a result ends the run",
