@@ -352,7 +352,7 @@ impl Compiler<'_> {
         let own_vars = self.role_vars(&dir, "vars", part("vars"), (file, at));
         let named = self.layer(asked.vars.clone());
         let mut magic = asked.params.clone();
-        magic.insert("role_name".into(), json!(name.rsplit('/').next()));
+        magic.insert("role_name".into(), json!(name));
         magic.insert("ansible_role_name".into(), json!(name));
         magic.insert("role_path".into(), json!(dir));
         let parents = context.role.as_ref().filter(|_| asked.by_task).map(Role::names_with_parents).unwrap_or_default();
