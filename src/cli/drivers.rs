@@ -33,7 +33,7 @@ pub use crate::daemon::{PositionAnswer, RestoreOptions, Restored};
 pub use crate::solo::digest;
 pub use crate::solo::play::{
     Connection as PlayConnectionKind, HostState, Login as PlayLogin, PlayRequest, PlayRunEvent, PlayStop as PlayEnding,
-    PlaySummary, PreparedPlay, Recap,
+    PlaySummary, PreparedPlay, Prompter as PlayPrompter, Recap, VarsPrompt,
 };
 pub use crate::solo::{
     AdditionError, Changes, Form, ImportRequest, ImportSummary, LastRun, RenderedCheckFile, ServeOptions, Suite,

@@ -17,6 +17,7 @@ mod packer;
 mod process;
 
 use packer::Packer;
+pub use process::find_python;
 
 use remoor_playbook::{ModuleRefusal, ModuleRequest, ModuleSource, PackedModule};
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
     python3 -m venv V && V/bin/pip install ansible-core==2.19.14 passlib netaddr    (and a collection, see below)
     PYTHONHASHSEED=0 ANSIBLE_COLLECTIONS_PATH=DIR V/bin/python tests/ansible/record.py > tests/ansible/answers.json
 
-DIR contains the collection ansible.utils below ansible_collections; the package `ansible` contains
-it. The answers contain nothing about the machine or the time; expressions that would are not in the
+DIR contains the collections ansible.utils and community.general below ansible_collections; the
+package `ansible` contains them. The answers contain nothing about the machine or the time; expressions that would are not in the
 table. `↵` in the table is a line end. `[file]` precedes the content of a template file, `[when]` a
 condition.
 """

@@ -37,11 +37,8 @@ ansible_python_interpreter={}
 DIFFERENCES = {
     "add_host": "refused",
     "any_errors_fatal": "the other hosts finish their current task before they end",
-    "argument_specs": "the types of a role's arguments are not checked",
     "asynchronous": "`poll: 0` is refused",
-    "dates": "the filters of durations are refused",
     "delegate_facts": "only the host whose task set them sees them",
-    "extra_variables_and_prompts": "`vars_prompt` is refused",
     "facts": "gathering facts is no task, and there are no facts about Python",
     "failure_ends_host": "`ansible_play_hosts` contains hosts that failed in the same play",
     "fetch": "refused",
@@ -51,14 +48,10 @@ DIFFERENCES = {
     "include_vars": "a name is not known if only the node knows which file is read",
     "lookup_password": "refused",
     "lookups_of_the_controller": "`pipe` and `ini` are refused",
-    "magic_variables": "`ansible_diff_mode`, `ansible_limit` and others do not exist",
-    "max_fail_percentage": "a host that did not begin is in the recap",
-    "network_filters": "only ipaddr, ipv4, ipv6 and ipwrap are supported",
     "run_once": "the other hosts do not have the registered result",
     "strategy_and_throttle": "`throttle` is refused",
     "until_retries": "with `--check`, a command without a result ends the run",
-    "with_forms": "`with_file`, `with_lines` and `with_inventory_hostnames` are refused",
-    "yaml_1_1": "merged keys come after the own keys of a map",
+    "with_forms": "`with_lines` is refused, because it runs commands on the controller",
 }
 
 

@@ -6,7 +6,7 @@ use crate::time_limit::{BoundedChild, BoundedCommand, TimeLimit};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 /// A directory with a playbook, and the command that plays it. All state is in this directory.
@@ -347,4 +347,49 @@ fn tags_select_and_skip_tasks() {
             events.iter().filter(|e| e["event"] == "task").filter_map(|e| e["name"].as_str()).collect();
         assert_eq!((code, names.join(" ").as_str()), (Some(0), want), "{args:?}");
     }
+}
+
+/// Reads the output of a terminal until it contains `mark`. Returns it with `mark`.
+fn read_screen(child: &Child, screen: &mut impl Read, mark: &str) -> String {
+    let _limit = TimeLimit::start(child, LONG);
+    let (mut all, mut byte) = (Vec::new(), [0]);
+    while !String::from_utf8_lossy(&all).contains(mark) {
+        assert!(screen.read(&mut byte).expect("a byte") > 0, "no {mark}: {}", String::from_utf8_lossy(&all));
+        all.extend(byte);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn variables_are_asked_for_at_a_terminal_and_have_defaults_without_one() {
+    let ground = Ground::new("    - {copy: {content: '{{ who }} {{ secret }}', dest: '{{ dir }}/x'}}\n");
+    let site = fs::read_to_string(ground.path("site.yml")).expect("site.yml");
+    let prompts = "  vars_prompt:\n    - {name: who, private: false, default: nobody}\n    - {name: secret, prompt: The secret, confirm: true}\n";
+    ground.write("site.yml", &site.replacen("  tasks:", &format!("{prompts}  tasks:"), 1));
+    let (code, _, talk) = ground.play(&["-e", "secret=given"]);
+    assert_eq!(code, Some(0), "{talk}");
+    assert!(talk.contains("nobody can be asked for `who`") && !talk.contains("`secret`"), "{talk}");
+    assert_eq!(fs::read_to_string(ground.path("x")).expect("x"), "nobody given");
+
+    let vars = serde_json::json!({"remoor_state_dir": ground.path("state"), "dir": ground.dir.path()});
+    ground.write("vars.json", &vars.to_string());
+    let program = remoor().get_program().to_str().expect("a path").to_owned();
+    let line = format!("{program} play site.yml --connection local -e @vars.json");
+    // `script` gives the program a terminal.
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &line, "/dev/null"]).current_dir(ground.dir.path());
+    let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script");
+    let (mut keys, mut screen) = (child.stdin.take().expect("stdin"), child.stdout.take().expect("stdout"));
+    let mut shown = String::new();
+    for (mark, answer) in
+        [("who [nobody]: ", "me\n"), ("The secret: ", "s3cret\n"), ("confirm The secret: ", "s3cret\n")]
+    {
+        shown += &read_screen(&child, &mut screen, mark);
+        keys.write_all(answer.as_bytes()).expect("the terminal reads");
+    }
+    shown += &read_screen(&child, &mut screen, "failed=0");
+    drop(keys);
+    assert!(child.bounded_wait().success(), "{shown}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert_eq!(fs::read_to_string(ground.path("x")).expect("x"), "me s3cret");
 }

@@ -27,7 +27,8 @@ mod run;
 
 pub use backup::{UndoError, undo};
 pub use compile::{
-    CompileOptions, Compiled, HostContext, SPECIAL_TAGS, VaultAccess, compile, doubt_undefined, outline,
+    CompileOptions, Compiled, HostContext, PromptAnswers, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
+    doubt_undefined, outline, vars_prompts,
 };
 pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
 pub use facts::gather;

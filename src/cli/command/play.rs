@@ -2,6 +2,7 @@
 //! the end.
 
 use crate::cli::args::{PlayArgs, PlayConnection, VaultArgs};
+use crate::cli::ask;
 use crate::cli::drivers::{
     self, HostState, PlayConnectionKind, PlayEnding, PlayEvent, PlayLogin, PlayRequest, PlayRunEvent, PlaySummary,
     Recap, VaultOptions,
@@ -86,6 +87,7 @@ fn request(out: &Out, args: &PlayArgs) -> anyhow::Result<PlayRequest> {
         modules: drivers::module_policy(args.native_only),
         vault,
         may_stay_encrypted: false,
+        prompter: ask::prompter(),
     })
 }
 

@@ -2,13 +2,11 @@
 
 use super::PlayRequest;
 use super::files::Files;
+use crate::module_packer;
 use remoor_config::{AnsibleInventory, Sources};
 use remoor_playbook::{HostContext, SharedVar};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// The version of Ansible whose documentation remoor follows. Playbooks compare it in conditions.
-const ANSIBLE: (u32, u32, u32) = (2, 19, 0);
 
 /// The values that are the same for all hosts.
 pub(super) struct HostVariables<'a> {
@@ -25,12 +23,6 @@ impl<'a> HostVariables<'a> {
         let mut common = Map::new();
         let mut set = |name: &str, value: Value| common.insert(name.to_owned(), value);
         let groups = groups(sources);
-        let (major, minor, revision) = ANSIBLE;
-        let full = format!("{major}.{minor}.{revision}");
-        set(
-            "ansible_version",
-            json!({"full": full, "string": full, "major": major, "minor": minor, "revision": revision}),
-        );
         set("ansible_check_mode", json!(request.check));
         set("ansible_diff_mode", json!(request.diff));
         set("ansible_forks", json!(request.forks));
@@ -39,6 +31,20 @@ impl<'a> HostVariables<'a> {
             json!(if request.tags.is_empty() { vec!["all".to_owned()] } else { request.tags.clone() }),
         );
         set("ansible_skip_tags", json!(request.skip_tags));
+        if !request.limit.is_empty() {
+            set("ansible_limit", json!(request.limit.join(",")));
+        }
+        let absolute = |path: &str| std::path::absolute(path).unwrap_or_default().display().to_string();
+        let place = |source: &String| if source.contains(',') { source.clone() } else { absolute(source) };
+        set("ansible_inventory_sources", request.inventory.iter().map(place).collect());
+        let config = files.root.join("ansible.cfg");
+        if config.is_file() {
+            set("ansible_config_file", json!(absolute(&config.display().to_string())));
+        }
+        if files.contains_word("ansible_playbook_python") {
+            let python = module_packer::find_python();
+            set("ansible_playbook_python", json!(python.first().map(|program| program.to_string_lossy())));
+        }
         if let Some(source) = request.inventory.first().filter(|source| !source.contains(',')) {
             let path = std::path::absolute(source).unwrap_or_default();
             let dir = if path.is_dir() { Some(path.as_path()) } else { path.parent() };

@@ -5,7 +5,7 @@ use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
 use crate::module_packer::ModulePolicy;
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, LOCAL, VaultAccess};
+use remoor_playbook::{self as playbook, LOCAL, PromptAnswers, VaultAccess};
 use remoor_vault::Vault;
 use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,7 +118,8 @@ fn stand_in(playbook: &Path, root: Option<&Path>, vault: &Vault) -> Result<tempf
     let files = files::read(playbook, root)?;
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let vault = VaultAccess { vault, may_stay_encrypted: true };
-    let plays = playbook::outline(&files.set, &files.playbook, &Map::new(), Some(vault)).map_err(shown)?;
+    let plays = playbook::outline(&files.set, &files.playbook, &Map::new(), &PromptAnswers::new(), Some(vault))
+        .map_err(shown)?;
     let host = json!({ANY_HOST: {}});
     let mut groups = Map::new();
     for pattern in plays.iter().flat_map(|play| &play.hosts).flat_map(|hosts| hosts.split([',', ':'])) {

@@ -30,6 +30,7 @@ pub use lint::lint;
 pub(in crate::solo) use prepare::prepare_with_sources;
 pub use prepare::{PreparedPlay, prepare};
 pub use recap::Recap;
+pub use remoor_playbook::VarsPrompt;
 pub use run::{Control, PlayStop, run};
 
 use crate::module_packer::ModulePolicy;
@@ -72,6 +73,20 @@ pub struct PlayRequest {
     pub vault: Arc<Vault>,
     /// Whether encrypted content that no password opens counts as unknown; only for lint.
     pub may_stay_encrypted: bool,
+    /// How the variables of `vars_prompt` get their values.
+    pub prompter: Prompter,
+}
+
+/// How the variables of `vars_prompt` get their values.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Prompter {
+    /// They have their defaults.
+    #[default]
+    Defaults,
+    /// They have their defaults, with a warning.
+    NoTerminal,
+    /// The function asks a person. The error is a message.
+    Terminal(fn(&VarsPrompt) -> Result<String, String>),
 }
 
 /// The settings of the connection to a host.

@@ -1,15 +1,17 @@
 //! All preparations before any host is changed: the playbook's files, the inventory, and a plan and
 //! a connection for each host. All faults of all hosts are reported at once.
 
-use super::PlayRequest;
 use super::connection::{ConnectionFinder, HostConnection};
 use super::files::{self, Files};
 use super::host_selection::HostSelection;
 use super::host_variables::HostVariables;
+use super::{PlayRequest, Prompter};
 use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
-use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS, VaultAccess};
+use remoor_playbook::{
+    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, PromptAnswers, SPECIAL_TAGS, VaultAccess,
+};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -68,7 +70,8 @@ pub(in crate::solo) fn prepare_with_sources(
     );
     let chosen = HostSelection::new(&request, &sources)?;
     let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
-    let keys = playbook::outline(&files.set, &files.playbook, &request.extra, Some(vault));
+    let prompted = ask_prompts(&request, &files, vault, &mut warnings)?;
+    let keys = playbook::outline(&files.set, &files.playbook, &request.extra, &prompted, Some(vault));
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let at_host = plays.iter().filter(|(keys, _)| !keys.local).flat_map(|(_, hosts)| hosts);
@@ -90,6 +93,7 @@ pub(in crate::solo) fn prepare_with_sources(
             tags: &request.tags,
             skip_tags: &request.skip_tags,
             extra_vars: request.extra.clone(),
+            prompted: prompted.clone(),
             elevated: request.elevated || tasks_are_root(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
             shared: contexts.shared_values().clone(),
@@ -156,6 +160,41 @@ pub(in crate::solo) fn prepare_with_sources(
     let warnings = warnings.into_iter().collect();
     let shown_root = files.root.clone();
     Ok((PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root }, files, sources))
+}
+
+/// Asks for the variables of `vars_prompt`. Without a terminal they have their defaults, as in
+/// Ansible.
+fn ask_prompts(
+    request: &PlayRequest,
+    files: &Files,
+    vault: VaultAccess,
+    warnings: &mut BTreeSet<Fault>,
+) -> Result<PromptAnswers, Vec<Fault>> {
+    let mut answers = PromptAnswers::new();
+    for prompt in playbook::vars_prompts(&files.set, &files.playbook, &request.extra, Some(vault)) {
+        let shown = request.playbook.display().to_string();
+        let answer = match request.prompter {
+            Prompter::Defaults => None,
+            Prompter::NoTerminal => {
+                let value =
+                    prompt.default.as_ref().map_or_else(|| "no value".to_owned(), |default| default.to_string());
+                let message =
+                    format!("nobody can be asked for `{}`, because there is no terminal: it has {value}", prompt.name);
+                warnings
+                    .insert(Fault::warn(&shown, 0, 0, message).hint(format!("set it with -e {}=VALUE", prompt.name)));
+                None
+            }
+            Prompter::Terminal(ask) => {
+                let answer = ask(&prompt);
+                let answer = answer.map_err(|message| vec![Fault::error(&shown, 0, 0, message)])?;
+                Some(answer).filter(|answer| !answer.is_empty() || prompt.default.is_none())
+            }
+        };
+        if let Some(answer) = answer {
+            answers.entry(prompt.play).or_default().insert(prompt.name, answer.into());
+        }
+    }
+    Ok(answers)
 }
 
 /// Loads the inventory. Without `--inventory`, it contains only this machine.

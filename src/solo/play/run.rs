@@ -284,7 +284,10 @@ impl Loop {
         if state == HostState::Unreachable && self.forgiving {
             (recap, state) = (Recap { skipped: 1, ignored: 1, ..Recap::default() }, HostState::Cancelled);
         }
-        self.summary.recap.insert(name.to_owned(), recap);
+        // As in Ansible, the recap leaves out a host on which nothing began.
+        if state != HostState::Cancelled || recap != Recap::default() {
+            self.summary.recap.insert(name.to_owned(), recap);
+        }
         self.summary.states.insert(name.to_owned(), state);
     }
 

@@ -1,13 +1,14 @@
-//! Checks argument specs of roles: required variables must be set, and literal values must be one
-//! of the choices. Types and nested values are not checked.
+//! Argument specs of roles. Each role with argument specs begins with a task that checks them on the
+//! node. What is known before the run is checked here: required variables must be set, and literal
+//! values must be one of the choices.
 
 use super::needed_vars::names_set;
 use super::{Compiler, Context};
-use crate::lang::yaml::SpannedNode;
-use crate::plan::Plan;
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::plan::{Plan, PlanStep};
 use crate::vars::var_map;
 use remoor_model::Fault;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// An error about a variable that an argument spec describes. It is reported only if no task of the
@@ -21,41 +22,81 @@ pub(super) struct Unmet {
 }
 
 impl Compiler<'_> {
-    /// Records the errors of a role's argument specs. `entry` is the file name of the role's tasks.
+    /// Records the errors of a role's argument specs that are known before the run, and returns the
+    /// task that checks all of them. `entry` is the file name of the role's tasks, and `params` are
+    /// the parameters that are written next to the role's name.
     pub(super) fn argument_specs(
         &mut self,
         dir: &str,
         meta: Option<&SpannedNode>,
         entry: &str,
         own: &Context,
+        params: &Map<String, Value>,
         from: (&str, (u32, u32)),
-    ) {
+    ) -> Vec<PlanStep> {
         let paths = ["yml", "yaml"].map(|ending| format!("{dir}/meta/argument_specs.{ending}"));
         let path = paths.into_iter().find(|path| self.files.get(path).is_some());
         let parsed = path.as_ref().and_then(|path| self.yaml(path, from));
         let specs = parsed.as_deref().and_then(|node| node.get("argument_specs"));
-        let Some(specs) = specs.or_else(|| meta?.get("argument_specs")) else { return };
+        let Some(specs) = specs.or_else(|| meta?.get("argument_specs")) else { return Vec::new() };
         let entry = entry.trim_end_matches(".yml").trim_end_matches(".yaml");
-        let options =
-            specs.get(entry).and_then(|entry| entry.get("options")).and_then(SpannedNode::map).unwrap_or_default();
-        let (file, at) = from;
-        let role = own.role.as_ref().map(|role| role.name.clone()).unwrap_or_default();
-        if options.iter().any(|(_, option)| option.get("type").is_some() || option.get("options").is_some()) {
-            let message = format!("types in the argument specs of role `{role}` are not checked");
-            self.warn(
-                file,
-                at,
-                message,
-                "required options and choices are checked; use `assert` for other requirements",
-            );
-        }
+        let Some(spec) = specs.get(entry).filter(|spec| spec.map().is_some_and(|pairs| !pairs.is_empty())) else {
+            return Vec::new();
+        };
+        let place = path.unwrap_or_else(|| format!("{dir}/meta/main.yml"));
         // Reports nothing about a role in a dynamic include or with a condition, because the role
         // is perhaps never run.
-        if own.dynamic || !own.keywords.when.is_empty() {
-            return;
+        if !own.dynamic && own.keywords.when.is_empty() {
+            self.check_known_arguments(spec.get("options"), &place, own, from);
         }
-        let place = path.unwrap_or_else(|| format!("{dir}/meta/main.yml"));
-        for (key, option) in options {
+        let task = self.validation_task(spec, entry, own, params);
+        let context = Context { file: place, ..own.clone() };
+        self.task(&task, &context)
+    }
+
+    /// The task that checks the argument specs of a role, as Ansible adds it.
+    fn validation_task(
+        &self,
+        spec: &SpannedNode,
+        entry: &str,
+        own: &Context,
+        params: &Map<String, Value>,
+    ) -> SpannedNode {
+        let at = |data: SpannedData| SpannedNode { line: spec.line, column: spec.column, data };
+        let key = |text: &str| SpannedKey { line: spec.line, column: spec.column, text: text.into(), boolean: None };
+        let mut name = format!("Validating arguments against arg spec '{entry}'");
+        if let Some(short) = spec.get("short_description").and_then(SpannedNode::text) {
+            name += &format!(" - {short}");
+        }
+        let (role, dir) = own.role.as_ref().map(|role| (role.name.as_str(), role.dir.as_str())).unwrap_or_default();
+        let about = json!({
+            "type": "role", "name": role, "argument_spec_name": entry, "path": self.playbook_path(dir),
+        });
+        let options = spec.get("options").filter(|options| options.data != SpannedData::Null).cloned();
+        let arguments = vec![
+            (key("argument_spec"), options.unwrap_or_else(|| at(SpannedData::Map(Vec::new())))),
+            (key("provided_arguments"), at(SpannedData::from_json(&json!(params), (spec.line, spec.column)))),
+            (key("validate_args_context"), at(SpannedData::from_json(&about, (spec.line, spec.column)))),
+        ];
+        at(SpannedData::Map(vec![
+            (key("name"), at(SpannedData::Text(name))),
+            (key("tags"), at(SpannedData::Text("always".into()))),
+            (key("ansible.builtin.validate_argument_spec"), at(SpannedData::Map(arguments))),
+        ]))
+    }
+
+    /// Records the required variables that nothing sets, and the fixed values that are not one of
+    /// the choices.
+    fn check_known_arguments(
+        &mut self,
+        options: Option<&SpannedNode>,
+        place: &str,
+        own: &Context,
+        from: (&str, (u32, u32)),
+    ) {
+        let (file, at) = from;
+        let role = own.role.as_ref().map(|role| role.name.clone()).unwrap_or_default();
+        for (key, option) in options.and_then(SpannedNode::map).unwrap_or_default() {
             let says = format!("required by {place}:{}", key.line);
             if option.get("required").is_some_and(|r| r.json() == true) && option.get("default").is_none() {
                 let message = format!("role `{role}` needs `{}`, which nothing sets", key.text);
@@ -64,6 +105,15 @@ impl Compiler<'_> {
             }
             let Some(Value::Array(choices)) = option.get("choices").map(SpannedNode::json) else { continue };
             let Some(value) = self.fixed_value(&key.text, own) else { continue };
+            // Other values are converted to the type of the argument first.
+            let plain = match option.get("type").and_then(SpannedNode::text).as_deref() {
+                None | Some("str") => value.is_string() || value.is_number(),
+                Some("list") => value.is_array(),
+                _ => false,
+            };
+            if !plain {
+                continue;
+            }
             let given = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
             let Some(wrong) = given.iter().find(|v| !choices.iter().any(|choice| value_text(choice) == value_text(v)))
             else {
@@ -116,8 +166,8 @@ pub(super) fn unmet_faults(plan: &Plan, noted: Vec<Unmet>, host: &Map<String, Va
 
 #[cfg(test)]
 mod tests {
-    use crate::{CompileOptions, HostContext, compile};
-    use remoor_model::FileSet;
+    use crate::{CompileOptions, HostContext, Plan, compile};
+    use remoor_model::{Fault, FileSet};
     use serde_json::{Map, json};
 
     const SPECS: &str = "argument_specs:\n  main:\n    options:\n      listen: {type: int, required: true}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
@@ -125,6 +175,13 @@ mod tests {
     /// The compile errors of a play with the keywords `play`, which may run the role `r` that has
     /// the argument specs `SPECS`.
     fn faults(play: &str, host: &[(&str, serde_json::Value)]) -> String {
+        match compile_play(play, host) {
+            Ok(_) => String::new(),
+            Err(faults) => faults.iter().map(|fault| format!("{}: {}\n", fault.line, fault.message)).collect(),
+        }
+    }
+
+    fn compile_play(play: &str, host: &[(&str, serde_json::Value)]) -> Result<Plan, Vec<Fault>> {
         let playbook = format!("- hosts: all\n{play}");
         let files = [
             ("site.yml", playbook.as_str()),
@@ -134,10 +191,23 @@ mod tests {
         let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
         let vars: Map<_, _> = host.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
-        match compile(&files, "site.yml", &host, &CompileOptions::default()) {
-            Ok(_) => String::new(),
-            Err(faults) => faults.iter().map(|fault| format!("{}: {}\n", fault.line, fault.message)).collect(),
-        }
+        compile(&files, "site.yml", &host, &CompileOptions::default()).map(|compiled| compiled.plan)
+    }
+
+    #[test]
+    fn a_role_begins_with_the_check_of_its_arguments() {
+        let values = [("listen", json!(1)), ("mode", json!("a")), ("other", json!(2))];
+        let plan = compile_play("  roles: [{role: r, size: 4}]\n", &values).unwrap();
+        let mut tasks = Vec::new();
+        plan.each_task(&mut |task| tasks.push(task.clone()));
+        assert_eq!(
+            (tasks[0].module.as_str(), tasks[0].tags.join(",")),
+            ("validate_argument_spec", "always".to_owned())
+        );
+        assert_eq!(tasks[0].args["provided_arguments"], json!({"size": 4}));
+        assert_eq!(tasks[0].place.file, "roles/r/meta/argument_specs.yml");
+        // Only the spec names these variables of the host.
+        assert_eq!(plan.vars.keys().collect::<Vec<_>>(), ["listen", "mode"]);
     }
 
     #[test]

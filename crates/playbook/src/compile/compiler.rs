@@ -64,8 +64,9 @@ pub(super) struct PlanParts {
     pub layers: Vec<Map<String, Value>>,
     /// Index in `layers` of the variables of each variable file, by path.
     pub layer_of: BTreeMap<String, u32>,
-    /// Indices in `layers` of the variables that list the other hosts of a play.
-    pub other_host_layers: Vec<u32>,
+    /// Indices in `layers` of the variables that list the other hosts of a play, and of settings of
+    /// the run. The finished plan has only those of these variables that it reads.
+    pub optional_layers: Vec<u32>,
     pub blobs: BTreeMap<String, Blob>,
     pub modules: BTreeMap<String, PythonModule>,
     /// The files of the fleet directory that lookups read.
@@ -90,6 +91,16 @@ pub(super) struct PlayState {
     pub exports: Vec<u32>,
     pub files: Vec<VarsFile>,
     pub handlers: Vec<Handler>,
+    pub roles: PlayRoles,
+}
+
+/// The names of the roles of a play.
+#[derive(Default)]
+pub(super) struct PlayRoles {
+    /// The roles that the play lists or imports, in order.
+    pub listed: Vec<String>,
+    /// The roles that other roles need.
+    pub dependencies: BTreeSet<String>,
 }
 
 impl<'a> Compiler<'a> {
@@ -110,6 +121,7 @@ impl<'a> Compiler<'a> {
                 exports: Vec::new(),
                 files: Vec::new(),
                 handlers: Vec::new(),
+                roles: PlayRoles::default(),
             },
             set_on_first_host: Vec::new(),
             unmet: Vec::new(),

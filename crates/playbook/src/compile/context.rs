@@ -10,6 +10,16 @@ use std::rc::Rc;
 pub(super) struct Role {
     pub name: String,
     pub dir: String,
+    /// The names and directories of the roles whose tasks include this role, innermost first.
+    pub parents: Vec<(String, String)>,
+}
+
+impl Role {
+    /// The name and the directory of this role, then those of its parents.
+    pub fn names_with_parents(&self) -> Vec<(String, String)> {
+        let own = (self.name.clone(), self.dir.clone());
+        [own].into_iter().chain(self.parents.iter().cloned()).collect()
+    }
 }
 
 /// The keywords, variables and role that a task gets from its play, role, block, import or include.

@@ -57,8 +57,6 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
         expect![[r#"
             site.yml:2:3: `strategy` other than linear and free is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:3:3: `vars_prompt` is not part of the language
-              hint: use `provisioner: ansible`
             site.yml:4:3: `connection: local`, and w1 is not this machine
               hint: `remoor play --connection local` makes every host this machine; else use `provisioner: ansible`
             site.yml:5:3: `remote_user` must be the same as in the inventory

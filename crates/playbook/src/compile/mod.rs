@@ -22,6 +22,7 @@ mod option_types;
 pub mod options;
 mod play;
 mod playbook;
+mod prompts;
 mod python_module;
 mod refusal;
 mod repeat;
@@ -33,6 +34,7 @@ pub(super) use assets::join;
 pub use encrypted::{VaultAccess, doubt_undefined};
 pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared};
 pub(super) use option_types::check_rendered;
+pub use prompts::{PromptAnswers, VarsPrompt, vars_prompts};
 pub use refusal::refusal_message;
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
@@ -76,6 +78,8 @@ pub struct CompileOptions<'a> {
     pub skip_tags: &'a [String],
     /// Extra variables, which take precedence over all other variables.
     pub extra_vars: Map<String, Value>,
+    /// The values that were entered for `vars_prompt`. Other variables of it have their defaults.
+    pub prompted: PromptAnswers,
     /// Whether tasks run as root unless their `become` is false.
     pub elevated: bool,
     /// The inventory; its limit is the set of hosts of this run. None: only this host.
@@ -150,7 +154,7 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let PlanParts { layers, other_host_layers, blobs, modules, .. } = std::mem::take(&mut compiler.parts);
+    let PlanParts { layers, optional_layers, blobs, modules, .. } = std::mem::take(&mut compiler.parts);
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -190,9 +194,9 @@ pub fn compile(
         list.dedup();
         masks.mask_faults(list);
     }
-    // Of the variables about other hosts, only those that the playbook reads are kept. So a change
-    // of another variable of these hosts does not change the plan.
-    for layer in other_host_layers {
+    // Of the variables about other hosts and about the run, only those that the playbook reads are
+    // kept. So a change of another one of these variables does not change the plan.
+    for layer in optional_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }
@@ -206,10 +210,11 @@ pub fn outline(
     files: &FileSet,
     playbook: &str,
     extra_vars: &Map<String, Value>,
+    prompted: &PromptAnswers,
     vault: Option<VaultAccess>,
 ) -> Result<Vec<PlayKeys>, Vec<Fault>> {
     let extra_vars = vault.map_or_else(|| extra_vars.clone(), |v| encrypted::open_variables(v.vault, extra_vars));
-    let options = CompileOptions { extra_vars, vault, ..CompileOptions::default() };
+    let options = CompileOptions { extra_vars, prompted: prompted.clone(), vault, ..CompileOptions::default() };
     let nobody = HostContext::default();
     let mut compiler = Compiler::new(files, &nobody, &options);
     let mut out = Vec::new();

@@ -85,6 +85,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("ufw", ["state" "default" "policy" "rule" "logging" "direction" "delete" "route" "insert" "insert_relative_to" "interface" "if" "interface_in" "if_in" "interface_out" "if_out" "log" "from_ip" "from" "src" "from_port" "to_ip" "to" "dest" "to_port" "port" "proto" "protocol" "name" "app" "comment"], need [["state" "default" "policy" "rule" "logging"]]),
     spec!("pip", ["name" "requirements" "version" "state" "virtualenv" "virtualenv_command" "virtualenv_python" "virtualenv_site_packages" "extra_args" "editable" "chdir" "executable" "umask" "break_system_packages"], need [["name" "requirements"]]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
+    spec!("validate_argument_spec", ["argument_spec" "provided_arguments" "validate_args_context"], need [["argument_spec"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
     spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),
@@ -159,18 +160,18 @@ macro_rules! keys {
 pub const TASK_KEYS: &[&str] = keys! {
     "when" "delegate_to" "delegate_facts" "notify" "action" "local_action" "loop" "with_items" "with_list" "with_dict"
     "with_together" "with_nested" "with_cartesian" "with_sequence" "with_subelements" "with_indexed_items"
-    "with_flattened" "with_fileglob" "with_first_found" "loop_control" "register" "changed_when" "failed_when"
+    "with_flattened" "with_fileglob" "with_first_found" "with_file" "with_inventory_hostnames" "loop_control" "register" "changed_when" "failed_when"
     "until" "retries" "delay" "listen" "args" "async" "poll"
 };
 pub const BLOCK_KEYS: &[&str] = keys! {
     "when" "delegate_to" "delegate_facts" "notify" "block" "rescue" "always"
 };
 pub const PLAY_KEYS: &[&str] = keys! {
-    "hosts" "user" "gather_facts" "gather_subset" "vars_files" "pre_tasks" "tasks" "post_tasks" "handlers"
+    "hosts" "user" "gather_facts" "gather_subset" "vars_files" "vars_prompt" "pre_tasks" "tasks" "post_tasks" "handlers"
     "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
 };
 /// Keywords of tasks and plays that Ansible has and remoor does not support.
-pub const UNSUPPORTED_KEYWORDS: &str = "with_random_choice with_lines with_inventory_hostnames vars_prompt \
+pub const UNSUPPORTED_KEYWORDS: &str = "with_random_choice with_lines \
     gather_timeout fact_path import_playbook";
 
 /// A module's or keyword's name without its collection, if the collection is known.

@@ -119,6 +119,12 @@ pub fn words_of(plan: &Plan) -> (BTreeSet<String>, bool) {
     for play in &plan.plays {
         play.each_task(&mut |task| {
             needs_python |= task.module == "pip";
+            if task.module == "validate_argument_spec" {
+                match task.args.get("argument_spec") {
+                    Some(Value::Object(spec)) => words.extend(spec.keys().cloned()),
+                    _ => whole = true,
+                }
+            }
             if let Ok(value) = serde_json::to_value(task) {
                 collect(&value, &mut words, &mut whole);
             }

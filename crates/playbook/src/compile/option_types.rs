@@ -46,7 +46,7 @@ const LISTS_OF: &[(&str, &str)] = &[
 ];
 /// Options that are texts in these modules only.
 const TEXTS_OF: &[(&str, &str)] = &[("iptables", "limit"), ("ufw", "port")];
-const MAPS: &str = "headers tcp_flags";
+const MAPS: &str = "argument_spec headers provided_arguments tcp_flags validate_args_context";
 /// Options that take any value or have a form of their own.
 const ANYTHING: &str =
     "answer apply block body content data fail_msg key line mode msg directory_mode stdin success_msg value val var";

@@ -1,5 +1,6 @@
 //! Compiles plays: their hosts, variables, and tasks in order.
 
+use super::compiler::PlayRoles;
 use super::context::InheritedKeywords;
 use super::include::CHOICES_MAX;
 use super::playbook::PlaySource;
@@ -15,14 +16,18 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The version of Ansible whose documentation remoor follows. Playbooks compare it in conditions.
+const ANSIBLE: (u32, u32, u32) = (2, 19, 0);
+
 impl Compiler<'_> {
     /// Compiles a play. None if it does not select this host or has an error, which is recorded.
     pub(super) fn play(&mut self, index: usize, source: &PlaySource) -> Option<Play> {
         self.current_play.base = assets::parent(&source.file);
         self.current_play.files.clear();
+        self.current_play.roles = PlayRoles::default();
         let node = source.node()?;
         let file = source.file.as_str();
-        let mut context = self.play_context(source)?;
+        let mut context = self.play_context(index, source)?;
         let keys = self.play_keys(index, source, &context)?;
         if !self.selects_host(file, node, &keys) {
             return None;
@@ -44,10 +49,11 @@ impl Compiler<'_> {
             magic.insert("ansible_connection".into(), json!(if self.is_local() { "local" } else { "ssh" }));
         }
         context.layers.play_vars.extend(self.layer(magic));
-        let others = self.place_among_others(&keys);
+        let mut others = self.place_among_others(&keys);
+        others.extend(self.settings_of_the_run());
         let others = self.layer(others);
-        self.parts.other_host_layers.extend(&others);
-        context.layers.play_vars.extend(others);
+        self.parts.optional_layers.extend(&others);
+        context.layers.play_vars.extend(&others);
         if let Some(files) = node.get("vars_files") {
             self.vars_files(file, files, &mut context);
         }
@@ -69,6 +75,7 @@ impl Compiler<'_> {
             context.keywords.when.clear();
             handlers.extend(self.handlers(own, &context));
         }
+        self.set_role_names(&others);
         let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
         let play = Play {
             index: keys.index,
@@ -142,16 +149,49 @@ impl Compiler<'_> {
         vars.as_object().cloned().unwrap_or_default()
     }
 
+    /// The variables with the settings of a run that `remoor play` does not set. They have the
+    /// values of a run of Ansible without options and configuration.
+    fn settings_of_the_run(&self) -> Map<String, Value> {
+        let (major, minor, revision) = ANSIBLE;
+        let full = format!("{major}.{minor}.{revision}");
+        let settings = json!({
+            "ansible_version": {
+                "full": full, "string": full, "major": major, "minor": minor, "revision": revision,
+            },
+            "ansible_diff_mode": false,
+            "ansible_forks": 5,
+            "ansible_inventory_sources": [],
+            "ansible_config_file": null,
+            "ansible_playbook_python": "/usr/bin/python3",
+        });
+        let settings = settings.as_object().cloned().unwrap_or_default();
+        settings.into_iter().filter(|(name, _)| !self.host.vars.contains_key(name)).collect()
+    }
+
+    /// Adds the names of the roles of the play that has just been compiled to the layer `to`.
+    fn set_role_names(&mut self, to: &[u32]) {
+        let PlayRoles { listed, dependencies } = std::mem::take(&mut self.current_play.roles);
+        let all: BTreeSet<&String> = listed.iter().chain(&dependencies).collect();
+        let names = json!({
+            "ansible_play_role_names": listed, "role_names": listed, "ansible_dependent_role_names": dependencies,
+            "ansible_role_names": all,
+        });
+        let layer = to.first().and_then(|at| self.parts.layers.get_mut(*at as usize));
+        if let (Some(layer), Value::Object(names)) = (layer, names) {
+            layer.extend(names);
+        }
+    }
+
     /// The keywords of a play, without compiling it.
     pub(super) fn outline_play(&mut self, index: usize, source: &PlaySource) -> Option<PlayKeys> {
         self.current_play.base = assets::parent(&source.file);
-        let context = self.play_context(source)?;
+        let context = self.play_context(index, source)?;
         self.play_keys(index, source, &context)
     }
 
     /// The context in which a play's tasks are compiled: the variables of the play, and the tags
     /// and conditions of the `import_playbook` entries that lead to it.
-    fn play_context(&mut self, source: &PlaySource) -> Option<Context> {
+    fn play_context(&mut self, index: usize, source: &PlaySource) -> Option<Context> {
         let node = source.node()?;
         let file = source.file.as_str();
         let at = (node.line, node.column);
@@ -179,6 +219,7 @@ impl Compiler<'_> {
         };
         let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
         vars.extend(source.vars.clone());
+        vars.extend(self.prompted_vars(index, file, node));
         context.layers.play_vars.extend(self.layer(vars));
         Some(context)
     }

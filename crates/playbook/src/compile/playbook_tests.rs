@@ -5,7 +5,7 @@ use super::*;
 use crate::plan::schedule::{HostOrder, Portion};
 
 fn compile_faults(list: &[(&str, &str)]) -> String {
-    let faults = outline(&files(list), "site.yml", &Map::new(), None).unwrap_err();
+    let faults = outline(&files(list), "site.yml", &Map::new(), &PromptAnswers::new(), None).unwrap_err();
     faults.iter().map(|f| format!("{f}\n")).collect()
 }
 
@@ -41,7 +41,7 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
     plan.plays[0].each_task(&mut |t| tasks.push((t.tags.clone(), t.when.len())));
     assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
     assert_eq!(names(&compile_files(&list, &["outer"]).plan), ["first", "second"]);
-    let all = outline(&files(&list), "site.yml", &Map::new(), None).unwrap();
+    let all = outline(&files(&list), "site.yml", &Map::new(), &PromptAnswers::new(), None).unwrap();
     assert_eq!(all.iter().map(|k| (k.index, k.hosts.join(","))).collect::<Vec<_>>().len(), 4);
 }
 
@@ -58,7 +58,8 @@ fn keys_of_many_hosts_are_read_and_checked() {
 ";
     let mut extra = Map::new();
     extra.insert("target".into(), serde_json::json!("web"));
-    let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra, None).unwrap().remove(0);
+    let keys =
+        outline(&files(&[("site.yml", text)]), "site.yml", &extra, &PromptAnswers::new(), None).unwrap().remove(0);
     assert_eq!(keys.hosts, ["web", "db:!old"]);
     assert_eq!(keys.serial, [Portion::Hosts(1), Portion::Percent(30.0)]);
     assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), HostOrder::ReverseSorted));
@@ -159,4 +160,122 @@ fn what_a_template_may_not_name_is_found_where_it_is() {
     let fault = faults.first().unwrap().to_string();
     assert!(fault.starts_with("a.j2:3:3: filter `vault` is not part of the language"), "{fault}");
     assert!(fault.ends_with("hint: use `provisioner: ansible`"), "{fault}");
+}
+
+/// What the tasks of `site.yml` write, as Ansible writes it: variables about the play and its
+/// roles, and loops whose items are known before the run.
+#[test]
+fn a_play_knows_its_roles_and_the_settings_of_the_run() {
+    let text = "\
+- hosts: all
+  roles: [{role: a}, sub/b]
+  tasks:
+    - import_role: {name: c}
+    - copy:
+        dest: /names
+        content: '{{ [ansible_play_role_names, role_names, ansible_dependent_role_names, ansible_role_names | sort] }}'
+    - copy:
+        dest: /settings
+        content: '{{ [ansible_version.major, ansible_diff_mode, ansible_forks, ansible_run_tags, ansible_skip_tags, ansible_inventory_sources, ansible_config_file is none, ansible_limit is defined] }}'
+    - copy: {dest: '/{{ item }}', content: '{{ item }}'}
+      with_file: [one.txt, '{{ second }}.txt']
+      vars: {second: two}
+    - copy: {dest: '/host-{{ item }}', content: ''}
+      with_inventory_hostnames: ['{{ more }}:!w2']
+      vars: {more: all}
+";
+    let inner = "- include_role: {name: d}\n";
+    let set = files(&[
+        ("site.yml", text),
+        ("roles/a/meta/main.yml", "dependencies: [e]\n"),
+        ("roles/a/tasks/main.yml", "[]"),
+        ("roles/sub/b/tasks/main.yml", inner),
+        ("roles/c/tasks/main.yml", "[]"),
+        ("roles/d/tasks/main.yml", "- copy: {dest: /parents, content: '{{ ansible_parent_role_names }}'}\n"),
+        ("roles/e/tasks/main.yml", "[]"),
+        ("files/one.txt", "first\n"),
+        ("files/two.txt", "second\n"),
+    ]);
+    let mut hosts = InventoryNames { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..InventoryNames::default() };
+    hosts.limit = Some(["w1".to_owned()].into());
+    let options = CompileOptions { hosts: Some(&hosts), ..CompileOptions::default() };
+    let plan = compile(&set, "site.yml", &host(), &options).unwrap().plan;
+    let (made, faults) = crate::review(&plan, &Map::new(), &set, &[]);
+    assert!(faults.is_empty(), "{faults:?}");
+    let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
+    let listed = r#"["a", "sub/b", "c"]"#;
+    assert_eq!(content("/names"), format!(r#"[{listed}, {listed}, ["e"], ["a", "c", "e", "sub/b"]]"#));
+    assert_eq!(content("/settings"), r#"[2, false, 5, ["all"], [], [], true, false]"#);
+    assert_eq!(content("/parents"), r#"["sub/b"]"#);
+    assert_eq!([content("/first"), content("/second")], ["first", "second"]);
+    let written: Vec<&String> = made.keys().filter(|path| path.starts_with("/host-")).collect();
+    assert_eq!(written, ["/host-w1", "/host-w3"]);
+}
+
+#[test]
+fn a_loop_over_files_needs_names_that_are_known_before_the_run() {
+    let site = |terms: &str, key: &str| {
+        format!("- hosts: all\n  tasks:\n    - debug: {{msg: '{{{{ item }}}}'}}\n      {key}: {terms}\n")
+    };
+    for (key, terms, want) in [
+        ("with_file", "[gone.txt]", "`gone.txt` is not in the fleet directory"),
+        ("with_file", "'{{ result.stdout }}'", "`with_file` must be known before the run"),
+        ("with_inventory_hostnames", "'all[9]'", "the position is out of range"),
+    ] {
+        let text = site(terms, key);
+        let faults = compile(&files(&[("site.yml", &text)]), "site.yml", &host(), &CompileOptions::default());
+        let told = faults.map(|_| String::new()).unwrap_or_else(|faults| faults[0].to_string());
+        assert!(told.contains(want), "{key}: {terms}: {told}");
+    }
+}
+
+#[test]
+fn prompted_variables_have_their_answers_or_defaults() {
+    let text = "\
+- hosts: '{{ target }}'
+  vars_prompt:
+    - {name: target, default: db, private: false}
+    - {name: user, prompt: Who?, confirm: true}
+    - {name: version, default: '{{ port }}'}
+    - {name: out}
+  tasks:
+    - copy: {dest: /out, content: '{{ user }} {{ version }} {{ out }} {{ target }}'}
+- hosts: all
+  vars_prompt: {name: user, default: other}
+  tasks:
+    - copy: {dest: /second, content: '{{ user }}'}
+";
+    let set = files(&[("site.yml", text)]);
+    let extra: Map<String, Value> = [("out".to_owned(), "given".into())].into_iter().collect();
+    let prompts = vars_prompts(&set, "site.yml", &extra, None);
+    let asked: Vec<_> =
+        prompts.iter().map(|p| (p.play, p.name.as_str(), p.text.as_str(), p.private, p.confirm)).collect();
+    let user = (0, "user", "Who?", true, true);
+    let version = (0, "version", "version", true, false);
+    assert_eq!(asked, [(0, "target", "target", false, false), user, version, (1, "user", "user", true, false)]);
+    assert_eq!(prompts[0].default, Some("db".into()));
+    let answers = |target: &str| -> PromptAnswers {
+        let own = [("target", target), ("user", "{{ x }}")];
+        [(0, own.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())].into()
+    };
+    let hosts = |answers: &PromptAnswers| outline(&set, "site.yml", &extra, answers, None).unwrap()[0].hosts.clone();
+    assert_eq!((hosts(&PromptAnswers::new()), hosts(&answers("web"))), (vec!["db".to_owned()], vec!["web".to_owned()]));
+    let prompted = answers("all");
+    let options = CompileOptions { extra_vars: extra.clone(), prompted, ..CompileOptions::default() };
+    let plan = compile(&set, "site.yml", &host(), &options).unwrap().plan;
+    let made = crate::review(&plan, &Map::new(), &set, &[]).0;
+    let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
+    // An answer is no template, but a default is one. An extra variable takes precedence.
+    assert_eq!(content("/out"), "{{ x }} 80 given all");
+    assert_eq!(content("/second"), "other");
+    let wrong = "- hosts: all\n  vars_prompt:\n    - {prompt: a}\n    - {name: b, privat: false, encrypt: sha512_crypt}\n    - c\n";
+    expect_test::expect![[r#"
+        site.yml:3:7: an entry of `vars_prompt` needs the name of a variable as `name`
+        site.yml:4:17: unknown option `privat` of vars_prompt
+          hint: did you mean `private`?
+        site.yml:4:32: `encrypt` of vars_prompt is not part of the language
+          hint: use the filter password_hash with a salt
+        site.yml:5:7: `vars_prompt` takes a list of maps, found a text
+    "#]]
+    .assert_eq(&compile_faults(&[("site.yml", wrong)]));
 }

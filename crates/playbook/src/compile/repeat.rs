@@ -2,6 +2,7 @@
 //! over files, the compiler determines the files that could be found.
 
 use super::{Compiler, Context, HINT_ANSIBLE, assets, lookup};
+use crate::lang::hosts::InventoryNames;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::{Repeat, RepeatKind, Task};
 use crate::vars::var_map::{self, SharedVar};
@@ -14,12 +15,9 @@ const FILES_MAX: usize = 500;
 
 /// The kind of loop of a keyword; None: it is not a supported loop.
 pub(super) fn kind(key: &str) -> Option<RepeatKind> {
-    let short = key.strip_prefix("with_").and_then(|name| {
-        let built_in = name.strip_prefix("ansible.builtin.").or_else(|| name.strip_prefix("ansible.legacy."));
-        built_in.or_else(|| name.strip_prefix("community.general.").filter(|name| *name == "flattened"))
-    });
-    Some(match short.map_or_else(|| key.to_owned(), |name| format!("with_{name}")).as_str() {
-        "loop" | "with_list" => RepeatKind::Loop,
+    Some(match short_key(key).as_str() {
+        // The compiler replaces the items of the last two, see `lookup_items`.
+        "loop" | "with_list" | "with_file" | "with_inventory_hostnames" => RepeatKind::Loop,
         "with_items" => RepeatKind::Items,
         "with_dict" => RepeatKind::Dict,
         "with_together" => RepeatKind::Together,
@@ -32,6 +30,15 @@ pub(super) fn kind(key: &str) -> Option<RepeatKind> {
         "with_first_found" => RepeatKind::FirstFound,
         _ => return None,
     })
+}
+
+/// The keyword of a loop without the collection of its lookup.
+fn short_key(key: &str) -> String {
+    let short = key.strip_prefix("with_").and_then(|name| {
+        let built_in = name.strip_prefix("ansible.builtin.").or_else(|| name.strip_prefix("ansible.legacy."));
+        built_in.or_else(|| name.strip_prefix("community.general.").filter(|name| *name == "flattened"))
+    });
+    short.map_or_else(|| key.to_owned(), |name| format!("with_{name}"))
 }
 
 impl Compiler<'_> {
@@ -58,6 +65,9 @@ impl Compiler<'_> {
     fn items(&mut self, context: &Context, key: &str, kind: RepeatKind, value: &SpannedNode, module: &str) -> Repeat {
         let file = context.file.as_str();
         let at = (value.line, value.column);
+        if let Some(items) = self.lookup_items(context, key, value) {
+            return Repeat { kind, items, ..Repeat::default() };
+        }
         let mut items = value.json();
         let named = matches!(kind, RepeatKind::Sequence | RepeatKind::FileGlob | RepeatKind::FirstFound);
         match &value.data {
@@ -105,6 +115,37 @@ impl Compiler<'_> {
             out.files = files.into_iter().collect();
         }
         out
+    }
+
+    /// The items of a loop whose terms must be known before the run: the texts of files, and the
+    /// hosts that patterns select. None: it is another loop.
+    fn lookup_items(&mut self, context: &Context, key: &str, value: &SpannedNode) -> Option<Value> {
+        let (file, at) = (context.file.as_str(), (value.line, value.column));
+        match short_key(key).as_str() {
+            "with_file" => {
+                let names = self.known_texts(file, key, value, context);
+                let lookups = names.iter().map(|name| {
+                    let name = self.strip_root(name).replace('\\', "\\\\").replace('\'', "\\'");
+                    format!("{{{{ lookup('file', '{name}') }}}}")
+                });
+                let lookups: Vec<String> = lookups.collect();
+                lookups.iter().for_each(|lookup| self.check_lookups(file, at, lookup));
+                Some(json!(lookups))
+            }
+            "with_inventory_hostnames" => {
+                let patterns = self.known_texts(file, key, value, context);
+                // As in Ansible, `--limit` does not limit these hosts.
+                let names = InventoryNames { limit: None, ..self.known_hosts().into_owned() };
+                match names.select(&patterns) {
+                    Ok(selected) => Some(json!(selected.hosts)),
+                    Err(message) => {
+                        self.fault(file, at, format!("`{key}`: {message}"));
+                        Some(json!([]))
+                    }
+                }
+            }
+            _ => None,
+        }
     }
 
     /// Replaces references to variables that are known at compile time by their unrendered values.

@@ -352,10 +352,22 @@ impl Compiler<'_> {
         let own_vars = self.role_vars(&dir, "vars", part("vars"), (file, at));
         let named = self.layer(asked.vars.clone());
         let mut magic = asked.params.clone();
-        magic.insert("role_name".into(), json!(name.rsplit('/').next()));
+        magic.insert("role_name".into(), json!(name));
         magic.insert("ansible_role_name".into(), json!(name));
         magic.insert("role_path".into(), json!(dir));
+        let parents = context.role.as_ref().filter(|_| asked.by_task).map(Role::names_with_parents).unwrap_or_default();
+        if !parents.is_empty() {
+            let (names, dirs): (Vec<&String>, Vec<&String>) = parents.iter().map(|(name, dir)| (name, dir)).unzip();
+            magic.insert("ansible_parent_role_names".into(), json!(names));
+            magic.insert("ansible_parent_role_paths".into(), json!(dirs));
+        }
         let params = self.layer(magic);
+        let dependency = !asked.by_task && !context.needing.is_empty();
+        match dependency {
+            true => drop(self.current_play.roles.dependencies.insert(name.clone())),
+            false if !context.dynamic => self.current_play.roles.listed.push(name.clone()),
+            false => {}
+        }
         // The dependencies have this context: they see the variables of this role and of the roles
         // that depend on it.
         let mut outer = context.clone();
@@ -363,7 +375,7 @@ impl Compiler<'_> {
         outer.layers.chain_defaults.extend(&own_defaults);
         outer.layers.role_params.extend(&params);
         outer.needing.push(dir.clone());
-        outer.role = Some(Role { name: name.clone(), dir: dir.clone() });
+        outer.role = Some(Role { name: name.clone(), dir: dir.clone(), parents });
         let mut given = RoleResult::default();
         let meta = self.files.get(&meta_file).and_then(|_| self.yaml(&meta_file, (file, at)));
         let mut once = !asked.duplicates.unwrap_or(false);
@@ -388,14 +400,14 @@ impl Compiler<'_> {
         own.layers.chain_defaults = outer.layers.chain_defaults;
         own.layers.role_params = outer.layers.role_params;
         let tasks = part("tasks").to_owned();
-        if !asked.unchecked {
-            self.argument_specs(&dir, meta.as_deref(), &tasks, &own, (file, at));
-        }
+        let mut block = match asked.unchecked {
+            true => Vec::new(),
+            false => self.argument_specs(&dir, meta.as_deref(), &tasks, &own, &asked.params, (file, at)),
+        };
         self.role_handlers(&dir, part("handlers"), &own, (file, at));
         let key = json!([dir, asked.params, asked.vars, asked.from, asked.by_task, asked.beside]).to_string();
-        let mut block = Vec::new();
         match self.role_file(&dir, "tasks", &tasks) {
-            Some(path) => block = self.task_file(&path, &own, (file, at)),
+            Some(path) => block.extend(self.task_file(&path, &own, (file, at))),
             None if tasks != "main" => {
                 self.fault(file, at, format!("role `{name}` has no tasks/{tasks}"));
             }

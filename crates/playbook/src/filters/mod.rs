@@ -7,6 +7,9 @@
 
 mod containers;
 mod digest;
+mod durations;
+mod hardware_address;
+mod ip_network;
 mod jinja_tests;
 mod json_query;
 mod lists;
@@ -21,6 +24,7 @@ mod percent;
 mod random;
 mod regexes;
 mod serialization;
+mod subnets;
 mod text;
 mod time;
 mod vocabulary;
@@ -181,10 +185,13 @@ const TABLES: &[&[Filter]] = &[
     maps::FILTERS,
     paths::FILTERS,
     net::FILTERS,
+    subnets::FILTERS,
+    hardware_address::FILTERS,
     numbers::FILTERS,
     random::FILTERS,
     digest::FILTERS,
     time::FILTERS,
+    durations::FILTERS,
     json_query::FILTERS,
 ];
 
@@ -197,7 +204,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("xmlattr", "the filter makes HTML"),
     ("forceescape", "the filter makes HTML"),
     ("expandvars", "the environment of a manager is not that of a node"),
-    ("ipsubnet", "only ipaddr, ipv4, ipv6 and ipwrap of ansible.utils are supported"),
 ];
 
 /// All supported filters.
@@ -336,8 +342,14 @@ fn strict_tests(env: &mut Environment<'static>) {
 
 /// The collection prefixes under which a filter is registered.
 fn prefixes(name: &str) -> &'static [&'static str] {
+    let is_in = |table: &[Filter]| table.iter().any(|filter| filter.name == name);
     match name {
-        "ipaddr" | "ipv4" | "ipv6" | "ipwrap" => &["", "ansible.utils.", "ansible.netcommon."],
+        // These are not among the names that ansible-core redirects.
+        "ipcut" | "ipv6form" | "macaddr" | "usable_range" => &["ansible.utils."],
+        _ if is_in(net::FILTERS) || is_in(subnets::FILTERS) || is_in(hardware_address::FILTERS) => {
+            &["", "ansible.utils.", "ansible.netcommon."]
+        }
+        _ if is_in(durations::FILTERS) => &["community.general."],
         "json_query" => &["", "community.general."],
         _ => &["", "ansible.builtin.", "ansible.legacy."],
     }

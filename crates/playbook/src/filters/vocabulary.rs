@@ -57,11 +57,10 @@ pub const TESTS_REFUSED: &[(&str, &str)] =
 /// unknown one and suggests a similar name.
 pub fn check_names(template: &str) -> Result<(), Error> {
     for (kind, name) in lint::filters_and_tests(template) {
-        let short =
-            ["ansible.builtin.", "ansible.legacy.", "ansible.utils.", "ansible.netcommon.", "community.general."]
-                .iter()
-                .find_map(|prefix| name.strip_prefix(prefix))
-                .unwrap_or(&name);
+        let collections =
+            ["ansible.builtin.", "ansible.legacy.", "ansible.utils.", "ansible.netcommon.", "community.general."];
+        let prefix = collections.into_iter().find(|prefix| name.starts_with(prefix)).unwrap_or_default();
+        let short = &name[prefix.len()..];
         let (known, refused, what): (Vec<&str>, _, _) = match kind {
             NameKind::Filter => (all_filters().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
             NameKind::Test => {
@@ -70,7 +69,12 @@ pub fn check_names(template: &str) -> Result<(), Error> {
             }
         };
         if known.contains(&short) {
-            continue;
+            let prefixes = if kind == NameKind::Filter { super::prefixes(short) } else { &[prefix] };
+            if prefixes.contains(&prefix) {
+                continue;
+            }
+            let full = format!("{}{short}", prefixes.first().unwrap_or(&""));
+            return Err(Error::new(what, format!("`{name}` (did you mean `{full}`?)")));
         }
         let hint = match refused.iter().find(|(own, _)| *own == short) {
             Some((_, why)) => format!(" is not part of the language: {why}"),

@@ -5,6 +5,7 @@
 pub(crate) mod file_regex;
 pub(crate) mod hosts;
 pub mod language;
+mod merge_keys;
 pub(crate) mod pyregex;
 pub(crate) mod python;
 pub(crate) mod pyyaml;

@@ -19,6 +19,13 @@ pub fn text(value: &Value) -> Result<String, Error> {
     Ok(out)
 }
 
+/// The value as Python's `repr` writes it: a text has quotes.
+pub fn repr(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    repr_into(value, &mut out, 0)?;
+    Ok(out)
+}
+
 /// Appends `repr(value)`. `depth` is the nesting depth of the value.
 fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
     if depth > DEPTH_MAX {

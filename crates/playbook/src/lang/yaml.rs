@@ -4,11 +4,12 @@
 //! duplicate keys and documents that grow too large are rejected. The tree knows nothing of
 //! playbooks.
 
+use super::merge_keys;
 use remoor_model::Fault;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -40,6 +41,25 @@ pub enum SpannedData {
     List(Vec<SpannedNode>),
     /// The pairs in the order of the file.
     Map(Vec<(SpannedKey, SpannedNode)>),
+}
+
+impl SpannedData {
+    /// A value that is not from a file. Its parts have the position `at`.
+    pub fn from_json(value: &Value, at: (u32, u32)) -> Self {
+        let (line, column) = at;
+        let node = |value: &Value| SpannedNode { line, column, data: Self::from_json(value, at) };
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(b) => Self::Bool(*b),
+            Value::Number(n) => Self::Number(n.clone()),
+            Value::String(text) => Self::Text(text.clone()),
+            Value::Array(items) => Self::List(items.iter().map(node).collect()),
+            Value::Object(map) => {
+                let key = |text: &String| SpannedKey { line, column, text: text.clone(), boolean: None };
+                Self::Map(map.iter().map(|(name, value)| (key(name), node(value))).collect())
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -147,11 +167,17 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
     options.with_snippet = false;
     options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
     options.alias_limits.max_total_replayed_events = 100_000;
+    // The parser would add merged keys after the own keys of a map, and leave out replaced ones. So
+    // `merge_keys` merges them.
+    options.merge_keys = MergeKeyPolicy::AsOrdinary;
     let mut text = Cow::Borrowed(text);
     let mut read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(&text, options.clone());
-    for _ in 0..QUOTED_LINES_MAX {
-        let Some(indented) = read.as_ref().err().and_then(|error| indent_quoted_line(&text, error)) else { break };
-        text = Cow::Owned(indented);
+    for _ in 0..CHANGES_MAX {
+        let error = read.as_ref().err().map(serde_saphyr::Error::without_snippet);
+        let changed =
+            error.and_then(|error| indent_quoted_line(&text, error).or_else(|| merge_keys::number_key(&text, error)));
+        let Some(changed) = changed else { break };
+        text = Cow::Owned(changed);
         read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(&text, options.clone());
     }
     let text = &*text;
@@ -171,8 +197,8 @@ pub fn parse(file: &str, text: &str) -> Result<(SpannedNode, Vec<Fault>), Fault>
     }
 }
 
-/// Maximum number of lines that `indent_quoted_line` changes in a file.
-const QUOTED_LINES_MAX: usize = 100;
+/// Maximum number of changes of the text of a file, so that the parser reads it as PyYAML does.
+const CHANGES_MAX: usize = 100;
 /// The blanks that it adds to a line.
 const INDENTATION: &str = "                                ";
 
@@ -180,7 +206,6 @@ const INDENTATION: &str = "                                ";
 /// such a line. Returns the text with this line indented, which does not change the value, because
 /// blanks at the start of such a line are not part of it. None: the error is another one.
 fn indent_quoted_line(text: &str, error: &serde_saphyr::Error) -> Option<String> {
-    let error = error.without_snippet();
     let line = error.location()?.line() as usize;
     if !error.to_string().contains("invalid indentation in multiline quoted scalar") {
         return None;
@@ -275,16 +300,27 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
         Raw::List(items) => {
             SpannedData::List(items.into_iter().map(|item| place(item, file, text, warnings)).collect())
         }
-        Raw::Map(pairs) => SpannedData::Map(
-            pairs
-                .into_iter()
-                .map(|(k, v)| {
-                    let (line, column) = (k.referenced.line() as u32, k.referenced.column() as u32);
-                    let boolean = boolean(source_of(&k, text));
-                    (SpannedKey { line, column, text: k.value, boolean }, place(v, file, text, warnings))
-                })
-                .collect(),
-        ),
+        Raw::Map(pairs) => {
+            let (mut own, mut merged) = (Vec::new(), Vec::new());
+            for (k, v) in pairs {
+                let (line, column) = (k.referenced.line() as u32, k.referenced.column() as u32);
+                let source = source_of(&k, text);
+                let (boolean, is_merge) = (boolean(source), merge_keys::is_merge_key(&k.value, source));
+                let value = place(v, file, text, warnings);
+                match is_merge {
+                    true => merged.push(value),
+                    false => own.push((SpannedKey { line, column, text: k.value, boolean }, value)),
+                }
+            }
+            if merged.is_empty() {
+                SpannedData::Map(own)
+            } else {
+                let (pairs, wrong) = merge_keys::merge_maps(merged, own);
+                let fault = |(line, column)| Fault::error(file, line, column, "`<<` takes a map or a list of maps");
+                warnings.extend(wrong.map(fault));
+                SpannedData::Map(pairs)
+            }
+        }
     };
     SpannedNode { line, column, data }
 }

@@ -2,6 +2,7 @@
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, require_success, user_secrets};
 use crate::node::PredictedState;
+use crate::os::atomic_fs::Attributes;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -106,7 +107,10 @@ fn entry(call: &mut ModuleCall) -> ModuleResult {
         flags.extend(bounds(call, &["umask", "uid_min", "uid_max"]));
         flags.extend(call.flag("system", false).then(|| "--system".into()));
         flags.insert(0, "useradd".into());
-        let mut out = finish(call, flags, name)?;
+        let mut out = finish(call, flags, name.clone())?;
+        if home {
+            predict_home(call, &name)?;
+        }
         out.extra_keys.insert("created".into(), json!(true));
         return Ok(out);
     };
@@ -201,6 +205,19 @@ fn predict_group_entries(call: &ModuleCall, argv: &[String], name: &str) -> Vec<
             entry
         })
         .collect()
+}
+
+/// In check mode, predicts the home directory of a user that useradd would create.
+fn predict_home(call: &mut ModuleCall, name: &str) -> Result<(), String> {
+    let entry = call.ground.node.user(name).filter(|_| call.ground.node.predicted_state().is_some());
+    let Some(entry) = entry.filter(|entry| entry.len() > 5) else { return Ok(()) };
+    let home = Path::new(&entry[5]);
+    let has_parent = home.parent().is_some_and(|parent| call.ground.node.is_directory(parent));
+    if has_parent && call.ground.node.stat(home)?.is_none() {
+        let (uid, gid) = (entry[2].parse().ok(), entry[3].parse().ok());
+        call.ground.node.make_directory(home, Attributes { mode: Some(0o755), uid, gid })?;
+    }
+    Ok(())
 }
 
 /// A placeholder id for an account that check mode would create without an explicit id. It is not

@@ -65,14 +65,20 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
         wanted.push(key);
     }
     let entry = call.ground.node.user(&user);
-    let entry = entry.ok_or_else(|| call.ground.node.note_missing(format!("there is no user `{user}`")))?;
     let own = call.optional_path("path")?;
-    let path = own.unwrap_or_else(|| PathBuf::from(&entry[5]).join(".ssh/authorized_keys"));
+    // As in Ansible, check mode needs no user if the task names the file, because a command that was
+    // not run may create the user.
+    if entry.is_none() && (own.is_none() || call.ground.node.predicted_state().is_none()) {
+        return Err(call.ground.node.note_missing(format!("there is no user `{user}`")));
+    }
+    let entry = entry.unwrap_or_default();
+    let field = |at: usize| entry.get(at).cloned().unwrap_or_default();
+    let path = own.unwrap_or_else(|| PathBuf::from(field(5)).join(".ssh/authorized_keys"));
     let present = call.text(&["state"]).as_deref() != Some("absent");
     if !present && call.ground.node.stat(&path)?.is_none() {
         return Ok(TaskOutcome::ok("does not exist"));
     }
-    let ids = (entry[2].clone(), entry[3].clone());
+    let ids = (field(2), field(3));
     if present && call.flag("manage_dir", true) {
         directory(call, path.parent().unwrap_or(Path::new("/")), &ids)?;
     }
@@ -108,7 +114,7 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
     if !new.is_empty() {
         new.push('\n');
     }
-    if old.is_none() {
+    if old.is_none() && !ids.0.is_empty() {
         call.args.extend([("owner".to_owned(), json!(ids.0)), ("group".to_owned(), json!(ids.1))]);
     }
     let same = old.as_ref().is_some_and(|old| old.trim_ascii_end() == new.as_bytes().trim_ascii_end());

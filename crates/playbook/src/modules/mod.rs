@@ -6,6 +6,7 @@ mod alternatives;
 mod apt;
 mod apt_key;
 mod apt_repository;
+mod argument_types;
 mod assemble;
 mod assert;
 mod authorized_key;
@@ -56,6 +57,7 @@ mod unarchive;
 mod unpack;
 mod uri;
 mod user_secrets;
+mod validate_argument_spec;
 mod wait_for;
 mod wait_for_connection;
 mod write_file;
@@ -571,6 +573,7 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         "wait_for_connection" => wait_for_connection::wait_for_connection(call),
         "tempfile" => tempfile::tempfile(call),
         "assert" => assert::assert(call),
+        "validate_argument_spec" => validate_argument_spec::validate_argument_spec(call),
         "debug" => debug::debug(call),
         "set_fact" => set_fact::set_fact(call),
         "stat" => stat::stat(call),

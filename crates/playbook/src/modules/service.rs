@@ -142,9 +142,9 @@ fn apply_enabled(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(),
     }
     let force = call.flag("force", false);
     let change = if want { UnitFileChange::Enable { force } } else { UnitFileChange::Disable };
-    if is_script(&unit.properties, &unit.name) {
-        // For an init script, `systemctl` calls systemd-sysv-install, which creates the links of
-        // the script. D-Bus does not do so.
+    if scope_flag(call)?.is_none() && has_init_script(Path::new("/etc/init.d"), &unit.name) {
+        // For an init script, also one beside a unit file, `systemctl` calls systemd-sysv-install,
+        // which creates and removes the links of the script in /etc/rc?.d. D-Bus does not do so.
         unit.manager = None;
     }
     let word = if want { "enabled" } else { "disabled" };
@@ -246,10 +246,9 @@ pub(super) fn describe_fault(fault: &BusError) -> String {
     }
 }
 
-/// Whether the unit is generated from a System V init script.
-fn is_script(unit: &BTreeMap<String, String>, name: &str) -> bool {
-    let generated = unit.get("FragmentPath").is_none_or(|path| path.starts_with("/run/systemd/generator"));
-    generated && Path::new("/etc/init.d").join(name.trim_end_matches(".service")).exists()
+/// Whether the service has a System V init script in the directory `scripts`.
+fn has_init_script(scripts: &Path, name: &str) -> bool {
+    scripts.join(name.strip_suffix(".service").unwrap_or(name)).is_file()
 }
 
 /// The properties of a unit; in check mode with the predicted changes.
@@ -365,5 +364,19 @@ fn scope_flag(call: &ModuleCall) -> Result<Option<&'static str>, String> {
         Some("user") => Ok(Some("--user")),
         Some("global") => Ok(Some("--global")),
         Some(other) => Err(format!("`{other}` is not a valid scope")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_init_script_of_a_service_has_its_name() {
+        let scripts = tempfile::tempdir().unwrap();
+        std::fs::write(scripts.path().join("cron"), "").unwrap();
+        for (name, has) in [("cron", true), ("cron.service", true), ("cron.timer", false), ("ssh", false)] {
+            assert_eq!(has_init_script(scripts.path(), name), has, "{name}");
+        }
     }
 }

@@ -11,7 +11,7 @@ pub const MIXED: &str = "this task has no `become`, but other tasks need root by
 pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 
 /// Modules that do not touch the host, so any user can run them.
-pub(crate) const ANYBODY: [&str; 11] = [
+pub(crate) const ANYBODY: [&str; 12] = [
     "assert",
     "debug",
     "fail",
@@ -22,6 +22,7 @@ pub(crate) const ANYBODY: [&str; 11] = [
     "pause",
     REFUSED,
     "set_fact",
+    "validate_argument_spec",
     "wait_for_connection",
 ];
 

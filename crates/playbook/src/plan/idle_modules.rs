@@ -3,7 +3,7 @@
 use super::{Plan, PlanStep, REFUSED};
 
 /// Modules that only read, wait or report, or that change only variables of the run.
-const IDLE: [&str; 22] = [
+const IDLE: [&str; 23] = [
     "add_host",
     "assert",
     "async_status",
@@ -24,6 +24,7 @@ const IDLE: [&str; 22] = [
     "setup",
     "slurp",
     "stat",
+    "validate_argument_spec",
     "wait_for",
     "wait_for_connection",
 ];

@@ -23,23 +23,36 @@ pub(crate) enum NotifyChange {
 }
 
 impl<'a> Run<'a, '_> {
-    /// Notifies the handlers that a task names, for the task or for one item of its loop. `scope`
-    /// renders the names.
+    /// Notifies the handlers that a task without a loop names. `scope` renders the names.
     pub(crate) fn announce(&mut self, task: &'a Task, scope: &ExprScope, change: NotifyChange) -> Flow {
         if change == NotifyChange::No {
             return Ok(());
         }
-        let named = match notifies(scope, task) {
-            Ok(named) => named,
-            Err(e) => return self.fail_task(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false),
-        };
-        for name in named {
-            match change {
-                NotifyChange::Yes => self.notify(&name),
-                _ => self.possibly_notified.push(name),
+        let names = self.notified_names(task, scope)?;
+        self.announce_names(names, change);
+        Ok(())
+    }
+
+    /// The names of the handlers that a task notifies. An error fails the task.
+    pub(crate) fn notified_names(&mut self, task: &'a Task, scope: &ExprScope) -> Result<Vec<String>, RunStopped> {
+        match notifies(scope, task) {
+            Ok(names) => Ok(names),
+            Err(e) => {
+                self.fail_task(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false)?;
+                Ok(Vec::new())
             }
         }
-        Ok(())
+    }
+
+    /// Notifies the handlers with these names.
+    pub(crate) fn announce_names(&mut self, names: Vec<String>, change: NotifyChange) {
+        for name in names {
+            match change {
+                NotifyChange::Yes => self.notify(&name),
+                NotifyChange::Unknown => self.possibly_notified.push(name),
+                NotifyChange::No => {}
+            }
+        }
     }
 
     /// Updates the journal file of the run at the end of a task, even if the task changed nothing.

@@ -3,8 +3,9 @@
 
 use crate::plan::{Play, Repeat, Task};
 use crate::run::event::Status;
+use crate::run::handlers::NotifyChange;
 use crate::run::task::{ItemResult, scope_with_result, seconds};
-use crate::run::{Flow, Run, RunStopped};
+use crate::run::{Flow, Run, RunStopped, union};
 use crate::template::expr;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::{unknown, variable_scope};
@@ -72,6 +73,16 @@ impl LoopResult {
     }
 }
 
+/// Whether a loop with this result notifies handlers.
+fn change_of_loop(result: &Value) -> NotifyChange {
+    match &result["changed"] {
+        _ if result["failed"] == true => NotifyChange::No,
+        changed if *changed == true => NotifyChange::Yes,
+        changed if unknown::is_unknown(changed) => NotifyChange::Unknown,
+        _ => NotifyChange::No,
+    }
+}
+
 impl<'a> Run<'a, '_> {
     /// Runs the task for each item, until the run is cancelled or `break_when` holds. `scope` is
     /// the scope of the task without an item.
@@ -85,6 +96,7 @@ impl<'a> Run<'a, '_> {
     ) -> Flow {
         let Some(items) = self.loop_items(task, scope, repeat, handler)? else { return Ok(()) };
         let mut merged = LoopResult::new();
+        let mut names = Vec::new();
         let mut cut = false;
         for index in 0..items.len() {
             if self.cancel.is_stopped() {
@@ -97,6 +109,7 @@ impl<'a> Run<'a, '_> {
                 self.interruptible_sleep(seconds(scope, Some(pause)).unwrap_or_default());
             }
             let (judged, scope) = self.loop_item(play, task, repeat, &items, index, handler)?;
+            names.extend(self.names_of_item(task, &judged, &scope)?);
             merged.add(judged);
             match unknown::all_hold(&scope, &repeat.break_when) {
                 Ok(Some(true)) if !repeat.break_when.is_empty() => break,
@@ -109,6 +122,12 @@ impl<'a> Run<'a, '_> {
             }
         }
         let (judged, result) = merged.into_task_result();
+        if judged.status != Status::Failed {
+            // As in Ansible, all items notify their handlers if the task changed something, and no
+            // item does if one of them fails.
+            self.notified_by_items.clear();
+            self.announce_names(names, change_of_loop(&result));
+        }
         self.conclude(task, &judged, result)?;
         if cut { Err(RunStopped) } else { Ok(()) }
     }
@@ -177,6 +196,8 @@ impl<'a> Run<'a, '_> {
         let judged = self.item(task, &inner, Some(label), handler);
         self.item = None;
         let Ok(mut judged) = judged else {
+            let names = std::mem::take(&mut self.notified_by_items);
+            self.announce_names(names, NotifyChange::Yes);
             self.settle(task)?;
             return Err(RunStopped);
         };
@@ -186,9 +207,24 @@ impl<'a> Run<'a, '_> {
             self.learn(task, judged.facts_of.as_deref(), name, value);
         }
         let scope = scope_with_result(&inner, task, &judged.result);
-        // Each item notifies handlers for itself. So these handlers are pending whatever happens to
-        // the other items.
-        self.announce(task, &scope, judged.change())?;
         Ok((judged, scope))
+    }
+
+    /// The handlers that one item notifies if the whole task has changed something. If the item has
+    /// changed something, they are pending from now on.
+    fn names_of_item(
+        &mut self,
+        task: &'a Task,
+        judged: &ItemResult,
+        scope: &ExprScope,
+    ) -> Result<Vec<String>, RunStopped> {
+        if task.notify.is_empty() || judged.status == Status::Skipped || judged.result["failed"] == true {
+            return Ok(Vec::new());
+        }
+        let names = self.notified_names(task, scope)?;
+        if judged.change() == NotifyChange::Yes {
+            self.notified_by_items = union([&self.notified_by_items, &names]);
+        }
+        Ok(names)
     }
 }

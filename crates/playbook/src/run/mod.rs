@@ -94,6 +94,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         flushing: Vec::new(),
         journaled: Vec::new(),
         notified_by_failed: Vec::new(),
+        notified_by_items: Vec::new(),
         last_failure: Value::Null,
         last_failed: None,
         early_end: None,
@@ -151,6 +152,9 @@ pub(super) struct Run<'a, 's> {
     /// Names of handlers that a failed task has in `notify`, because the task may have changed
     /// something before it failed. They are pending unless the failure is rescued.
     pub notified_by_failed: Vec<String>,
+    /// Names of handlers of those items of the current loop that have changed something. They are
+    /// notified if no item fails.
+    pub notified_by_items: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
     /// The last failed task, for `rescue`.
@@ -340,7 +344,8 @@ impl<'a> Run<'a, '_> {
 
     /// Names of all pending handlers, of this run and earlier ones, including `more`.
     pub fn all_pending(&self, more: &[String]) -> Vec<String> {
-        union([&self.pending_earlier, &self.flushing, &self.notified, &self.notified_by_failed, more])
+        let (failed, items) = (&self.notified_by_failed, &self.notified_by_items);
+        union([&self.pending_earlier, &self.flushing, &self.notified, failed, items, more])
     }
 
     /// Writes the names of the pending handlers to the run's journal file. The file is on disk when
@@ -374,6 +379,7 @@ impl<'a> Run<'a, '_> {
     /// the task stay pending.
     pub fn break_off(&mut self) {
         let owed = self.all_pending(&[]);
+        self.notified_by_failed.append(&mut self.notified_by_items);
         self.notified_by_failed.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
     }
 

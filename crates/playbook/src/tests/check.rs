@@ -42,6 +42,23 @@ pub fn changed_tasks(ran: &Ran) -> Vec<String> {
 }
 
 #[test]
+fn keys_of_a_user_that_the_run_would_create_are_predicted() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    let text = "
+    - {name: user, user: {name: remoor-test-new, home: '{{ dir }}/h'}}
+    - {name: key, authorized_key: {user: remoor-test-new, key: ssh-ed25519 AAAA}, register: r}
+    - {name: command, command: useradd remoor-test-other}
+    - {name: named file, authorized_key: {user: remoor-test-other, key: ssh-ed25519 AAAA, path: '{{ dir }}/keys'}}
+    - {name: place, assert: {that: \"r.keyfile == dir ~ '/h/.ssh/authorized_keys'\"}}
+";
+    let before = tree(d);
+    let ran = go(&tasks(d, text), &check_options(d)).assert_success();
+    assert_eq!(changed_tasks(&ran), ["user", "key", "command", "named file"]);
+    assert_eq!(tree(d), before);
+}
+
+#[test]
 fn later_tasks_see_what_earlier_ones_would_make_and_nothing_is_written() {
     let dir = TempDir::new().unwrap();
     let d = &dir.path().canonicalize().unwrap();
