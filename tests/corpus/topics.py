@@ -54,7 +54,6 @@ DIFFERENCES = {
     "magic_variables": "`ansible_diff_mode`, `ansible_limit` and others do not exist",
     "max_fail_percentage": "a host that did not begin is in the recap",
     "network_filters": "only ipaddr, ipv4, ipv6 and ipwrap are supported",
-    "run_once": "the other hosts do not have the registered result",
     "strategy_and_throttle": "`throttle` is refused",
     "until_retries": "with `--check`, a command without a result ends the run",
     "with_forms": "`with_file`, `with_lines` and `with_inventory_hostnames` are refused",

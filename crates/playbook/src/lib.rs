@@ -29,7 +29,10 @@ pub use backup::{UndoError, undo};
 pub use compile::{
     CompileOptions, Compiled, HostContext, SPECIAL_TAGS, VaultAccess, compile, doubt_undefined, outline,
 };
-pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
+pub use delegate::{
+    ControllerLink, ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, OnceAnswer, plan_delegated,
+    read_request,
+};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code

@@ -1,5 +1,5 @@
-//! Runs the delegated tasks of one host: tasks that another host, or this machine, runs for it. The
-//! run on the host requests them over its session.
+//! Answers the requests of the run on one host. The run requests delegated tasks, which another host
+//! or this machine runs for it, and the results of tasks that one host runs for all.
 //!
 //! The host may be compromised. So the task, its options and the host that runs it come from this
 //! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
@@ -10,20 +10,22 @@ use super::run::PlayStop;
 use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
-use remoor_playbook::{DelegatedTask, DelegationError, Plan, plan_delegated};
+use remoor_playbook::{
+    ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, OnceAnswer, Plan, plan_delegated, read_request,
+};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
-/// is one request.
+/// of a delegated task is one request.
 const REQUESTS_MAX: u32 = 20_000;
 
 /// A request of a run: its number and its content.
 pub(super) type NumberedRequest = (u64, Vec<u8>);
 
-/// The delegated tasks of one host.
-pub(super) struct DelegatedTasks<'h> {
+/// The requests of one host.
+pub(super) struct ControllerService<'h> {
     host: &'h str,
     plan: &'h Plan,
     shared: PlayContext,
@@ -46,7 +48,7 @@ enum Event {
     Other,
 }
 
-impl<'h> DelegatedTasks<'h> {
+impl<'h> ControllerService<'h> {
     pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext) -> Self {
         Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0 }
     }
@@ -60,7 +62,7 @@ impl<'h> DelegatedTasks<'h> {
                 Err(why) => return why,
             };
             if let Err(e) = canceller.answer(id, answer).await {
-                let error = DelegationError::Failed(format!("the result of the delegated task can't be sent: {e}"));
+                let error = DelegationError::Failed(format!("the answer can't be sent: {e}"));
                 let _too_large = canceller.answer(id, error.answer()).await;
             }
         }
@@ -78,8 +80,29 @@ impl<'h> DelegatedTasks<'h> {
     async fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
         self.requests += 1;
         if self.requests > REQUESTS_MAX {
-            return Err(format!("more than {REQUESTS_MAX} requests for delegated tasks"));
+            return Err(format!("more than {REQUESTS_MAX} requests to the controller"));
         }
+        let plan = self.plan;
+        match read_request(plan, request).map_err(|e| e.to_string())? {
+            ControllerRequest::Delegate(request) => self.delegate(request).await,
+            ControllerRequest::Turn(task) => {
+                let mut ending = self.shared.ending.clone();
+                let answer = tokio::select! {
+                    biased;
+                    _ = ending.wait_for(|ending| *ending != PlayStop::Not) => OnceAnswer::Stopped,
+                    answer = self.shared.once.take_turn(self.host, &task.place) => answer,
+                };
+                Ok(answer.encode())
+            }
+            ControllerRequest::Result { task, content } => {
+                let why = self.shared.once.publish(self.host, &task.place, content)?;
+                Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+        }
+    }
+
+    /// Runs a delegated task. The error is the reason why the request is not allowed.
+    async fn delegate(&mut self, request: DelegatedRequest) -> Result<Vec<u8>, String> {
         let connections = &self.shared.connections;
         let vars = |name: &str| connections.variables_of(name);
         let task = match plan_delegated(self.plan, request, self.shared.order.check, &vars) {
@@ -195,6 +218,7 @@ mod tests {
             lost: Vec::new(),
         };
         let shared = PlayContext {
+            once: Arc::default(),
             // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
             order: Arc::new(order),
@@ -204,8 +228,9 @@ mod tests {
             tell,
             progress,
         };
-        let mut delegated = DelegatedTasks::new("w1", &prepared.hosts[0].plan, shared);
-        let request = |task: u32| json!({"task": task, "item": null, "state": {}}).to_string().into_bytes();
+        let mut delegated = ControllerService::new("w1", &prepared.hosts[0].plan, shared);
+        let request =
+            |task: u32| json!({"delegate": {"task": task, "item": null, "state": {}}}).to_string().into_bytes();
         let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();
         assert!(text(delegated.answer(&request(1)).await).contains("delegated to d1: "));
         assert!(delegated.answer(&request(1)).await.unwrap_err().contains("requested again"));

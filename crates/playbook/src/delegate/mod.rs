@@ -1,4 +1,5 @@
-//! Runs one task of a plan on another host than that of the plan.
+//! Requests of a run to the controller. `run_once.rs` has those about tasks that one host runs for
+//! all hosts. The others run one task of a plan on another host than that of the plan.
 //!
 //! ```text
 //! run on host A ──request──> controller: plan_delegated ──plan of one task──> run on host B
@@ -9,6 +10,7 @@
 //! follows happens on A. The sessions of the controller do not belong here.
 
 mod one_task;
+mod run_once;
 
 use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
 use crate::plan::{DelegatedRun, Plan, Play, Task};
@@ -18,6 +20,8 @@ use crate::vars::run_state::RunState;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
 use crate::vars::variable_scope::{self, VariableScope};
+pub use run_once::OnceAnswer;
+pub(crate) use run_once::OnceResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -35,6 +39,10 @@ impl ControllerLink {
     pub fn new(ask: impl Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(ask))
     }
+
+    fn ask(&self, request: &Request) -> Result<Vec<u8>, String> {
+        (self.0)(&serde_json::to_vec(request).unwrap_or_default())
+    }
 }
 
 impl fmt::Debug for ControllerLink {
@@ -43,9 +51,51 @@ impl fmt::Debug for ControllerLink {
     }
 }
 
+/// A request of a run to the controller.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Request {
+    /// Run a task on another host.
+    Delegate(DelegatedRequest),
+    /// Which host runs the task with this number for all hosts (`run_once`)?
+    Turn(u32),
+    /// The result of a task that this run was chosen for.
+    Result { task: u32, content: Value },
+}
+
+/// A request of a run, as the controller handles it.
+#[derive(Debug)]
+pub enum ControllerRequest<'p> {
+    /// A delegated task, see `plan_delegated`.
+    Delegate(DelegatedRequest),
+    /// The run waits until it is chosen to run this task, or until another host has its result.
+    /// The answer is an `OnceAnswer`.
+    Turn(&'p Task),
+    /// The result of a task that the run was chosen for. The answer is null, or the reason why the
+    /// task fails, as JSON.
+    Result { task: &'p Task, content: Value },
+}
+
+/// Reads a request of a run of `plan`. A request that the plan does not allow is an error.
+pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequest<'p>, DelegationError> {
+    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
+    let once = |id: u32| {
+        let (_, task) = one_task::find(plan, id).filter(|(_, task)| task.hosts.once)?;
+        Some(task)
+    };
+    let forbidden = || DelegationError::Forbidden("the task is not one that runs once".to_owned());
+    Ok(match serde_json::from_slice(request).map_err(unreadable)? {
+        Request::Delegate(delegated) => ControllerRequest::Delegate(delegated),
+        Request::Turn(id) => ControllerRequest::Turn(once(id).ok_or_else(forbidden)?),
+        Request::Result { task, content } => {
+            ControllerRequest::Result { task: once(task).ok_or_else(forbidden)?, content }
+        }
+    })
+}
+
 /// A request to run one task, or one item of its loop, on another host.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+pub struct DelegatedRequest {
     task: u32,
     /// The index and the value of the item.
     item: Option<(usize, Value)>,
@@ -99,18 +149,18 @@ impl DelegationError {
 /// choose them freely. The node decides only on its facts and on the results of its tasks.
 pub fn plan_delegated(
     plan: &Plan,
-    request: &[u8],
+    request: DelegatedRequest,
     check: bool,
     host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
 ) -> Result<DelegatedTask, DelegationError> {
     let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
     let failed = DelegationError::Failed;
-    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
-    let Request { task: id, item, state } = serde_json::from_slice(request).map_err(unreadable)?;
+    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("its state is not readable: {e}"));
+    let DelegatedRequest { task: id, item, state } = request;
     let mut state = RunState::from_message(state).map_err(unreadable)?;
     state.retain_settable(plan);
     let (play, task) = one_task::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
-    let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere());
+    let delegation = task.hosts.delegation.as_ref().filter(|_| task.runs_elsewhere());
     let delegation = delegation.ok_or_else(|| forbidden("the task is not delegated"))?;
     let mut frame = VariableScope::new(plan, &state.facts);
     if check {
@@ -188,7 +238,7 @@ fn decode(answer: &[u8]) -> ModuleResult {
 impl<'a> Run<'a, '_> {
     /// Runs a delegated task on its host. None: its host is that of this run.
     pub(crate) fn delegate(&mut self, task: &'a Task, scope: &ExprScope) -> Option<ModuleResult> {
-        let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
+        let delegation = task.hosts.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
         let plan = self.frame.plan();
         match delegated_host(scope, &delegation.to) {
             Ok(Some(host)) if host == plan.host => return None,
@@ -205,14 +255,13 @@ impl<'a> Run<'a, '_> {
         let mut state = self.frame.state();
         let one = one_task::plan_of(plan, play, task, &state);
         one_task::keep_needed_values(&one, &mut state);
-        let request = Request { task: task.id, item: self.item.clone(), state: state.to_message() };
-        let request = serde_json::to_vec(&request).unwrap_or_default();
-        Some((link.0)(&request).and_then(|answer| decode(&answer)))
+        let request = DelegatedRequest { task: task.id, item: self.item.clone(), state: state.to_message() };
+        Some(link.ask(&Request::Delegate(request)).and_then(|answer| decode(&answer)))
     }
 
     /// The host whose facts a task with `delegate_facts` sets. None: the host of this run.
     pub(crate) fn host_of_facts(&self, task: &Task, scope: &ExprScope) -> Option<String> {
-        let delegation = task.delegation.as_ref().filter(|delegation| delegation.facts)?;
+        let delegation = task.hosts.delegation.as_ref().filter(|delegation| delegation.facts)?;
         let host = delegated_host(scope, &delegation.to).ok()??;
         (host != self.frame.plan().host).then_some(host)
     }

@@ -1,7 +1,7 @@
 //! Requests for delegated tasks, as correct and as compromised nodes make them.
 
 use super::*;
-use crate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
+use crate::{ControllerLink, ControllerRequest, DelegatedTask, DelegationError, plan_delegated, read_request};
 use serde_json::Value;
 
 const PLAYBOOK: &str = "\
@@ -31,9 +31,20 @@ fn delegating_plan() -> Plan {
 }
 
 fn request(task: u32, item: Value, state: Value) -> Result<DelegatedTask, DelegationError> {
-    let text = json!({"task": task, "item": item, "state": state}).to_string();
     let vars = |name: &str| ["db1", "localhost"].contains(&name).then(Map::new);
-    plan_delegated(&delegating_plan(), text.as_bytes(), false, &vars)
+    plan_request(&delegating_plan(), &json!({"task": task, "item": item, "state": state}), &vars)
+}
+
+fn plan_request(
+    plan: &Plan,
+    request: &Value,
+    vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
+) -> Result<DelegatedTask, DelegationError> {
+    let text = json!({"delegate": request}).to_string();
+    match read_request(plan, text.as_bytes())? {
+        ControllerRequest::Delegate(request) => plan_delegated(plan, request, false, vars),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn refusal(task: u32, item: Value, state: Value) -> String {
@@ -59,8 +70,10 @@ fn a_node_can_request_only_delegated_tasks() {
         let error = request(id, Value::Null, state.clone()).unwrap_err();
         assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
     }
-    let vars = |_: &str| Some(Map::new());
-    assert!(matches!(plan_delegated(&delegating_plan(), b"{", false, &vars), Err(DelegationError::Forbidden(_))));
+    for text in ["{", r#"{"delegate": 1}"#, r#"{"turn": 1}"#, r#"{"result": {"task": 1, "content": null}}"#] {
+        let error = read_request(&delegating_plan(), text.as_bytes()).unwrap_err();
+        assert!(matches!(error, DelegationError::Forbidden(_)), "{text}: {error}");
+    }
 }
 
 #[test]
@@ -122,8 +135,8 @@ fn the_host_of_the_task_receives_only_the_secret_texts_that_the_task_reads() {
     }
     let state = json!({"registers": {"r": {"rc": 0, "stdout": "result-of-a-task"}}});
     let request = |task: u32| {
-        let text = json!({"task": task, "item": null, "state": state}).to_string();
-        plan_delegated(&plan, text.as_bytes(), false, &|_| Some(Map::new())).unwrap().plan.secrets
+        let request = json!({"task": task, "item": null, "state": state});
+        plan_request(&plan, &request, &|_| Some(Map::new())).unwrap().plan.secrets
     };
     let url = request(number("url"));
     assert!(url.texts().contains("http://w1"), "{:?}", url.texts());
@@ -149,6 +162,9 @@ fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bo
     let plan = compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
     let copy = plan.clone();
     let controller = ControllerLink::new(move |request| {
+        let Ok(ControllerRequest::Delegate(request)) = read_request(&copy, request) else {
+            panic!("{}", String::from_utf8_lossy(request));
+        };
         let task = match plan_delegated(&copy, request, check, &|_| Some(Map::new())) {
             Ok(task) => task,
             Err(error) => return Ok(error.answer()),

@@ -21,6 +21,7 @@ mod pending_handlers;
 mod properties;
 mod python_modules;
 mod refusals;
+mod run_once;
 mod set_a;
 mod set_b;
 mod unevaluable;
