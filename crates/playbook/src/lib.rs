@@ -30,8 +30,8 @@ pub use compile::{
     CompileOptions, Compiled, HostContext, SPECIAL_TAGS, VaultAccess, compile, doubt_undefined, outline,
 };
 pub use delegate::{
-    ControllerLink, ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, OnceAnswer, plan_delegated,
-    read_request,
+    ControllerLink, ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
+    FetchTarget, IncomingFile, OnceAnswer, plan_delegated, plan_fetch, read_request,
 };
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};

@@ -1,5 +1,6 @@
 //! Answers the requests of the run on one host. The run requests delegated tasks, which another host
-//! or this machine runs for it, and the results of tasks that one host runs for all.
+//! or this machine runs for it, and the results of tasks that one host runs for all. It also sends
+//! files that this machine stores (`fetch`).
 //!
 //! The host may be compromised. So the task, its options and the host that runs it come from this
 //! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
@@ -11,10 +12,12 @@ use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{
-    ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, OnceAnswer, Plan, plan_delegated, read_request,
+    ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest, IncomingFile,
+    OnceAnswer, Plan, plan_delegated, plan_fetch, read_request,
 };
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
@@ -34,6 +37,8 @@ pub(super) struct ControllerService<'h> {
     /// The tasks and items that the host has requested and may not request again.
     requested: BTreeSet<(u32, Option<usize>)>,
     requests: u32,
+    /// The file that the host is sending.
+    fetched: Option<IncomingFile>,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -50,7 +55,7 @@ enum Event {
 
 impl<'h> ControllerService<'h> {
     pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext) -> Self {
-        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0 }
+        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0, fetched: None }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -98,6 +103,40 @@ impl<'h> ControllerService<'h> {
                 let why = self.shared.once.publish(self.host, &task.place, content)?;
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
             }
+            ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
+            ControllerRequest::Part(part) => {
+                let mut file = self.fetched.take().ok_or("a part of a file that it did not announce")?;
+                let written = tokio::task::spawn_blocking(move || (file.write(&part), file)).await;
+                let (answer, file) = written.map_err(|e| e.to_string())?;
+                let answer = answer.unwrap_or_else(FetchAnswer::Failed);
+                self.fetched = Some(file).filter(|_| answer == FetchAnswer::More);
+                Ok(answer.encode())
+            }
+        }
+    }
+
+    /// Begins to store a file of the host. The error is the reason why the request is not allowed.
+    async fn fetch(&mut self, request: FetchRequest) -> Result<FetchAnswer, String> {
+        self.fetched = None;
+        let (size, sha1) = (request.size, request.sha1.clone());
+        let playbook = PathBuf::from(&self.shared.order.name);
+        let directory = playbook.parent().unwrap_or(Path::new("/"));
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let target = match plan_fetch(self.plan, request, directory, home.as_deref()) {
+            Ok(target) => target,
+            Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
+            Err(e) => return Ok(FetchAnswer::Failed(e.to_string())),
+        };
+        if !target.repeatable && !self.requested.insert((target.task, target.item)) {
+            return Err(format!("the file of the task {} was sent again", target.task));
+        }
+        let opened = tokio::task::spawn_blocking(move || IncomingFile::open(target, size, sha1)).await;
+        match opened.map_err(|e| e.to_string())? {
+            Ok((file, answer)) => {
+                self.fetched = file;
+                Ok(answer)
+            }
+            Err(why) => Ok(FetchAnswer::Failed(why)),
         }
     }
 

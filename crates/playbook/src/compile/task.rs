@@ -134,6 +134,10 @@ impl Compiler<'_> {
         }
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
+            "fetch" if !self.options.delegates => {
+                let message = "`fetch` works only during `remoor play`, because nobody waits for the file in a fleet";
+                self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
+            }
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }

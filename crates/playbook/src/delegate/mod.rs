@@ -9,6 +9,8 @@
 //! number of the task and the values that the run on A has gathered. `judge` and everything that
 //! follows happens on A. The sessions of the controller do not belong here.
 
+mod fetch_file;
+mod incoming_file;
 mod one_task;
 mod run_once;
 
@@ -19,7 +21,12 @@ use crate::template::expr;
 use crate::vars::run_state::RunState;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
+use crate::vars::var_map::VarMap;
 use crate::vars::variable_scope::{self, VariableScope};
+use base64::Engine as _;
+pub(crate) use fetch_file::FETCH;
+pub use fetch_file::{FetchAnswer, FetchRequest, FetchTarget, plan_fetch};
+pub use incoming_file::IncomingFile;
 pub use run_once::OnceAnswer;
 pub(crate) use run_once::OnceResult;
 use serde::{Deserialize, Serialize};
@@ -61,6 +68,10 @@ enum Request {
     Turn(u32),
     /// The result of a task that this run was chosen for.
     Result { task: u32, content: Value },
+    /// Store a file of the host on the controller.
+    Fetch(FetchRequest),
+    /// The next part of the file, in base64.
+    Part(String),
 }
 
 /// A request of a run, as the controller handles it.
@@ -74,6 +85,10 @@ pub enum ControllerRequest<'p> {
     /// The result of a task that the run was chosen for. The answer is null, or the reason why the
     /// task fails, as JSON.
     Result { task: &'p Task, content: Value },
+    /// A file of the host, see `plan_fetch`. The answer is a `FetchAnswer`.
+    Fetch(FetchRequest),
+    /// The next part of the file that was requested last. The answer is a `FetchAnswer`.
+    Part(Vec<u8>),
 }
 
 /// Reads a request of a run of `plan`. A request that the plan does not allow is an error.
@@ -89,6 +104,12 @@ pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequ
         Request::Turn(id) => ControllerRequest::Turn(once(id).ok_or_else(forbidden)?),
         Request::Result { task, content } => {
             ControllerRequest::Result { task: once(task).ok_or_else(forbidden)?, content }
+        }
+        Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),
+        Request::Part(part) => {
+            let part = base64::engine::general_purpose::STANDARD.decode(part);
+            let unreadable = |e: base64::DecodeError| DelegationError::Forbidden(format!("it is not readable: {e}"));
+            ControllerRequest::Part(part.map_err(unreadable)?)
         }
     })
 }
@@ -153,6 +174,52 @@ pub fn plan_delegated(
     check: bool,
     host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
 ) -> Result<DelegatedTask, DelegationError> {
+    let failed = DelegationError::Failed;
+    let runs_elsewhere = |task: &Task| task.runs_elsewhere();
+    let EvaluatedTask { play, task, mut state, scope, layer, item: index, .. } =
+        evaluate(plan, request, check, (&runs_elsewhere, "the task is not delegated"))?;
+    let delegation = task.hosts.delegation.clone().unwrap_or_default();
+    let host = delegated_host(&scope, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
+    let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
+    let vars = host_vars(&host).ok_or_else(unknown_host)?;
+    let mut one = one_task::plan_of(plan, play, &one_task::strip_rules(task), &state);
+    one_task::keep_needed_values(&one, &mut state);
+    one_task::set_python(&mut one, &mut state, vars.get(PYTHON_VARIABLE));
+    let item = layer.map(|layer| layer.json());
+    let mut texts = one_task::texts_of(&one, &state);
+    texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
+    one.secrets = plan.secrets.restricted_to(&texts);
+    one.delegated = Some(DelegatedRun { state: state.to_message(), item });
+    let repeatable = may_repeat(plan, task);
+    Ok(DelegatedTask { task: task.id, item: index, host, plan: one, repeatable })
+}
+
+/// Whether a run may request a task, or an item of it, several times.
+fn may_repeat(plan: &Plan, task: &Task) -> bool {
+    task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, task.id)
+}
+
+/// A requested task, as the controller sees it with the values of the run.
+struct EvaluatedTask<'p> {
+    play: &'p Play,
+    task: &'p Task,
+    /// The values of the run, without those that it cannot set.
+    state: RunState,
+    /// The scope of the task, with its item.
+    scope: ExprScope,
+    /// The variables of the item, and its index.
+    layer: Option<VarMap>,
+    item: Option<usize>,
+}
+
+/// Evaluates the condition and the items of a requested task. Fails if the condition does not hold.
+/// `allowed`: whether the run may request the task, and what it is if it may not.
+fn evaluate<'p>(
+    plan: &'p Plan,
+    request: DelegatedRequest,
+    check: bool,
+    (allowed, why): (&dyn Fn(&Task) -> bool, &str),
+) -> Result<EvaluatedTask<'p>, DelegationError> {
     let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
     let failed = DelegationError::Failed;
     let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("its state is not readable: {e}"));
@@ -160,8 +227,9 @@ pub fn plan_delegated(
     let mut state = RunState::from_message(state).map_err(unreadable)?;
     state.retain_settable(plan);
     let (play, task) = one_task::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
-    let delegation = task.hosts.delegation.as_ref().filter(|_| task.runs_elsewhere());
-    let delegation = delegation.ok_or_else(|| forbidden("the task is not delegated"))?;
+    if !allowed(task) {
+        return Err(forbidden(why));
+    }
     let mut frame = VariableScope::new(plan, &state.facts);
     if check {
         frame.check();
@@ -190,19 +258,7 @@ pub fn plan_delegated(
         Ok(Some(false)) => return Err(failed("the condition does not hold on the controller".to_owned())),
         Err((line, e)) => return Err(failed(format!("{}:{line}: when: {}", task.place.file, expr::explain(&e)))),
     }
-    let host = delegated_host(&inner, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
-    let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
-    let vars = host_vars(&host).ok_or_else(unknown_host)?;
-    let mut one = one_task::plan_of(plan, play, &one_task::strip_rules(task), &state);
-    one_task::keep_needed_values(&one, &mut state);
-    one_task::set_python(&mut one, &mut state, vars.get(PYTHON_VARIABLE));
-    let item = layer.map(|layer| layer.json());
-    let mut texts = one_task::texts_of(&one, &state);
-    texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
-    one.secrets = plan.secrets.restricted_to(&texts);
-    one.delegated = Some(DelegatedRun { state: state.to_message(), item });
-    let repeatable = task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, id);
-    Ok(DelegatedTask { task: id, item: index, host, plan: one, repeatable })
+    Ok(EvaluatedTask { play, task, state, scope: inner, layer, item: index })
 }
 
 /// The name of the host that `delegate_to` means. None: check mode cannot know it.
@@ -249,14 +305,19 @@ impl<'a> Run<'a, '_> {
         let Some(link) = &self.options.controller else {
             return Some(Err("a task can be delegated only during `remoor play`".to_owned()));
         };
-        let Some((play, _)) = one_task::find(plan, task.id) else {
-            return Some(Err("the plan does not contain the delegated task".to_owned()));
-        };
-        let mut state = self.frame.state();
-        let one = one_task::plan_of(plan, play, task, &state);
-        one_task::keep_needed_values(&one, &mut state);
-        let request = DelegatedRequest { task: task.id, item: self.item.clone(), state: state.to_message() };
+        let request = DelegatedRequest { task: task.id, item: self.item.clone(), state: self.state_for(task) };
         Some(link.ask(&Request::Delegate(request)).and_then(|answer| decode(&answer)))
+    }
+
+    /// The values of this run that a task reads, in the form of messages.
+    fn state_for(&self, task: &Task) -> Value {
+        let plan = self.frame.plan();
+        let mut state = self.frame.state();
+        if let Some((play, _)) = one_task::find(plan, task.id) {
+            let one = one_task::plan_of(plan, play, task, &state);
+            one_task::keep_needed_values(&one, &mut state);
+        }
+        state.to_message()
     }
 
     /// The host whose facts a task with `delegate_facts` sets. None: the host of this run.

@@ -61,6 +61,7 @@ mod wait_for_connection;
 mod write_file;
 
 pub use apt_repository::repository_file;
+pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, content_of, template_of};
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime};
 pub use run_context::RunContext;

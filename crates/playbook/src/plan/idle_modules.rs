@@ -3,12 +3,13 @@
 use super::{Plan, PlanStep, REFUSED};
 
 /// Modules that only read, wait or report, or that change only variables of the run.
-const IDLE: [&str; 22] = [
+const IDLE: [&str; 23] = [
     "add_host",
     "assert",
     "async_status",
     "debug",
     "fail",
+    "fetch",
     "find",
     "gather_facts",
     "getent",

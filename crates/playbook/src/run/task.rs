@@ -1,6 +1,7 @@
 //! Runs one task: its condition, retries, result and events.
 
 use crate::compile;
+use crate::delegate::FETCH;
 use crate::filters;
 use crate::modules::{self, ModuleCall, ModuleResult, TaskOutcome};
 use crate::node::{NodeAccess, WriteAheadFile};
@@ -328,6 +329,9 @@ impl<'a> Run<'a, '_> {
             return answer;
         }
         let check = self.checks(task, scope);
+        if task.module == FETCH {
+            return self.fetch(task, check, &args);
+        }
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no
         // prediction behind.
         let kept = (check != self.ground.node.is_check_mode()).then(|| {

@@ -12,6 +12,7 @@ mod bounds;
 mod check;
 mod data_loss;
 mod delegation;
+mod fetch;
 mod fetch_modules;
 mod hostvars;
 mod language;
