@@ -41,14 +41,12 @@ DIFFERENCES = {
     "delegate_facts": "only the host whose task set them sees them",
     "facts": "gathering facts is no task, and there are no facts about Python",
     "failure_ends_host": "`ansible_play_hosts` contains hosts that failed in the same play",
-    "fetch": "refused",
     "filter_plugin": "filters in Python are refused",
     "group_by": "refused",
     "hostvars": "facts that another host has set are not known",
     "include_vars": "a name is not known if only the node knows which file is read",
     "lookup_password": "refused",
     "lookups_of_the_controller": "`pipe` and `ini` are refused",
-    "run_once": "the other hosts do not have the registered result",
     "strategy_and_throttle": "`throttle` is refused",
     "until_retries": "with `--check`, a command without a result ends the run",
     "with_forms": "`with_lines` is refused, because it runs commands on the controller",
@@ -91,6 +89,16 @@ def read_tree(directory):
     return found
 
 
+def shorten_names(files, inner):
+    """Replaces the path of the output directory in the names of files that a run has fetched."""
+    inside = [name for name in files if f"/{inner}" in name]
+    above = {str(parent) for name in inside
+             for parent in pathlib.PurePath(name.split(f"/{inner}")[0] + f"/{inner}").parents}
+    prefixes = {name.split(f"/{inner}")[0] for name in inside}
+    above = {name for name in above if any(name.startswith(f"{prefix}/") for prefix in prefixes)}
+    return {name.replace(inner, "OUT"): content for name, content in files.items() if name not in above}
+
+
 def run(command, directory, out):
     """Whether one run succeeds, the recap of each host, the written files, and the output."""
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "False",
@@ -105,7 +113,8 @@ def run(command, directory, out):
     for host, counted in re.findall(r"^(\S+)\s+:\s+(ok=.*)$", text, re.MULTILINE):
         pairs = dict(re.findall(r"(\w+)=(\d+)", counted))
         recap[host] = " ".join(f"{key}={pairs.get(key, 0)}" for key in NUMBERS)
-    files = {name: content.replace(str(out), "OUT") for name, content in read_tree(out).items()}
+    files = shorten_names(read_tree(out), str(out).strip("/"))
+    files = {name: content.replace(str(out), "OUT") for name, content in files.items()}
     return {"success": done.returncode == 0, "recap": recap, "files": files}, text
 
 

@@ -393,3 +393,46 @@ fn variables_are_asked_for_at_a_terminal_and_have_defaults_without_one() {
     assert!(!shown.contains("s3cret"), "{shown}");
     assert_eq!(fs::read_to_string(ground.path("x")).expect("x"), "me s3cret");
 }
+
+#[test]
+fn a_task_that_runs_once_gives_its_result_to_all_hosts_of_the_batch() {
+    let ground = Ground::new("");
+    write_three_hosts(&ground);
+    let text = "\
+- hosts: all
+  gather_facts: no
+  serial: [3, 1]
+  tasks:
+    - {command: 'false', when: inventory_hostname == fails | default('')}
+    - {shell: 'echo x >> {{ dir }}/count; echo {{ inventory_hostname }}', run_once: true, register: r}
+    - {shell: 'echo {{ inventory_hostname }} of {{ r.stdout }} >> {{ dir }}/log'}
+- hosts: all
+  gather_facts: no
+  serial: 2
+  tasks:
+    - {command: 'echo {{ inventory_hostname }}', run_once: true, register: r, no_log: true}
+    - {shell: 'echo {{ inventory_hostname }} of {{ r.stdout }} >> {{ dir }}/log'}
+    - {shell: 'exit 3', run_once: true, when: stops is defined, no_log: true}
+    - {shell: 'echo {{ inventory_hostname }} ends >> {{ dir }}/log', when: stops is defined}
+";
+    let sorted = |log: String| {
+        let words: Vec<&str> = log.split_whitespace().collect();
+        let mut lines: Vec<String> = words.chunks(3).map(|line| line.join(" ")).collect();
+        lines.sort();
+        lines.join(", ")
+    };
+    // With one fork, the host that runs the tasks has ended the play before the others begin.
+    for forks in ["1", "5"] {
+        let (code, log, shown) = ground.play_and_read_log(text, &["-f", forks]);
+        assert_eq!(code, Some(0), "{shown}");
+        assert_eq!(sorted(log), "h1 of h1, h1 of h1, h2 of h1, h2 of h1, h3 of h1, h3 of h3", "{shown}");
+    }
+    // The next host runs the tasks if the first one has failed.
+    let (code, log, shown) = ground.play_and_read_log(text, &["-e", "fails=h1"]);
+    assert_eq!(code, Some(5), "{shown}");
+    assert_eq!(sorted(log), "h2 of h2, h2 of h2, h3 of h2, h3 of h3", "{shown}");
+    // A failure of the task ends the play for all hosts, and is a failure of one host.
+    let (code, log, shown) = ground.play_and_read_log(text, &["-e", "stops=yes"]);
+    assert_eq!((code, log.contains("ends")), (Some(5), false), "{shown}");
+    assert_eq!(shown.matches("failed=1").count(), 1, "{shown}");
+}

@@ -107,7 +107,7 @@ impl ExecutorWork for NodeWork {
             run_id: order.run_id.clone(),
             // The file belongs to runs of the whole playbook. A delegated task has no handlers.
             journal: if plan.delegated.is_some() { Default::default() } else { journal.to_owned() },
-            controller: Some(playbook::ControllerLink::new(move |request| ask(request))),
+            controller: plan.delegated.is_none().then(|| playbook::ControllerLink::new(move |request| ask(request))),
             gate: order.through.map(|through| {
                 let gate = std::sync::Arc::clone(cancel.gate());
                 gate.open(through, &order.lost);

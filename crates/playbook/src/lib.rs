@@ -30,7 +30,10 @@ pub use compile::{
     CompileOptions, Compiled, HostContext, PromptAnswers, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
     doubt_undefined, outline, vars_prompts,
 };
-pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
+pub use delegate::{
+    ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
+    FetchRequest, FetchTarget, IncomingFile, OnceAnswer, plan_delegated, plan_fetch, read_request,
+};
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code

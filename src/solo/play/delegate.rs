@@ -1,5 +1,6 @@
-//! Runs the delegated tasks of one host: tasks that another host, or this machine, runs for it. The
-//! run on the host requests them over its session.
+//! Answers the requests of the run on one host. The run requests delegated tasks, which another host
+//! or this machine runs for it, and the results of tasks that one host runs for all. It also sends
+//! files that this machine stores (`fetch`).
 //!
 //! The host may be compromised. So the task, its options and the host that runs it come from this
 //! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
@@ -10,20 +11,24 @@ use super::run::{PlayStop, Through};
 use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
-use remoor_playbook::{DelegatedTask, DelegationError, Plan, plan_delegated};
+use remoor_playbook::{
+    ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
+    IncomingFile, OnceAnswer, Plan, plan_delegated, plan_fetch, read_request,
+};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, watch};
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
-/// is one request.
+/// of a delegated task is one request.
 const REQUESTS_MAX: u32 = 20_000;
 
 /// A request of a run: its number and its content.
 pub(super) type NumberedRequest = (u64, Vec<u8>);
 
-/// The delegated tasks of one host.
-pub(super) struct DelegatedTasks<'h> {
+/// The requests of one host.
+pub(super) struct ControllerService<'h> {
     host: &'h str,
     plan: &'h Plan,
     shared: PlayContext,
@@ -34,6 +39,8 @@ pub(super) struct DelegatedTasks<'h> {
     requests: u32,
     /// How far the hosts may run, and the hosts that failed.
     through: watch::Receiver<Through>,
+    /// The file that the host is sending.
+    fetched: Option<IncomingFile>,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -48,9 +55,10 @@ enum Event {
     Other,
 }
 
-impl<'h> DelegatedTasks<'h> {
+impl<'h> ControllerService<'h> {
     pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
-        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0, through }
+        let (sessions, requested) = (BTreeMap::new(), BTreeSet::new());
+        Self { host, plan, shared, sessions, requested, requests: 0, through, fetched: None }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -62,7 +70,7 @@ impl<'h> DelegatedTasks<'h> {
                 Err(why) => return why,
             };
             if let Err(e) = canceller.answer(id, answer).await {
-                let error = DelegationError::Failed(format!("the result of the delegated task can't be sent: {e}"));
+                let error = DelegationError::Failed(format!("the answer can't be sent: {e}"));
                 let _too_large = canceller.answer(id, error.answer()).await;
             }
         }
@@ -80,13 +88,72 @@ impl<'h> DelegatedTasks<'h> {
     async fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
         self.requests += 1;
         if self.requests > REQUESTS_MAX {
-            return Err(format!("more than {REQUESTS_MAX} requests for delegated tasks"));
+            return Err(format!("more than {REQUESTS_MAX} requests to the controller"));
         }
-        let connections = &self.shared.connections;
-        let vars = |name: &str| connections.variables_of(name);
+        let plan = self.plan;
+        match read_request(plan, request).map_err(|e| e.to_string())? {
+            ControllerRequest::Delegate(request) => self.delegate(request).await,
+            ControllerRequest::Turn(task) => {
+                let mut ending = self.shared.ending.clone();
+                let answer = tokio::select! {
+                    biased;
+                    _ = ending.wait_for(|ending| *ending != PlayStop::Not) => OnceAnswer::Stopped,
+                    answer = self.shared.once.take_turn(self.host, &task.place) => answer,
+                };
+                Ok(answer.encode())
+            }
+            ControllerRequest::Result { task, content } => {
+                let why = self.shared.once.publish(self.host, &task.place, content)?;
+                Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+            ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
+            ControllerRequest::Part(part) => {
+                let mut file = self.fetched.take().ok_or("a part of a file that it did not announce")?;
+                let written = tokio::task::spawn_blocking(move || (file.write(&part), file)).await;
+                let (answer, file) = written.map_err(|e| e.to_string())?;
+                let answer = answer.unwrap_or_else(FetchAnswer::Failed);
+                self.fetched = Some(file).filter(|_| answer == FetchAnswer::More);
+                Ok(answer.encode())
+            }
+        }
+    }
+
+    /// Begins to store a file of the host. The error is the reason why the request is not allowed.
+    async fn fetch(&mut self, request: FetchRequest) -> Result<FetchAnswer, String> {
+        self.fetched = None;
+        let (size, sha1) = (request.size, request.sha1.clone());
+        let playbook = PathBuf::from(&self.shared.order.name);
+        let directory = playbook.parent().unwrap_or(Path::new("/"));
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let target = match self.with_view(|view| plan_fetch(self.plan, request, view, directory, home.as_deref())) {
+            Ok(target) => target,
+            Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
+            Err(e) => return Ok(FetchAnswer::Failed(e.to_string())),
+        };
+        if !target.repeatable && !self.requested.insert((target.task, target.item)) {
+            return Err(format!("the file of the task {} was sent again", target.task));
+        }
+        let opened = tokio::task::spawn_blocking(move || IncomingFile::open(target, size, sha1)).await;
+        match opened.map_err(|e| e.to_string())? {
+            Ok((file, answer)) => {
+                self.fetched = file;
+                Ok(answer)
+            }
+            Err(why) => Ok(FetchAnswer::Failed(why)),
+        }
+    }
+
+    /// Calls `evaluate` with what the controller knows. It may take long, because a template may.
+    fn with_view<T>(&self, evaluate: impl FnOnce(&ControllerView) -> T) -> T {
         let lost = self.through.borrow().lost.iter().cloned().collect();
-        let check = self.shared.order.check;
-        let planned = tokio::task::block_in_place(|| plan_delegated(self.plan, request, check, &lost, &vars));
+        let host_vars = |name: &str| self.shared.connections.variables_of(name);
+        let view = ControllerView { check: self.shared.order.check, lost: &lost, host_vars: &host_vars };
+        tokio::task::block_in_place(|| evaluate(&view))
+    }
+
+    /// Runs a delegated task. The error is the reason why the request is not allowed.
+    async fn delegate(&mut self, request: DelegatedRequest) -> Result<Vec<u8>, String> {
+        let planned = self.with_view(|view| plan_delegated(self.plan, request, view));
         let task = match planned {
             Ok(task) => task,
             Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
@@ -205,6 +272,7 @@ mod tests {
             lost: Vec::new(),
         };
         let shared = PlayContext {
+            once: Arc::default(),
             // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
             order: Arc::new(order),
@@ -214,8 +282,9 @@ mod tests {
             tell,
             progress,
         };
-        let mut delegated = DelegatedTasks::new("w1", &prepared.hosts[0].plan, shared, through);
-        let request = |task: u32| json!({"task": task, "item": null, "state": {}}).to_string().into_bytes();
+        let mut delegated = ControllerService::new("w1", &prepared.hosts[0].plan, shared, through);
+        let request =
+            |task: u32| json!({"delegate": {"task": task, "item": null, "state": {}}}).to_string().into_bytes();
         let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();
         assert!(text(delegated.answer(&request(1)).await).contains("delegated to d1: "));
         assert!(delegated.answer(&request(1)).await.unwrap_err().contains("requested again"));

@@ -2,11 +2,12 @@
 //! affects only this host.
 
 use super::connection::{ConnectionFinder, HostConnection, usual_state_dir};
-use super::delegate::DelegatedTasks;
+use super::delegate::ControllerService;
 use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
 use super::prepare::Host;
 use super::recap::{Counted, Recap, RecapCounter};
 use super::run::{PlayStop, Progress, Through};
+use super::run_once::RunOnceResults;
 use remoor_exec::ssh::{Remote, Session, SshError, start_local};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use serde::Deserialize;
@@ -29,6 +30,7 @@ pub(super) struct PlayContext {
     pub order: Arc<PlayOrder>,
     /// The connections to the hosts of the inventory, for delegated tasks.
     pub connections: Arc<ConnectionFinder>,
+    pub once: Arc<RunOnceResults>,
     pub diff: bool,
     pub ending: watch::Receiver<PlayStop>,
     pub tell: mpsc::Sender<PlayRunEvent>,
@@ -107,7 +109,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         EventReader { host: host.name.clone(), shared: shared.clone(), tally: RecapCounter::default(), any: false };
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
-    let mut delegated = DelegatedTasks::new(&host.name, &host.plan, shared.clone(), through.clone());
+    let mut delegated = ControllerService::new(&host.name, &host.plan, shared.clone(), through.clone());
     let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through, &mut delegated).await;
     session.close().await;
     delegated.close().await;
@@ -144,7 +146,7 @@ async fn run_order(
     heard: &mut EventReader,
     ending: &mut watch::Receiver<PlayStop>,
     through: &mut watch::Receiver<Through>,
-    delegated: &mut DelegatedTasks<'_>,
+    delegated: &mut ControllerService<'_>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
     // The run waits for each answer, so a second request before it is a violation.

@@ -19,6 +19,7 @@ mod lint;
 mod prepare;
 mod recap;
 mod run;
+mod run_once;
 mod sockets;
 
 pub use events::{HostState, PlayRunEvent, PlaySummary, PlayTaskView};

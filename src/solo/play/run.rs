@@ -119,7 +119,8 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     let (progress, news) = mpsc::unbounded_channel();
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
     let connections = Arc::clone(&prepared.connections);
-    let shared = PlayContext { remote, order, connections, diff, ending, tell, progress };
+    let once = Arc::default();
+    let shared = PlayContext { remote, order, connections, once, diff, ending, tell, progress };
     shared
         .send(PlayRunEvent::RunStart {
             playbook: request.playbook.display().to_string(),
@@ -201,6 +202,8 @@ impl Loop {
 
     /// Runs one batch of a play until its last host has ended.
     async fn batch(&mut self, play: u32, batch: Vec<String>, schedule: &mut Schedule) {
+        let hosts = batch.iter().filter(|name| self.running.contains_key(*name) || self.waiting.contains_key(*name));
+        self.shared.once.begin_batch(hosts.cloned().collect());
         let mut queue: VecDeque<String> = batch.into();
         let mut busy = BTreeSet::new();
         loop {
@@ -222,6 +225,8 @@ impl Loop {
                     self.summary.stopped.get_or_insert(why);
                 }
                 self.control.stop();
+            } else {
+                self.shared.once.end_host(&name);
             }
         }
     }

@@ -206,6 +206,14 @@ fn what_runs_once_is_done_by_the_first_of_a_batch() {
     assert!(plan("w0", &read).is_ok());
     let message = plan("w1", &read).unwrap_err()[0].to_string();
     assert!(message.starts_with("site.yml:4:1: `r` is set by a task that runs once"), "{message}");
+    // During `remoor play`, the controller chooses the host that runs the task.
+    let host = HostContext { name: "w1".into(), ..host() };
+    let options = CompileOptions { hosts: Some(&hosts), delegates: true, ..CompileOptions::default() };
+    let chosen = compile(&files(&[("site.yml", &read)]), "site.yml", &host, &options).unwrap().plan;
+    let mut once = Vec::new();
+    chosen.each_task(&mut |task| once.push((task.name.clone(), task.hosts.once, task.outcome.fatal)));
+    let expected = [("once", true, true), ("debug", false, false), ("meta end_play", false, false)];
+    assert_eq!(once, expected.map(|(name, once, fatal)| (name.to_owned(), once, fatal)));
     let asks = text.replace("{meta: end_play}", "{meta: end_play, when: port == 80}");
     assert!(plan("w1", &asks).unwrap_err()[0].hint.as_ref().unwrap().contains("end_host"));
 }

@@ -62,6 +62,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("service_facts", []),
     spec!("package_facts", ["manager"]),
     spec!("find", ["paths" "name" "path" "patterns" "pattern" "excludes" "exclude" "use_regex" "file_type" "recurse" "depth" "hidden" "follow" "age" "age_stamp" "size" "mode" "exact_mode" "contains" "read_whole_file" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "limit"], need [["paths" "name" "path"]]),
+    spec!("fetch", ["src" "dest" "flat" "fail_on_missing" "validate_checksum"], need [["src"] ["dest"]]),
     spec!("slurp", ["src" "path"], need [["src" "path"]]),
     spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
     spec!("ping", ["data"]),
@@ -109,7 +110,7 @@ const COLLECTIONS: &[(&str, &str)] = &[
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the controller or because
 /// Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "fetch reboot synchronize add_host group_by async_status set_stats \
+pub const UNSUPPORTED_MODULES: &str = "reboot synchronize add_host group_by async_status set_stats \
     docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing

@@ -16,7 +16,7 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-u
     by_hash cacheonly chain_management check_date check_valid_until clean clone create create_home createhome \
     daemon-reexec daemon-reload daemon_reexec daemon_reload decompress decrypt delete disable_gpg_check disabled \
     download_only echo editable enabled exact_mode exclusive expand_argument_vars fail_key fail_on_autoremove \
-    firstmatch flush follow force force_apt_get force_basic_auth get_attributes get_checksum get_mime \
+    fail_on_missing firstmatch flat flush follow force force_apt_get force_basic_auth get_attributes get_checksum get_mime \
     hash_host hidden ignore_hidden ignore_spaces ignore_unknown_extensions ignoreerrors install-recommends \
     install_python_apt install_recommends install_weak_deps keep_newer list_files local_follow log \
     lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home no_block \
@@ -24,7 +24,7 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-u
     public purge quiet read_whole_file recurse recursive reload remote_src remove return_content \
     rolespec_validate route security single_branch skip_broken sslverify stdin_add_newline strip_empty_ends \
     sysctl_set system trim_blocks trusted unseen update update-cache update_cache update_only use_max use_min \
-    use_proxy use_regex validate_certs virtualenv_site_packages";
+    use_proxy use_regex validate_certs validate_checksum virtualenv_site_packages";
 /// Options that are booleans in one module and something else in another.
 const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
 const NUMBERS: &str = "cache_valid_time connect_timeout date_max_future delay depth dump gid gid_max gid_min insert \

@@ -3,7 +3,7 @@
 
 use super::{Compiler, Context};
 use crate::lang::yaml::SpannedNode;
-use crate::plan::{Plan, PlanStep, REFUSED, Task};
+use crate::plan::{HostRules, Plan, PlanStep, REFUSED, Task};
 use crate::rendered;
 use crate::template::expr;
 use remoor_model::Fault;
@@ -73,7 +73,8 @@ impl Compiler<'_> {
         // A condition that is faulty itself fails when it is evaluated, so the other ones decide
         // whether the run gets that far.
         own.keywords.when.retain(|condition| expr::check_expression(&condition.text).is_ok());
-        let skipped = own.keywords.run_once && !self.current_play.first;
+        let once = self.runs_once(&own);
+        let skipped = own.keywords.run_once && !self.current_play.first && !once;
         if !own.handler && !self.is_selected(&own.keywords.tags) || skipped {
             return None;
         }
@@ -89,6 +90,7 @@ impl Compiler<'_> {
             module: REFUSED.to_owned(),
             args: Map::from_iter([("msg".to_owned(), json!(messages.join("; ")))]),
             register: node.get("register").and_then(SpannedNode::text).filter(|name| super::is_name(name)),
+            hosts: HostRules { once, ..HostRules::default() },
             ..self.numbered_task(node, &own)
         };
         let before = self.diagnostics.faults.len();

@@ -7,7 +7,7 @@ use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
 use crate::plan::{
-    Block, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes, TaskPrivileges,
+    Block, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes, TaskPrivileges,
 };
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
@@ -134,6 +134,10 @@ impl Compiler<'_> {
         }
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
+            "fetch" if !self.options.delegates => {
+                let message = "`fetch` works only during `remoor play`, because nobody waits for the file in a fleet";
+                self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
+            }
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
@@ -154,7 +158,10 @@ impl Compiler<'_> {
         if !own.handler && !self.is_selected(&own.keywords.tags) {
             return None;
         }
-        if own.keywords.run_once && !self.current_play.first {
+        if task.module == "meta" {
+            task.hosts.once = false;
+        }
+        if own.keywords.run_once && !self.current_play.first && !task.hosts.once {
             // This host skips the `run_once` task, because the first host of the batch runs it. So
             // this host does not know the values that the task sets.
             let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
@@ -192,6 +199,11 @@ impl Compiler<'_> {
         }
     }
 
+    /// Whether one host runs a task for all hosts of the batch, and the others ask for its result.
+    pub(super) fn runs_once(&self, own: &Context) -> bool {
+        own.keywords.run_once && self.options.delegates && !self.current_play.alone
+    }
+
     /// A task with the next number and the inherited keywords that a refused task has too.
     pub(super) fn numbered_task(&mut self, node: &SpannedNode, own: &Context) -> Task {
         self.parts.tasks += 1;
@@ -201,7 +213,8 @@ impl Compiler<'_> {
             when: own.keywords.when.clone(),
             outcome: OutcomeRules {
                 ignore_errors: own.keywords.ignore_errors.clone(),
-                fatal: own.keywords.fatal,
+                // As in Ansible, a failure of a task that runs once is one of all hosts.
+                fatal: own.keywords.fatal || self.runs_once(own),
                 ..OutcomeRules::default()
             },
             no_log: own.keywords.no_log || self.hides_tasks(&own.file),
@@ -227,7 +240,7 @@ impl Compiler<'_> {
                 become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
             },
             modes: TaskModes { check_mode: own.keywords.check_mode.clone(), diff: own.keywords.diff.clone() },
-            delegation: self.task_delegation(own),
+            hosts: HostRules { delegation: self.task_delegation(own), once: self.runs_once(own) },
             timeout: own.keywords.timeout.clone(),
             notify: own.keywords.notify.clone(),
             ..self.numbered_task(node, own)

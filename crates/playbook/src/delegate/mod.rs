@@ -1,4 +1,5 @@
-//! Runs one task of a plan on another host than that of the plan.
+//! Requests of a run to the controller. `run_once.rs` has those about tasks that one host runs for
+//! all hosts. The others run one task of a plan on another host than that of the plan.
 //!
 //! ```text
 //! run on host A ──request──> controller: plan_delegated ──plan of one task──> run on host B
@@ -9,8 +10,11 @@
 //! follows happens on A. The controller, that is, the process of `remoor play`, keeps the sessions in
 //! `src/solo/play/delegate.rs`.
 
+mod fetch_file;
 mod include_chain;
+mod incoming_file;
 mod one_task;
+mod run_once;
 
 use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
 use crate::plan::{DelegatedRun, Plan, Play, Task};
@@ -20,8 +24,15 @@ use crate::vars::protected_names::is_protected_name;
 use crate::vars::run_state::RunState;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
+use crate::vars::var_map::VarMap;
 use crate::vars::variable_scope::{self, VariableScope};
+use base64::Engine as _;
+pub(crate) use fetch_file::FETCH;
+pub use fetch_file::{FetchAnswer, FetchRequest, FetchTarget, plan_fetch};
 use include_chain::TaskPath;
+pub use incoming_file::IncomingFile;
+pub use run_once::OnceAnswer;
+pub(crate) use run_once::OnceResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -40,6 +51,10 @@ impl ControllerLink {
     pub fn new(ask: impl Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(ask))
     }
+
+    fn ask(&self, request: &Request) -> Result<Vec<u8>, String> {
+        (self.0)(&serde_json::to_vec(request).unwrap_or_default())
+    }
 }
 
 impl fmt::Debug for ControllerLink {
@@ -48,9 +63,65 @@ impl fmt::Debug for ControllerLink {
     }
 }
 
+/// A request of a run to the controller.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Request {
+    /// Run a task on another host.
+    Delegate(DelegatedRequest),
+    /// Which host runs the task with this number for all hosts (`run_once`)?
+    Turn(u32),
+    /// The result of a task that this run was chosen for.
+    Result { task: u32, content: Value },
+    /// Store a file of the host on the controller.
+    Fetch(FetchRequest),
+    /// The next part of the file, in base64.
+    Part(String),
+}
+
+/// A request of a run, as the controller handles it.
+#[derive(Debug)]
+pub enum ControllerRequest<'p> {
+    /// A delegated task, see `plan_delegated`.
+    Delegate(DelegatedRequest),
+    /// The run waits until it is chosen to run this task, or until another host has its result.
+    /// The answer is an `OnceAnswer`.
+    Turn(&'p Task),
+    /// The result of a task that the run was chosen for. The answer is null, or the reason why the
+    /// task fails, as JSON.
+    Result { task: &'p Task, content: Value },
+    /// A file of the host, see `plan_fetch`. The answer is a `FetchAnswer`.
+    Fetch(FetchRequest),
+    /// The next part of the file that was requested last. The answer is a `FetchAnswer`.
+    Part(Vec<u8>),
+}
+
+/// Reads a request of a run of `plan`. A request that the plan does not allow is an error.
+pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequest<'p>, DelegationError> {
+    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
+    let once = |id: u32| {
+        let (_, task) = one_task::find(plan, id).filter(|(_, task)| task.hosts.once)?;
+        Some(task)
+    };
+    let forbidden = || DelegationError::Forbidden("the task is not one that runs once".to_owned());
+    Ok(match serde_json::from_slice(request).map_err(unreadable)? {
+        Request::Delegate(delegated) => ControllerRequest::Delegate(delegated),
+        Request::Turn(id) => ControllerRequest::Turn(once(id).ok_or_else(forbidden)?),
+        Request::Result { task, content } => {
+            ControllerRequest::Result { task: once(task).ok_or_else(forbidden)?, content }
+        }
+        Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),
+        Request::Part(part) => {
+            let part = base64::engine::general_purpose::STANDARD.decode(part);
+            let unreadable = |e: base64::DecodeError| DelegationError::Forbidden(format!("it is not readable: {e}"));
+            ControllerRequest::Part(part.map_err(unreadable)?)
+        }
+    })
+}
+
 /// A request to run one task, or one item of its loop, on another host.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+pub struct DelegatedRequest {
     task: u32,
     /// The index and the value of the item.
     item: Option<(usize, Value)>,
@@ -97,35 +168,87 @@ impl DelegationError {
     }
 }
 
-/// The plan of the task that a run of `plan` requests. `check`: whether that run is in check mode.
-/// `host_vars`: the inventory variables of a host, or None if the controller does not know the host.
-///
-/// `lost`: the hosts that failed in earlier plays.
+/// What the controller knows about a run besides its plan.
+pub struct ControllerView<'c> {
+    /// Whether the run is in check mode.
+    pub check: bool,
+    /// The hosts that failed in earlier plays.
+    pub lost: &'c BTreeSet<String>,
+    /// The inventory variables of a host, or None if the controller does not know the host.
+    pub host_vars: &'c dyn Fn(&str) -> Option<Map<String, Value>>,
+}
+
+/// The plan of the task that a run of `plan` requests.
 ///
 /// The conditions, the items and the host are evaluated again, also those of the includes that lead
-/// to the task, so that a compromised node cannot choose them freely. The node contributes only its facts and the results of its
-/// tasks.
+/// to the task, so that a compromised node cannot choose them freely. The node contributes only its
+/// facts and the results of its tasks.
 pub fn plan_delegated(
     plan: &Plan,
-    request: &[u8],
-    check: bool,
-    lost: &BTreeSet<String>,
-    host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
+    request: DelegatedRequest,
+    controller: &ControllerView,
 ) -> Result<DelegatedTask, DelegationError> {
+    let failed = DelegationError::Failed;
+    let runs_elsewhere = |task: &Task| task.runs_elsewhere();
+    let EvaluatedTask { play, task, mut state, scope, layer, item: index, .. } =
+        evaluate(plan, request, controller, (&runs_elsewhere, "the task is not delegated"))?;
+    let delegation = task.hosts.delegation.clone().unwrap_or_default();
+    let host = delegated_host(&scope, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
+    let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
+    let vars = (controller.host_vars)(&host).ok_or_else(unknown_host)?;
+    let mut one = one_task::plan_of(plan, play, &[&one_task::strip_rules(task)], &state);
+    one_task::keep_needed_values(&one, &mut state);
+    one_task::set_python(&mut one, vars.get(PYTHON_VARIABLE));
+    let item = layer.map(|layer| layer.json());
+    let mut texts = one_task::texts_of(&one, &state);
+    texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
+    one.secrets = plan.secrets.restricted_to(&texts);
+    one.delegated = Some(DelegatedRun { state: state.to_message(), item });
+    let repeatable = may_repeat(plan, task);
+    Ok(DelegatedTask { task: task.id, item: index, host, plan: one, repeatable })
+}
+
+/// Whether a run may request a task, or an item of it, several times.
+fn may_repeat(plan: &Plan, task: &Task) -> bool {
+    task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, task.id)
+}
+
+/// A requested task, as the controller sees it with the values of the run.
+struct EvaluatedTask<'p> {
+    play: &'p Play,
+    task: &'p Task,
+    /// The values of the run, without those that it cannot set.
+    state: RunState,
+    /// The scope of the task, with its item.
+    scope: ExprScope,
+    /// The variables of the item, and its index.
+    layer: Option<VarMap>,
+    item: Option<usize>,
+}
+
+/// Evaluates the condition and the items of a requested task. Fails if the condition does not hold.
+/// `allowed`: whether the run may request the task, and what it is if it may not.
+fn evaluate<'p>(
+    plan: &'p Plan,
+    request: DelegatedRequest,
+    controller: &ControllerView,
+    (allowed, why): (&dyn Fn(&Task) -> bool, &str),
+) -> Result<EvaluatedTask<'p>, DelegationError> {
     let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
     let failed = DelegationError::Failed;
-    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
-    let Request { task: id, item, state } = serde_json::from_slice(request).map_err(unreadable)?;
+    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("its state is not readable: {e}"));
+    let DelegatedRequest { task: id, item, state } = request;
     let mut state = RunState::from_message(state).map_err(unreadable)?;
-    state.retain_settable(plan, host_vars);
-    state.lost.clone_from(lost);
+    state.retain_settable(plan, controller.host_vars);
+    state.lost.clone_from(controller.lost);
     let layers = std::mem::take(&mut state.params);
     let path = TaskPath::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
     let (play, task) = (path.play, path.task);
-    let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere());
-    let delegation = delegation.ok_or_else(|| forbidden("the task is not delegated"))?;
+    if !allowed(task) {
+        return Err(forbidden(why));
+    }
     let mut frame = VariableScope::new(plan, &state.facts);
-    if check {
+    if controller.check {
         frame.check();
     }
     frame.restore(&state);
@@ -154,19 +277,7 @@ pub fn plan_delegated(
         Ok(Some(false)) => return Err(failed("the condition does not hold on the controller".to_owned())),
         Err((line, e)) => return Err(failed(format!("{}:{line}: when: {}", task.place.file, expr::explain(&e)))),
     }
-    let host = delegated_host(&inner, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
-    let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
-    let vars = host_vars(&host).ok_or_else(unknown_host)?;
-    let mut one = one_task::plan_of(plan, play, &[&one_task::strip_rules(task)], &state);
-    one_task::keep_needed_values(&one, &mut state);
-    one_task::set_python(&mut one, vars.get(PYTHON_VARIABLE));
-    let item = layer.map(|layer| layer.json());
-    let mut texts = one_task::texts_of(&one, &state);
-    texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
-    one.secrets = plan.secrets.restricted_to(&texts);
-    one.delegated = Some(DelegatedRun { state: state.to_message(), item });
-    let repeatable = task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, id);
-    Ok(DelegatedTask { task: id, item: index, host, plan: one, repeatable })
+    Ok(EvaluatedTask { play, task, state, scope: inner, layer, item: index })
 }
 
 /// The name of the host that `delegate_to` means. None: check mode cannot know it.
@@ -212,7 +323,7 @@ impl<'a> Run<'a, '_> {
     /// Runs a delegated task on its host. None: this run executes the task itself, because the task is
     /// not delegated, its module touches no host, or `delegate_to` names this host.
     pub(crate) fn delegate(&mut self, task: &'a Task, scope: &ExprScope) -> Option<ModuleResult> {
-        let delegation = task.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
+        let delegation = task.hosts.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
         let plan = self.frame.plan();
         match delegated_host(scope, &delegation.to) {
             Ok(Some(host)) if host == plan.host => return None,
@@ -223,25 +334,29 @@ impl<'a> Run<'a, '_> {
         let Some(link) = &self.options.controller else {
             return Some(Err("a task can be delegated only during `remoor play`".to_owned()));
         };
-        let Some(path) = TaskPath::find(plan, task.id) else {
-            return Some(Err("the plan does not contain the delegated task".to_owned()));
-        };
-        // The controller also evaluates the includes, and compares all variables of their loops.
-        let mut state = self.frame.state();
-        let tasks: Vec<&Task> = [task].into_iter().chain(path.include_tasks()).collect();
-        let needed = one_task::plan_of(plan, path.play, &tasks, &state);
-        let layers = std::mem::take(&mut state.params);
-        one_task::keep_needed_values(&needed, &mut state);
-        state.params = layers;
-        let request = Request { task: task.id, item: self.item.clone(), state: state.to_message() };
-        let request = serde_json::to_vec(&request).unwrap_or_default();
-        let answer = (link.0)(&request).and_then(|answer| decode(&answer));
+        let request = DelegatedRequest { task: task.id, item: self.item.clone(), state: self.state_for(task) };
+        let answer = link.ask(&Request::Delegate(request)).and_then(|answer| decode(&answer));
         Some(answer.map(|outcome| retain_facts(plan, task, outcome)))
+    }
+
+    /// The values of this run that a task reads, in the form of messages. The controller also
+    /// evaluates the includes that lead to the task, and compares all variables of their loops.
+    fn state_for(&self, task: &Task) -> Value {
+        let plan = self.frame.plan();
+        let mut state = self.frame.state();
+        if let Some(path) = TaskPath::find(plan, task.id) {
+            let tasks: Vec<&Task> = [task].into_iter().chain(path.include_tasks()).collect();
+            let needed = one_task::plan_of(plan, path.play, &tasks, &state);
+            let layers = std::mem::take(&mut state.params);
+            one_task::keep_needed_values(&needed, &mut state);
+            state.params = layers;
+        }
+        state.to_message()
     }
 
     /// The host whose facts a task with `delegate_facts` sets. None: the host of this run.
     pub(crate) fn host_of_facts(&self, task: &Task, scope: &ExprScope) -> Option<String> {
-        let delegation = task.delegation.as_ref().filter(|delegation| delegation.facts)?;
+        let delegation = task.hosts.delegation.as_ref().filter(|delegation| delegation.facts)?;
         let host = delegated_host(scope, &delegation.to).ok()??;
         (host != self.frame.plan().host).then_some(host)
     }

@@ -35,7 +35,7 @@ pub(super) fn strip_rules(task: &Task) -> Task {
         retry: Default::default(),
         notify: Vec::new(),
         tags: Vec::new(),
-        delegation: None,
+        hosts: Default::default(),
         ..task.clone()
     }
 }

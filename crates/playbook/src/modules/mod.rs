@@ -63,6 +63,7 @@ mod wait_for_connection;
 mod write_file;
 
 pub use apt_repository::repository_file;
+pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, content_of, template_of};
 /// The native modules that set facts.
 pub(crate) const FACT_MODULES: [&str; 6] =

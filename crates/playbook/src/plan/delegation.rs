@@ -1,9 +1,20 @@
-//! Delegated tasks: tasks that another host runs instead of the host of the plan.
+//! Tasks that concern other hosts than that of the plan: delegated tasks, and tasks that one host
+//! runs for all hosts.
 
 use super::Task;
 use crate::plan::elevation::ANYBODY;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+/// How a task concerns the other hosts of the play.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HostRules {
+    /// The host that runs the task instead of the plan's own host.
+    pub delegation: Option<Delegation>,
+    /// Whether one host runs the task for all hosts of the batch (`run_once`). The run asks the
+    /// controller which host it is.
+    pub once: bool,
+}
 
 /// The host that runs a task instead of the plan's own host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +39,6 @@ impl Task {
     /// Whether another host runs the module of this task. A module that touches no host, such as
     /// `set_fact`, runs on the plan's own host even if the task is delegated.
     pub fn runs_elsewhere(&self) -> bool {
-        self.delegation.is_some() && !ANYBODY.contains(&self.module.as_str())
+        self.hosts.delegation.is_some() && !ANYBODY.contains(&self.module.as_str())
     }
 }

@@ -9,6 +9,7 @@ const IDLE: [&str; 23] = [
     "async_status",
     "debug",
     "fail",
+    "fetch",
     "find",
     "gather_facts",
     "getent",

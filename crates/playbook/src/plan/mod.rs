@@ -16,7 +16,7 @@ pub(crate) mod schedule;
 
 use crate::vars::var_map::SharedVar;
 pub use blob::{Asset, Blob};
-pub use delegation::{DelegatedRun, Delegation};
+pub use delegation::{DelegatedRun, Delegation, HostRules};
 pub use idle_modules::is_idle;
 pub use plan_secrets::PlanSecrets;
 pub use python_module::{
@@ -277,8 +277,7 @@ pub struct Task {
     pub tags: Vec<String>,
     pub layers: TaskLayers,
     pub files: TaskFiles,
-    /// The host that runs the task instead of the plan's own host.
-    pub delegation: Option<Delegation>,
+    pub hosts: HostRules,
 }
 
 /// The conditions that make a task changed or failed, and what a failure of the task means for the
@@ -344,6 +343,10 @@ pub struct TaskFiles {
     pub parts: BTreeMap<String, Asset>,
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 flat_form! {
     Task {
         id: u32,
@@ -378,6 +381,8 @@ flat_form! {
         parts: BTreeMap<String, Asset>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delegation: Option<Delegation>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        once: bool,
     } = Self {
         id,
         name,
@@ -398,7 +403,7 @@ flat_form! {
         tags,
         layers: TaskLayers { defaults, vars, params },
         files: TaskFiles { vars_files, assets, parts },
-        delegation,
+        hosts: HostRules { delegation, once },
     }
 }
 

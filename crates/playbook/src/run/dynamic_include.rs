@@ -138,7 +138,11 @@ impl<'a> Run<'a, '_> {
             let known = task.files.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
             return Err(format!("`{name}` is not a file of this plan; its files are: {known}"));
         };
-        self.frame.include(*layer, args.get("name").and_then(Value::as_str));
+        let variable = args.get("name").and_then(Value::as_str);
+        self.frame.include(*layer, variable);
+        if let Some(once) = &mut self.once {
+            once.included.push((name.to_owned(), variable.map(str::to_owned)));
+        }
         let mut outcome = TaskOutcome::ok("");
         let vars = self.frame.plan().layers.get(*layer as usize).cloned().unwrap_or_default();
         outcome.extra_keys.insert("ansible_facts".into(), Value::Object(vars));

@@ -17,6 +17,7 @@ pub(crate) mod task;
 use super::modules::RunContext;
 use super::plan::{Block, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, PlanStep, Play, Task};
 use super::{compile, facts, rendered};
+use crate::delegate::OnceResult;
 use crate::os::atomic_fs;
 use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
 use crate::template::expr;
@@ -102,6 +103,8 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         depth: 0,
         turn: 0,
         item: None,
+        once: None,
+        failed_elsewhere: None,
     };
     if let Some(state) = &delegated {
         let item = plan.delegated.as_ref().and_then(|run| run.item.as_ref());
@@ -122,6 +125,10 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
             Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
     }
     run.end.cancelled = cancel.is_stopped() && flow.is_err();
+    if run.failed_elsewhere.is_some() && flow.is_err() {
+        // The failure is counted on the host that ran the task, as in Ansible.
+        (run.end.failure, run.end.fatal, run.end.cancelled) = (None, false, true);
+    }
     // Check mode ran no handler, so the handlers that were pending before are still pending.
     let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
     masks.mask_end(RunEnd { pending_handlers, ..run.end })
@@ -169,6 +176,11 @@ pub(super) struct Run<'a, 's> {
     pub turn: u32,
     /// The index and the value of the item of a loop that is being run.
     pub item: Option<(usize, Value)>,
+    /// What the other hosts need to know of the task that is being run, if this host runs it for
+    /// all of them.
+    pub once: Option<OnceResult>,
+    /// The reason why the run ends, if another host failed in a task that it ran for this host too.
+    pub failed_elsewhere: Option<String>,
 }
 
 /// Which part of the run a `meta` task ends early.
@@ -255,7 +267,7 @@ impl<'a> Run<'a, '_> {
 
     /// Runs a task or handler that is not an include.
     pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
-        let flow = self.task(play, task, handler);
+        let flow = if task.hosts.once { self.run_once(play, task, handler) } else { self.task(play, task, handler) };
         if flow.is_ok() {
             self.release(play, task);
         }
@@ -307,6 +319,7 @@ impl<'a> Run<'a, '_> {
         }
         if flow.is_err() && !block.rescue.is_empty() && !self.cancel.is_stopped() {
             let failed = self.end.failure.take();
+            self.failed_elsewhere = None;
             self.end.failed = failed_before;
             self.notified_by_failed.clear();
             self.end.fatal = false;

@@ -1,6 +1,7 @@
 //! Runs one task: its condition, retries, result and events.
 
 use crate::compile;
+use crate::delegate::FETCH;
 use crate::filters;
 use crate::modules::{self, ModuleCall, ModuleResult, TaskOutcome};
 use crate::node::{NodeAccess, WriteAheadFile};
@@ -66,6 +67,9 @@ impl<'a> Run<'a, '_> {
         if let Some(name) = &task.register {
             self.frame.set(name, &result);
         }
+        if let Some(once) = &mut self.once {
+            once.result.clone_from(&result);
+        }
         if judged.status == Status::Failed {
             self.break_off();
         }
@@ -84,6 +88,9 @@ impl<'a> Run<'a, '_> {
     pub(crate) fn learn(&mut self, task: &Task, host: Option<&str>, name: &str, value: &Value) {
         let cacheable = task.args.get("cacheable").is_some_and(|value| var_map::boolean(value) == Some(true));
         let is_fact = task.module != "set_fact" || cacheable;
+        if let Some(once) = &mut self.once {
+            once.facts.push((host.map(str::to_owned), name.to_owned(), value.clone()));
+        }
         match host {
             Some(host) => self.frame.learn_about(host, name, value, is_fact),
             None if is_fact => self.frame.learn(name, value),
@@ -325,6 +332,9 @@ impl<'a> Run<'a, '_> {
             return answer;
         }
         let check = self.checks(task, scope);
+        if task.module == FETCH {
+            return self.fetch(task, check, &args);
+        }
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no
         // prediction behind.
         let kept = (check != self.ground.node.is_check_mode()).then(|| {

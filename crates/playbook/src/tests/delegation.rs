@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::modules::TaskOutcome;
-use crate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
+use crate::{
+    ControllerLink, ControllerRequest, ControllerView, DelegatedTask, DelegationError, plan_delegated, read_request,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -41,9 +43,26 @@ fn delegating_plan() -> Plan {
 }
 
 fn request(task: u32, item: Value, state: Value) -> Result<DelegatedTask, DelegationError> {
-    let text = json!({"task": task, "item": item, "state": state}).to_string();
     let vars = |name: &str| ["db1", "localhost"].contains(&name).then(Map::new);
-    plan_delegated(&delegating_plan(), text.as_bytes(), false, &BTreeSet::new(), &vars)
+    plan_request(&delegating_plan(), &json!({"task": task, "item": item, "state": state}), &vars)
+}
+
+/// What the controller knows about a run: no host failed.
+pub(super) fn view(check: bool, host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>) -> ControllerView<'_> {
+    static LOST: BTreeSet<String> = BTreeSet::new();
+    ControllerView { check, lost: &LOST, host_vars }
+}
+
+fn plan_request(
+    plan: &Plan,
+    request: &Value,
+    vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
+) -> Result<DelegatedTask, DelegationError> {
+    let text = json!({"delegate": request}).to_string();
+    match read_request(plan, text.as_bytes())? {
+        ControllerRequest::Delegate(request) => plan_delegated(plan, request, &view(false, vars)),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn refusal(task: u32, item: Value, state: Value) -> String {
@@ -69,11 +88,10 @@ fn a_node_can_request_only_delegated_tasks() {
         let error = request(id, Value::Null, state.clone()).unwrap_err();
         assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
     }
-    let vars = |_: &str| Some(Map::new());
-    assert!(matches!(
-        plan_delegated(&delegating_plan(), b"{", false, &BTreeSet::new(), &vars),
-        Err(DelegationError::Forbidden(_))
-    ));
+    for text in ["{", r#"{"delegate": 1}"#, r#"{"turn": 1}"#, r#"{"result": {"task": 1, "content": null}}"#] {
+        let error = read_request(&delegating_plan(), text.as_bytes()).unwrap_err();
+        assert!(matches!(error, DelegationError::Forbidden(_)), "{text}: {error}");
+    }
 }
 
 #[test]
@@ -135,10 +153,10 @@ fn a_node_cannot_name_programs_of_another_host_or_change_other_hosts() {
         "facts": python, "registers": python, "lost": ["b"],
         "others": {"b": {"y": "mine", "ansible_host": "evil", "ansible_lb": "evil"}, "db1": {"z": "evil"}},
     });
-    let text = json!({"task": number("show"), "item": null, "state": state}).to_string();
+    let request = json!({"task": number("show"), "item": null, "state": state});
     let vars = |_: &str| Some(Map::from_iter([("ansible_lb".to_owned(), json!("own"))]));
     let plan = delegating_plan();
-    let task = plan_delegated(&plan, text.as_bytes(), false, &BTreeSet::new(), &vars).unwrap();
+    let task = plan_request(&plan, &request, &vars).unwrap();
     let state = task.plan.delegated.unwrap().state.to_string();
     assert!(!state.contains("/bin/sh") && !state.contains("evil") && state.contains("mine"), "{state}");
     assert_eq!(task.plan.vars.get("ansible_python_interpreter"), None);
@@ -204,8 +222,8 @@ fn the_host_of_the_task_receives_only_the_secret_texts_that_the_task_reads() {
         "others": {"b": {"y": "of-another-host"}},
     });
     let request = |task: u32| {
-        let text = json!({"task": task, "item": null, "state": state}).to_string();
-        plan_delegated(&plan, text.as_bytes(), false, &BTreeSet::new(), &|_| Some(Map::new())).unwrap().plan.secrets
+        let request = json!({"task": task, "item": null, "state": state});
+        plan_request(&plan, &request, &|_| Some(Map::new())).unwrap().plan.secrets
     };
     let url = request(number("url"));
     assert!(url.texts().contains("http://w1"), "{:?}", url.texts());
@@ -237,7 +255,10 @@ fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bo
     let plan = compile_playbook(dir, text, files);
     let copy = plan.clone();
     let controller = ControllerLink::new(move |request| {
-        let task = match plan_delegated(&copy, request, check, &BTreeSet::new(), &|_| Some(Map::new())) {
+        let Ok(ControllerRequest::Delegate(request)) = read_request(&copy, request) else {
+            panic!("{}", String::from_utf8_lossy(request));
+        };
+        let task = match plan_delegated(&copy, request, &view(check, &|_| Some(Map::new()))) {
             Ok(task) => task,
             Err(error) => return Ok(error.answer()),
         };

@@ -117,7 +117,7 @@ impl<'p> SettableNames<'p> {
     fn add_task(&mut self, task: &'p Task) {
         let mut names = Vec::new();
         crate::compile::names_set_by(task, &mut names);
-        if task.delegation.as_ref().is_some_and(|delegation| delegation.facts) {
+        if task.hosts.delegation.as_ref().is_some_and(|delegation| delegation.facts) {
             self.sets_facts_of_others = true;
             self.names_elsewhere.extend(names.iter().cloned());
         }
