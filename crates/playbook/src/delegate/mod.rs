@@ -99,10 +99,7 @@ pub enum ControllerRequest<'p> {
 /// Reads a request of a run of `plan`. A request that the plan does not allow is an error.
 pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequest<'p>, DelegationError> {
     let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
-    let once = |id: u32| {
-        let (_, task) = one_task::find(plan, id).filter(|(_, task)| task.hosts.once)?;
-        Some(task)
-    };
+    let once = |id: u32| TaskPath::find(plan, id).map(|path| path.task).filter(|task| task.hosts.once);
     let forbidden = || DelegationError::Forbidden("the task is not one that runs once".to_owned());
     Ok(match serde_json::from_slice(request).map_err(unreadable)? {
         Request::Delegate(delegated) => ControllerRequest::Delegate(delegated),

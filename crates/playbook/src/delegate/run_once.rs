@@ -119,7 +119,7 @@ impl<'a> Run<'a, '_> {
         let plan = self.frame.plan();
         let names = facts.iter().map(|(_, name, _)| (name.clone(), Value::Null));
         let mut settable = RunState { registers: names.collect(), ..RunState::default() };
-        settable.retain_settable(plan);
+        settable.retain_settable(plan, &|_| None);
         for (of, name, value) in facts.iter().filter(|(_, name, _)| settable.registers.contains_key(name)) {
             self.learn(task, of.as_deref().filter(|of| *of != plan.host), name, value);
         }

@@ -3,7 +3,7 @@
 use super::{Plan, PlanStep, REFUSED};
 
 /// Modules that only read, wait or report, or that change only variables of the run.
-const IDLE: [&str; 23] = [
+const IDLE: [&str; 24] = [
     "add_host",
     "assert",
     "async_status",
