@@ -31,7 +31,8 @@ pub use compile::{
 };
 pub use delegate::{
     ControllerLink, ControllerRequest, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
-    FetchTarget, IncomingFile, OnceAnswer, plan_delegated, plan_fetch, read_request,
+    FetchTarget, HostValues, IncomingFile, OnceAnswer, OtherValues, SharedValues, plan_delegated, plan_fetch,
+    read_request,
 };
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};

@@ -18,7 +18,7 @@ use remoor_playbook::{
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
 /// of a delegated task is one request.
@@ -39,6 +39,8 @@ pub(super) struct ControllerService<'h> {
     requests: u32,
     /// The file that the host is sending.
     fetched: Option<IncomingFile>,
+    /// Held while the host runs a task with `throttle`.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -55,7 +57,16 @@ enum Event {
 
 impl<'h> ControllerService<'h> {
     pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext) -> Self {
-        Self { host, plan, shared, sessions: BTreeMap::new(), requested: BTreeSet::new(), requests: 0, fetched: None }
+        Self {
+            host,
+            plan,
+            shared,
+            sessions: BTreeMap::new(),
+            requested: BTreeSet::new(),
+            requests: 0,
+            fetched: None,
+            permit: None,
+        }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -102,6 +113,28 @@ impl<'h> ControllerService<'h> {
             ControllerRequest::Result { task, content } => {
                 let why = self.shared.once.publish(self.host, &task.place, content)?;
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+            ControllerRequest::Begin(task) => {
+                self.permit = None;
+                let mut ending = self.shared.ending.clone();
+                self.permit = tokio::select! {
+                    biased;
+                    _ = ending.wait_for(|ending| *ending != PlayStop::Not) => None,
+                    permit = self.shared.limits.acquire(task) => permit,
+                };
+                Ok(Vec::new())
+            }
+            ControllerRequest::End => {
+                self.permit = None;
+                Ok(Vec::new())
+            }
+            ControllerRequest::Share(values) => {
+                let why = self.shared.values.store(self.host, values);
+                Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+            ControllerRequest::Others => {
+                let values = self.shared.values.values_for(self.host);
+                Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
             ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
             ControllerRequest::Part(part) => {
@@ -258,6 +291,8 @@ mod tests {
         };
         let shared = PlayContext {
             once: Arc::default(),
+            limits: Arc::default(),
+            values: Arc::default(),
             // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
             order: Arc::new(order),

@@ -94,6 +94,7 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, task: &Task, state: &RunState) -
         blobs: blobs.collect(),
         modules,
         delegated: None,
+        shares: None,
         secrets: PlanSecrets::default(),
     };
     keep_needed_layers(&mut out, &plan.vars);
