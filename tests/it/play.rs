@@ -436,3 +436,50 @@ fn a_task_that_runs_once_gives_its_result_to_all_hosts_of_the_batch() {
     assert_eq!((code, log.contains("ends")), (Some(5), false), "{shown}");
     assert_eq!(shown.matches("failed=1").count(), 1, "{shown}");
 }
+
+#[test]
+fn later_plays_read_what_other_hosts_have_set() {
+    let ground = Ground::new("");
+    write_three_hosts(&ground);
+    let text = "\
+- hosts: all
+  gather_facts: no
+  tasks:
+    - {set_fact: {mine: '{{ inventory_hostname }}!', given: own}}
+    - {set_fact: {given: 'from {{ inventory_hostname }}', markup: \"{{ '{' ~ '{ mine }' ~ '}' }}\"}, delegate_to: h2, delegate_facts: true, when: n == 1}
+    - {command: 'echo out', register: r}
+- hosts: odd
+  gather_facts: no
+  tasks:
+    - {shell: \"echo {{ groups['all'] | map('extract', hostvars, 'mine') | join }} {{ hostvars.h2.given }} {{ hostvars.h1.r.stdout }} >> {{ dir }}/log\"}
+- hosts: h2
+  gather_facts: no
+  tasks:
+    - {shell: \"echo '{{ given }} {{ markup }}' {{ hostvars.h1.ansible_kernel == ansible_kernel }} >> {{ dir }}/log\"}
+    - {set_fact: {given: changed}}
+- hosts: h2
+  gather_facts: no
+  tasks:
+    - {shell: 'echo {{ given }} >> {{ dir }}/log'}
+";
+    let (code, log, text) = ground.play_and_read_log(text, &["-f", "1"]);
+    let expected = "h1!h2!h3! from h1 out h1!h2!h3! from h1 out from h1 {{ mine }} True changed ";
+    assert_eq!((code, log.as_str()), (Some(0), expected), "{text}");
+}
+
+#[test]
+fn throttle_limits_the_hosts_that_run_a_task_at_the_same_time() {
+    let ground = Ground::new("");
+    write_three_hosts(&ground);
+    // Each host sees only itself in the task, although all hosts run at the same time.
+    let tasks = "\
+- hosts: all
+  gather_facts: no
+  tasks:
+    - shell: 'mkdir {{ dir }}/busy && sleep 0.2 && rmdir {{ dir }}/busy && echo {{ item }} >> {{ dir }}/log'
+      throttle: '{{ most }}'
+      loop: [1, 2]
+";
+    let (code, log, text) = ground.play_and_read_log(tasks, &["-e", "most=1"]);
+    assert_eq!((code, log.as_str()), (Some(0), "1 2 1 2 1 2 "), "{text}");
+}

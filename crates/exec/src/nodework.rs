@@ -327,6 +327,7 @@ mod tests {
             blobs: Default::default(),
             modules: Default::default(),
             delegated: None,
+            shares: None,
             secrets: Default::default(),
         }
     }

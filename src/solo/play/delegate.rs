@@ -18,7 +18,7 @@ use remoor_playbook::{
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
 /// of a delegated task is one request.
@@ -41,6 +41,8 @@ pub(super) struct ControllerService<'h> {
     through: watch::Receiver<Through>,
     /// The file that the host is sending.
     fetched: Option<IncomingFile>,
+    /// Held while the host runs a task with `throttle`.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -58,7 +60,7 @@ enum Event {
 impl<'h> ControllerService<'h> {
     pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
         let (sessions, requested) = (BTreeMap::new(), BTreeSet::new());
-        Self { host, plan, shared, sessions, requested, requests: 0, through, fetched: None }
+        Self { host, plan, shared, sessions, requested, requests: 0, through, fetched: None, permit: None }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -105,6 +107,29 @@ impl<'h> ControllerService<'h> {
             ControllerRequest::Result { task, content } => {
                 let why = self.shared.once.publish(self.host, &task.place, content)?;
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+            ControllerRequest::Begin(task) => {
+                self.permit = None;
+                let mut ending = self.shared.ending.clone();
+                self.permit = tokio::select! {
+                    biased;
+                    _ = ending.wait_for(|ending| *ending != PlayStop::Not) => None,
+                    permit = self.shared.limits.acquire(task) => permit,
+                };
+                Ok(Vec::new())
+            }
+            ControllerRequest::End => {
+                self.permit = None;
+                Ok(Vec::new())
+            }
+            ControllerRequest::Share(mut values) => {
+                values.retain_new_facts(&|name| self.shared.connections.variables_of(name));
+                let why = self.shared.values.store(self.host, values);
+                Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+            ControllerRequest::Others => {
+                let values = self.shared.values.values_for(self.host);
+                Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
             ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
             ControllerRequest::Part(part) => {
@@ -273,6 +298,8 @@ mod tests {
         };
         let shared = PlayContext {
             once: Arc::default(),
+            limits: Arc::default(),
+            values: Arc::default(),
             // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
             order: Arc::new(order),

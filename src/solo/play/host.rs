@@ -8,6 +8,8 @@ use super::prepare::Host;
 use super::recap::{Counted, Recap, RecapCounter};
 use super::run::{PlayStop, Progress, Through};
 use super::run_once::RunOnceResults;
+use super::shared_values::HostVariablesOfRun;
+use super::throttle::TaskLimits;
 use remoor_exec::ssh::{Remote, Session, SshError, start_local};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use serde::Deserialize;
@@ -31,6 +33,8 @@ pub(super) struct PlayContext {
     /// The connections to the hosts of the inventory, for delegated tasks.
     pub connections: Arc<ConnectionFinder>,
     pub once: Arc<RunOnceResults>,
+    pub limits: Arc<TaskLimits>,
+    pub values: Arc<HostVariablesOfRun>,
     pub diff: bool,
     pub ending: watch::Receiver<PlayStop>,
     pub tell: mpsc::Sender<PlayRunEvent>,

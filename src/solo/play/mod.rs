@@ -20,7 +20,9 @@ mod prepare;
 mod recap;
 mod run;
 mod run_once;
+mod shared_values;
 mod sockets;
+mod throttle;
 
 pub use events::{HostState, PlayRunEvent, PlaySummary, PlayTaskView};
 pub(in crate::solo) use files::Files;

@@ -10,7 +10,8 @@ use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
 use remoor_playbook::{
-    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, PromptAnswers, SPECIAL_TAGS, VaultAccess,
+    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, PromptAnswers, SPECIAL_TAGS, SharedNames,
+    VaultAccess,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -78,7 +79,7 @@ pub(in crate::solo) fn prepare_with_sources(
     let at_host: BTreeSet<&String> = at_host.collect();
     let local = plays.iter().flat_map(|(_, hosts)| hosts).filter(|host| !at_host.contains(host));
     roads.set_local_hosts(local.cloned().collect());
-    let mut hosts = Vec::new();
+    let mut compiled_hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
     let modules = module_packer::modules_of_directory(Path::new(&root), request.modules);
@@ -118,28 +119,12 @@ pub(in crate::solo) fn prepare_with_sources(
         if plan.plays.is_empty() {
             continue;
         }
-        let names = context.vars.keys().chain(contexts.shared_values().keys());
-        let names: Vec<&str> = names.map(String::as_str).collect();
-        let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
-        let encrypted = files_unopened.into_iter().chain(unopened.iter().map(|fault| fault.file.clone()));
-        let found = playbook::doubt_undefined(found, &encrypted.collect());
+        let names = context.vars.keys().chain(contexts.shared_values().keys()).cloned().collect();
+        let encrypted = files_unopened.into_iter().chain(unopened.iter().map(|fault| fault.file.clone())).collect();
         warnings.extend(unopened.into_iter().map(|fault| Fault { warning: true, ..fault }));
-        let (doubts, wrong): (Vec<_>, Vec<_>) =
-            found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
-        warnings.extend(doubts);
-        if !wrong.is_empty() {
-            faults.extend(wrong);
-            continue;
-        }
-        match connection_for(&plan, name, &roads) {
-            Ok((road, more)) => {
-                warnings.extend(more);
-                let sudo = plan.needs_root() && road.is_root() != Some(true);
-                hosts.push(Host { name: name.clone(), road, plan, sudo });
-            }
-            Err(more) => faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault))),
-        }
+        compiled_hosts.push(CompiledHost { name: name.clone(), plan, names, encrypted });
     }
+    let hosts = review_hosts(compiled_hosts, &files, &roads, &mut faults, &mut warnings);
     if faults.is_empty() && hosts.is_empty() {
         faults.insert(no_host_fault(&request, &sources));
     }
@@ -210,6 +195,59 @@ fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> 
         sources.order.push(LOCALHOST.to_owned());
     }
     Ok(sources)
+}
+
+/// The plan of a host before its review.
+struct CompiledHost {
+    name: String,
+    plan: Plan,
+    /// Names of all variables of the host.
+    names: Vec<String>,
+    /// Files with content that no vault password opens.
+    encrypted: BTreeSet<String>,
+}
+
+/// Reviews the plans and finds the connections. Returns the hosts without faults.
+fn review_hosts(
+    mut compiled: Vec<CompiledHost>,
+    files: &Files,
+    roads: &ConnectionFinder,
+    faults: &mut BTreeSet<Fault>,
+    warnings: &mut BTreeSet<Fault>,
+) -> Vec<Host> {
+    set_shared_names(&mut compiled);
+    let mut hosts = Vec::new();
+    for CompiledHost { name, plan, names, encrypted } in compiled {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
+        let found = playbook::doubt_undefined(found, &encrypted);
+        let (doubts, wrong): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
+        warnings.extend(doubts);
+        if !wrong.is_empty() {
+            faults.extend(wrong);
+            continue;
+        }
+        match connection_for(&plan, &name, roads) {
+            Ok((road, more)) => {
+                warnings.extend(more);
+                let sudo = plan.needs_root() && road.is_root() != Some(true);
+                hosts.push(Host { name, road, plan, sudo });
+            }
+            Err(more) => faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault))),
+        }
+    }
+    hosts
+}
+
+/// Lets the plans of several hosts exchange the values that some of them read of others.
+fn set_shared_names(hosts: &mut [CompiledHost]) {
+    if hosts.len() < 2 || !hosts.iter().any(|host| host.plan.plays.len() > 1) {
+        return;
+    }
+    let plans: Vec<&Plan> = hosts.iter().map(|host| &host.plan).collect();
+    let names = SharedNames::find(&plans);
+    hosts.iter_mut().for_each(|host| host.plan.shares.clone_from(&names));
 }
 
 /// Whether the variables of the host make its tasks run as root.

@@ -119,8 +119,8 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     let (progress, news) = mpsc::unbounded_channel();
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
     let connections = Arc::clone(&prepared.connections);
-    let once = Arc::default();
-    let shared = PlayContext { remote, order, connections, once, diff, ending, tell, progress };
+    let (once, limits, values) = (Arc::default(), Arc::default(), Arc::default());
+    let shared = PlayContext { remote, order, connections, once, limits, values, diff, ending, tell, progress };
     shared
         .send(PlayRunEvent::RunStart {
             playbook: request.playbook.display().to_string(),
@@ -204,6 +204,7 @@ impl Loop {
     async fn batch(&mut self, play: u32, batch: Vec<String>, schedule: &mut Schedule) {
         let hosts = batch.iter().filter(|name| self.running.contains_key(*name) || self.waiting.contains_key(*name));
         self.shared.once.begin_batch(hosts.cloned().collect());
+        self.shared.values.begin_batch();
         let mut queue: VecDeque<String> = batch.into();
         let mut busy = BTreeSet::new();
         loop {

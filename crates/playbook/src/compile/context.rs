@@ -77,6 +77,8 @@ pub(super) struct InheritedKeywords {
     pub check_mode: Option<Value>,
     pub diff: Option<Value>,
     pub run_once: bool,
+    /// Maximum number of hosts that run a task at the same time; 0: no limit.
+    pub throttle: u32,
     /// The host that runs the tasks instead of the host of the plan; may contain markup.
     pub delegate_to: Option<String>,
     pub delegate_facts: bool,

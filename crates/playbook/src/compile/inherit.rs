@@ -55,8 +55,15 @@ impl Compiler<'_> {
                 let items = value.list().unwrap_or(std::slice::from_ref(value));
                 context.keywords.notify.extend(items.iter().filter_map(SpannedNode::text));
             }
-            "throttle" if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") => {
-                self.fault_hint(file, at, "`throttle` is not part of the language", HINT_ANSIBLE);
+            "throttle" => {
+                let texts = self.known_texts(file, word, value, context);
+                match texts.first().and_then(|text| text.trim().parse().ok()) {
+                    Some(limit) if limit == 0 || self.options.delegates => context.keywords.throttle = limit,
+                    None if self.options.delegates => {
+                        self.fault(file, at, "`throttle` is a number of hosts that is known before the run");
+                    }
+                    _ => self.fault_hint(file, at, "`throttle` is not part of the language", HINT_ANSIBLE),
+                }
             }
             "debugger" if value.text().is_none_or(|text| text != "never") => {
                 self.fault_hint(file, at, "`debugger` is not part of the language", HINT_ANSIBLE);

@@ -32,7 +32,7 @@ mod task;
 
 pub(super) use assets::join;
 pub use encrypted::{VaultAccess, doubt_undefined};
-pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared};
+pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared, words_of};
 pub(super) use option_types::check_rendered;
 pub use prompts::{PromptAnswers, VarsPrompt, vars_prompts};
 pub use refusal::refusal_message;
@@ -167,6 +167,7 @@ pub fn compile(
         blobs,
         modules,
         delegated: None,
+        shares: None,
         secrets: PlanSecrets::default(),
     };
     plan.drop_unused_modules();

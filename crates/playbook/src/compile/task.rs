@@ -240,7 +240,11 @@ impl Compiler<'_> {
                 become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
             },
             modes: TaskModes { check_mode: own.keywords.check_mode.clone(), diff: own.keywords.diff.clone() },
-            hosts: HostRules { delegation: self.task_delegation(own), once: self.runs_once(own) },
+            hosts: HostRules {
+                delegation: self.task_delegation(own),
+                once: self.runs_once(own),
+                throttle: if self.current_play.alone { 0 } else { own.keywords.throttle },
+            },
             timeout: own.keywords.timeout.clone(),
             notify: own.keywords.notify.clone(),
             ..self.numbered_task(node, own)

@@ -15,6 +15,8 @@ mod include_chain;
 mod incoming_file;
 mod one_task;
 mod run_once;
+mod shared_facts;
+mod throttle;
 
 use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
 use crate::plan::{DelegatedRun, Plan, Play, Task};
@@ -35,6 +37,8 @@ pub use run_once::OnceAnswer;
 pub(crate) use run_once::OnceResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+pub(crate) use shared_facts::OtherHosts;
+pub use shared_facts::{HostValues, OtherValues, SharedValues};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -77,6 +81,14 @@ enum Request {
     Fetch(FetchRequest),
     /// The next part of the file, in base64.
     Part(String),
+    /// May this run begin the task with this number (`throttle`)?
+    Begin(u32),
+    /// The run has ended the task that it could begin.
+    End,
+    /// The values of the run that other hosts may read, as `SharedValues`.
+    Share(Value),
+    /// The values of other hosts.
+    Others,
 }
 
 /// A request of a run, as the controller handles it.
@@ -94,6 +106,16 @@ pub enum ControllerRequest<'p> {
     Fetch(FetchRequest),
     /// The next part of the file that was requested last. The answer is a `FetchAnswer`.
     Part(Vec<u8>),
+    /// The run waits until it may begin this task, of which not too many may run at the same time.
+    /// The answer says nothing.
+    Begin(&'p Task),
+    /// The run has ended the task that it could begin. The answer says nothing.
+    End,
+    /// Values that other hosts may read. The answer is null, or the reason why the run fails, as
+    /// JSON.
+    Share(SharedValues),
+    /// The answer is `OtherValues`.
+    Others,
 }
 
 /// Reads a request of a run of `plan`. A request that the plan does not allow is an error.
@@ -107,6 +129,21 @@ pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequ
         Request::Result { task, content } => {
             ControllerRequest::Result { task: once(task).ok_or_else(forbidden)?, content }
         }
+        Request::Begin(id) => {
+            let found = one_task::find(plan, id).filter(|(_, task)| task.hosts.throttle > 0);
+            let why = || DelegationError::Forbidden("the task has no `throttle`".to_owned());
+            ControllerRequest::Begin(found.ok_or_else(why)?.1)
+        }
+        Request::End => ControllerRequest::End,
+        Request::Share(_) | Request::Others if plan.shares.is_none() => {
+            return Err(DelegationError::Forbidden("no other host reads its values".to_owned()));
+        }
+        Request::Share(values) => {
+            let mut values: SharedValues = serde_json::from_value(values).map_err(unreadable)?;
+            values.retain_allowed(plan);
+            ControllerRequest::Share(values)
+        }
+        Request::Others => ControllerRequest::Others,
         Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),
         Request::Part(part) => {
             let part = base64::engine::general_purpose::STANDARD.decode(part);

@@ -84,6 +84,7 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, tasks: &[&Task], state: &RunStat
         blobs: blobs.collect(),
         modules,
         delegated: None,
+        shares: None,
         secrets: PlanSecrets::default(),
     };
     keep_needed_layers(&mut out, &plan.vars);

@@ -92,9 +92,9 @@ impl<'a> Run<'a, '_> {
     }
 
     fn run_for_all(&mut self, play: &'a Play, task: &'a Task, handler: bool, link: &ControllerLink) -> Flow {
-        self.once = Some(OnceResult::default());
+        self.others.once = Some(OnceResult::default());
         let flow = self.task(play, task, handler);
-        let mut result = self.once.take().unwrap_or_default();
+        let mut result = self.others.once.take().unwrap_or_default();
         if flow.is_err() && self.cancel.is_stopped() {
             return flow;
         }
@@ -145,7 +145,7 @@ impl<'a> Run<'a, '_> {
             message: why.clone(),
             ..RunFailure::default()
         });
-        self.failed_elsewhere = Some(why);
+        self.others.failure = Some(why);
         Err(RunStopped)
     }
 }

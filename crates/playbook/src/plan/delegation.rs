@@ -14,6 +14,8 @@ pub struct HostRules {
     /// Whether one host runs the task for all hosts of the batch (`run_once`). The run asks the
     /// controller which host it is.
     pub once: bool,
+    /// Maximum number of hosts that run the task at the same time (`throttle`); 0: no limit.
+    pub throttle: u32,
 }
 
 /// The host that runs a task instead of the plan's own host.

@@ -13,6 +13,7 @@ mod plan_secrets;
 pub mod python_module;
 mod refused_tasks;
 pub(crate) mod schedule;
+mod shared_names;
 
 use crate::vars::var_map::SharedVar;
 pub use blob::{Asset, Blob};
@@ -25,6 +26,7 @@ pub use python_module::{
 use remoor_model::flat_form;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+pub use shared_names::SharedNames;
 use std::collections::BTreeMap;
 
 /// Version of the format of a plan without Python modules. A node rejects plans of other versions.
@@ -60,6 +62,10 @@ pub struct Plan {
     /// Set if the plan contains one delegated task of another plan: the state of that plan's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated: Option<DelegatedRun>,
+    /// Set if other hosts of the run may read values of this host in later plays, and this host
+    /// theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharedNames>,
     /// The texts and files of the plan that no output may show.
     #[serde(default, skip_serializing_if = "PlanSecrets::is_empty")]
     pub secrets: PlanSecrets,
@@ -347,6 +353,10 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 flat_form! {
     Task {
         id: u32,
@@ -383,6 +393,8 @@ flat_form! {
         delegation: Option<Delegation>,
         #[serde(default, skip_serializing_if = "is_false")]
         once: bool,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        throttle: u32,
     } = Self {
         id,
         name,
@@ -403,7 +415,7 @@ flat_form! {
         tags,
         layers: TaskLayers { defaults, vars, params },
         files: TaskFiles { vars_files, assets, parts },
-        hosts: HostRules { delegation, once },
+        hosts: HostRules { delegation, once, throttle },
     }
 }
 

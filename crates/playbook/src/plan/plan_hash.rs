@@ -36,8 +36,21 @@ impl Plan {
     /// The hash of the plan. Equal plans of the same compiler have equal hashes. The hash of a plan
     /// with secrets is keyed, see [`PlanSecrets::keyed_hash`](crate::PlanSecrets::keyed_hash).
     pub fn sha256(&self) -> Sha256 {
-        let Self { version, playbook, host, vars, shared, extra, layers, plays, blobs, modules, delegated: _, secrets } =
-            self;
+        let Self {
+            version,
+            playbook,
+            host,
+            vars,
+            shared,
+            extra,
+            layers,
+            plays,
+            blobs,
+            modules,
+            delegated: _,
+            shares: _,
+            secrets,
+        } = self;
         // A shared variable can also be a variable of the host. It is then hashed at the place of
         // the host's variable, as if the plan contained a copy.
         let own = vars.iter().map(|(name, value)| (name, shared.get(name).map_or(value, SharedVar::json)));

@@ -142,6 +142,11 @@ impl<'p> Walk<'p> {
         let mut secrets = Secrets::default();
         secrets.add_plan(&plan.secrets);
         let of_a_run = facts::NAMES.iter().chain(&OF_AN_ATTEMPT);
+        if let Some(names) = &plan.shares {
+            // In the play that reads them, other hosts may have set these values.
+            frame.others_change = true;
+            names.names_by_others().for_each(|name| frame.forget(name));
+        }
         frame.unknown.extend(of_a_run.filter(|name| !facts.contains_key(**name)).map(|name| (*name).to_owned()));
         Self {
             frame,

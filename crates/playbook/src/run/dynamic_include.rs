@@ -140,7 +140,7 @@ impl<'a> Run<'a, '_> {
         };
         let variable = args.get("name").and_then(Value::as_str);
         self.frame.include(*layer, variable);
-        if let Some(once) = &mut self.once {
+        if let Some(once) = &mut self.others.once {
             once.included.push((name.to_owned(), variable.map(str::to_owned)));
         }
         let mut outcome = TaskOutcome::ok("");

@@ -15,9 +15,9 @@ pub(crate) mod secrets;
 pub(crate) mod task;
 
 use super::modules::RunContext;
-use super::plan::{Block, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, PlanStep, Play, Task};
+use super::plan::{Block, HostRules, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, PlanStep, Play, Task};
 use super::{compile, facts, rendered};
-use crate::delegate::OnceResult;
+use crate::delegate::OtherHosts;
 use crate::os::atomic_fs;
 use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
 use crate::template::expr;
@@ -103,8 +103,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         depth: 0,
         turn: 0,
         item: None,
-        once: None,
-        failed_elsewhere: None,
+        others: OtherHosts::default(),
     };
     if let Some(state) = &delegated {
         let item = plan.delegated.as_ref().and_then(|run| run.item.as_ref());
@@ -125,7 +124,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
             Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
     }
     run.end.cancelled = cancel.is_stopped() && flow.is_err();
-    if run.failed_elsewhere.is_some() && flow.is_err() {
+    if run.others.failure.is_some() && flow.is_err() {
         // The failure is counted on the host that ran the task, as in Ansible.
         (run.end.failure, run.end.fatal, run.end.cancelled) = (None, false, true);
     }
@@ -176,11 +175,7 @@ pub(super) struct Run<'a, 's> {
     pub turn: u32,
     /// The index and the value of the item of a loop that is being run.
     pub item: Option<(usize, Value)>,
-    /// What the other hosts need to know of the task that is being run, if this host runs it for
-    /// all of them.
-    pub once: Option<OnceResult>,
-    /// The reason why the run ends, if another host failed in a task that it ran for this host too.
-    pub failed_elsewhere: Option<String>,
+    pub others: OtherHosts,
 }
 
 /// Which part of the run a `meta` task ends early.
@@ -202,6 +197,8 @@ impl<'a> Run<'a, '_> {
                     }
                 }
             }
+            let received = self.receive_values();
+            self.fail_unless(received, "receiving the variables of other hosts")?;
             self.frame.open_play(play);
             self.roles_done.clear();
             let flow = self.play(play);
@@ -210,7 +207,7 @@ impl<'a> Run<'a, '_> {
                 // are dropped.
                 self.notified.retain(|name| !play.means(name));
                 self.journal_or_stop()?;
-                self.report_play_end(play);
+                self.report_play_end(play)?;
                 continue;
             }
             if flow.is_err() && play.force_handlers && !self.cancel.is_stopped() {
@@ -220,16 +217,28 @@ impl<'a> Run<'a, '_> {
                 forced?;
             }
             flow?;
-            self.report_play_end(play);
+            self.report_play_end(play)?;
         }
         Ok(())
     }
 
     /// Reports the end of the play to the caller that coordinates the hosts.
-    fn report_play_end(&mut self, play: &Play) {
+    fn report_play_end(&mut self, play: &Play) -> Flow {
+        let shared = self.share_values();
+        self.fail_unless(shared, "sending the variables for other hosts")?;
         if self.options.gate.is_some() {
             (self.sink)(RunEvent::PlayEnd { play: play.index });
         }
+        Ok(())
+    }
+
+    /// Ends the run with a failure that belongs to no task, if `outcome` is an error.
+    fn fail_unless(&mut self, outcome: Result<(), String>, what: &str) -> Flow {
+        outcome.map_err(|message| {
+            self.end.failed += 1;
+            self.end.failure = Some(RunFailure { task: what.to_owned(), message, ..RunFailure::default() });
+            RunStopped
+        })
     }
 
     fn play(&mut self, play: &'a Play) -> Flow {
@@ -267,7 +276,11 @@ impl<'a> Run<'a, '_> {
 
     /// Runs a task or handler that is not an include.
     pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
-        let flow = if task.hosts.once { self.run_once(play, task, handler) } else { self.task(play, task, handler) };
+        let flow = match &task.hosts {
+            HostRules { once: true, .. } => self.run_once(play, task, handler),
+            HostRules { throttle: 1.., .. } => self.run_throttled(play, task, handler),
+            _ => self.task(play, task, handler),
+        };
         if flow.is_ok() {
             self.release(play, task);
         }
@@ -319,7 +332,7 @@ impl<'a> Run<'a, '_> {
         }
         if flow.is_err() && !block.rescue.is_empty() && !self.cancel.is_stopped() {
             let failed = self.end.failure.take();
-            self.failed_elsewhere = None;
+            self.others.failure = None;
             self.end.failed = failed_before;
             self.notified_by_failed.clear();
             self.end.fatal = false;
@@ -347,12 +360,8 @@ impl<'a> Run<'a, '_> {
     }
 
     pub(super) fn journal_or_stop(&mut self) -> Flow {
-        self.write_journal().map_err(|message| {
-            self.end.failed += 1;
-            self.end.failure =
-                Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
-            RunStopped
-        })
+        let written = self.write_journal();
+        self.fail_unless(written, "writing the journal of handlers")
     }
 
     /// Names of all pending handlers, of this run and earlier ones, including `more`.

@@ -67,7 +67,7 @@ impl<'a> Run<'a, '_> {
         if let Some(name) = &task.register {
             self.frame.set(name, &result);
         }
-        if let Some(once) = &mut self.once {
+        if let Some(once) = &mut self.others.once {
             once.result.clone_from(&result);
         }
         if judged.status == Status::Failed {
@@ -88,11 +88,16 @@ impl<'a> Run<'a, '_> {
     pub(crate) fn learn(&mut self, task: &Task, host: Option<&str>, name: &str, value: &Value) {
         let cacheable = task.args.get("cacheable").is_some_and(|value| var_map::boolean(value) == Some(true));
         let is_fact = task.module != "set_fact" || cacheable;
-        if let Some(once) = &mut self.once {
+        if let Some(once) = &mut self.others.once {
             once.facts.push((host.map(str::to_owned), name.to_owned(), value.clone()));
         }
         match host {
-            Some(host) => self.frame.learn_about(host, name, value, is_fact),
+            Some(host) => {
+                let given = self.others.given.entry(host.to_owned()).or_default();
+                let values = if is_fact { &mut given.facts } else { &mut given.set };
+                values.insert(name.to_owned(), value.clone());
+                self.frame.learn_about(host, name, value, is_fact);
+            }
             None if is_fact => self.frame.learn(name, value),
             None => {}
         }

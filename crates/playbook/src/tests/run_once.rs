@@ -127,3 +127,42 @@ fn a_run_without_an_answer_fails_at_the_task() {
     }
     assert!(!dir.path().join("never").exists());
 }
+
+#[test]
+fn a_host_shares_only_what_it_may_set_and_others_may_read() {
+    let dir = TempDir::new().unwrap();
+    let text = "\
+- hosts: all
+  tasks:
+    - {set_fact: {mine: 1, hidden: 2}}
+    - {set_fact: {given: 3}, delegate_to: w2, delegate_facts: true}
+    - {debug: {msg: '{{ hostvars.w2.mine }} {{ hostvars.w2.ansible_hostname }}'}}
+";
+    let mut plan = plan_of("w1", dir.path(), text);
+    let all = json!({"w1": {}, "w2": {}});
+    plan.shared.insert("hostvars".to_owned(), crate::SharedVar::new(all));
+    let request = |plan: &Plan| {
+        let own = json!({
+            "facts": {"ansible_hostname": "w1", "ansible_kernel": "k", "fixed": "forged"},
+            "set": {"mine": 1, "hidden": 2, "fixed": "forged"},
+        });
+        let others = json!({
+            "w1": {"set": {"given": 0}},
+            "w2": {"set": {"given": 3, "fixed": "forged", "mine": 9}, "facts": {"ansible_host": "evil"}},
+        });
+        let text = json!({"share": {"own": own, "others": others}}).to_string();
+        read_request(plan, text.as_bytes()).map(|request| match request {
+            ControllerRequest::Share(values) => serde_json::to_value(values).unwrap(),
+            other => panic!("{other:?}"),
+        })
+    };
+    assert!(request(&plan).unwrap_err().to_string().contains("no other host reads"));
+    plan.shares = crate::SharedNames::find(&[&plan]);
+    let expected = json!({
+        "own": {"facts": {"ansible_hostname": "w1"}, "set": {"mine": 1}},
+        "others": {"w2": {"facts": {}, "set": {"given": 3}}},
+    });
+    assert_eq!(request(&plan).unwrap(), expected);
+    let unread = plan_of("w1", dir.path(), "- hosts: all\n  tasks:\n    - {set_fact: {mine: 1}}\n");
+    assert_eq!(crate::SharedNames::find(&[&unread]), None);
+}

@@ -4,7 +4,7 @@
 //! set variables and registered results are added. As in Ansible, variables of plays, roles and
 //! tasks are not included.
 
-use crate::vars::scope::{ExprScope, unknown_now};
+use crate::vars::scope::{ExprScope, ask_a_run, unknown_now};
 use crate::vars::var_map::{Var, VarMap};
 use minijinja::Value;
 use minijinja::value::{Enumerator, Object};
@@ -54,7 +54,8 @@ impl Object for HostVarsObject {
         let within = [vec![Arc::new(common)], layers.clone()].concat();
         let [vars, within] = [layers, within].map(|layers| ExprScope::new(layers, unknown.clone()));
         let within = self.scope.host_layers().map(|own| within.with_host(own.clone())).unwrap_or(within);
-        Some(Value::from_object(SingleHostVars { vars, within }))
+        let changes = own.is_none() && self.scope.host_layers().is_some_and(|own| own.others_change);
+        Some(Value::from_object(SingleHostVars { vars, within, changes }))
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Values(self.all.iter().map(|(name, _)| Value::from(name.clone())).collect())
@@ -71,6 +72,8 @@ struct SingleHostVars {
     vars: ExprScope,
     /// The scope in which templates in these variables are rendered.
     within: ExprScope,
+    /// Whether a missing variable may be known only during a run.
+    changes: bool,
 }
 
 impl Object for SingleHostVars {
@@ -84,6 +87,7 @@ impl Object for SingleHostVars {
         }
         match self.vars.get(name) {
             Some(var) => Some(self.within.value(name, var)),
+            None if self.changes => Some(ask_a_run(name)),
             None => self.vars.asks_a_run(name).then(|| unknown_now(name)),
         }
     }

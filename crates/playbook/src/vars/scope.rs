@@ -74,6 +74,8 @@ pub struct HostLayers {
     pub layers: Vec<Arc<VarMap>>,
     /// Variables that the run has set for other hosts, by host.
     pub others: Arc<BTreeMap<String, VarMap>>,
+    /// Whether a value of another host that is missing may be known only during a run.
+    pub others_change: bool,
 }
 
 /// The message of the error for the read of an unknown name. Code that must recognize this error
@@ -217,6 +219,12 @@ impl std::error::Error for Endless {}
 /// Makes an error as the value of `name`, because the real value is only known during a run.
 pub fn unknown_now(name: &str) -> Value {
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is {UNKNOWN}")))
+}
+
+/// Like `unknown_now`. The trace records the read.
+pub fn ask_a_run(name: &str) -> Value {
+    note(|trace| trace.unknown = true);
+    unknown_now(name)
 }
 
 /// Makes an error as the value of `name`, because check mode cannot know the real value. The trace

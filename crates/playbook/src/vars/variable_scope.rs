@@ -32,6 +32,8 @@ pub struct VariableScope<'p> {
     included_layers: Vec<(u32, Option<String>)>,
     /// Variables of other hosts that tasks with `delegate_facts` have set, by host.
     others: Arc<BTreeMap<String, VarMap>>,
+    /// Whether any value of another host may be known only during a run. Only before a run.
+    pub others_change: bool,
     /// The hosts of `lose`.
     lost: BTreeSet<String>,
     registers: VarMap,
@@ -76,6 +78,7 @@ impl<'p> VariableScope<'p> {
             included: Arc::default(),
             included_layers: Vec::new(),
             others: Arc::default(),
+            others_change: false,
             lost: BTreeSet::new(),
             registers: VarMap::default(),
             files: Vec::new(),
@@ -263,7 +266,8 @@ impl<'p> VariableScope<'p> {
         layers.extend(self.params.iter().cloned());
         layers.push(self.extra.clone());
         own.push(self.extra.clone());
-        let own = HostLayers { name: self.plan.host.clone(), layers: own, others: self.others.clone() };
+        let (others, others_change) = (self.others.clone(), self.others_change);
+        let own = HostLayers { name: self.plan.host.clone(), layers: own, others, others_change };
         ExprScope::new(layers, self.unknown.clone()).with_host(Arc::new(own))
     }
 

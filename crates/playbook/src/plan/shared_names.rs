@@ -1,0 +1,79 @@
+//! The variables of a host that other hosts of a run may read in later plays (`hostvars`), or set
+//! there (`delegate_facts`).
+
+use super::{Plan, Task};
+use crate::compile;
+use crate::vars::protected_names::is_protected_name;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Names of variables, and whether these are all variables.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedNames {
+    names: BTreeSet<String>,
+    /// Names that tasks with `delegate_facts` set.
+    given: BTreeSet<String>,
+    /// Whether a plan reads variables of other hosts by computed names.
+    all: bool,
+}
+
+impl SharedNames {
+    /// The names that some of these plans could read of another host. None: they read nothing that a
+    /// run sets.
+    pub fn find<'p>(plans: &[&'p Plan]) -> Option<Self> {
+        let mut set = BTreeSet::new();
+        let mut of_others = BTreeSet::new();
+        for plan in plans {
+            plan.each_task(&mut |task| {
+                set.extend(names_set_by(task));
+                if sets_facts_of_others(task) {
+                    of_others.extend(names_set_by(task));
+                }
+            });
+        }
+        let mut reads = !of_others.is_empty();
+        let mut found = Self { names: of_others.clone(), given: of_others, all: false };
+        for plan in plans.iter().filter(|plan| plan.shared.contains_key("hostvars")) {
+            let (words, whole) = compile::words_of(plan);
+            reads = true;
+            // A name such as `ansible_` is the beginning of a computed one.
+            found.all |= whole || words.iter().any(|word| word.starts_with("ansible_") && word.ends_with('_'));
+            found.names.extend(words.into_iter().filter(|word| word.starts_with("ansible_") || set.contains(word)));
+        }
+        reads.then_some(found)
+    }
+
+    /// Names that other hosts may set for this host.
+    pub(crate) fn names_by_others(&self) -> impl Iterator<Item = &String> {
+        self.given.iter()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.all || self.names.contains(name)
+    }
+}
+
+fn names_set_by(task: &Task) -> Vec<String> {
+    let mut names = Vec::new();
+    compile::names_set_by(task, &mut names);
+    names
+}
+
+fn sets_facts_of_others(task: &Task) -> bool {
+    task.hosts.delegation.as_ref().is_some_and(|delegation| delegation.facts)
+}
+
+impl Plan {
+    /// Whether a run of this plan may set the variable `name` of another host.
+    pub(crate) fn may_set_of_others(&self, name: &str) -> bool {
+        if is_protected_name(name) {
+            return false;
+        }
+        let mut may = false;
+        self.each_task(&mut |task| {
+            let is_fact = name.starts_with("ansible_") && task.module != "set_fact";
+            may |= sets_facts_of_others(task) && (is_fact || names_set_by(task).iter().any(|set| set == name));
+        });
+        may
+    }
+}
