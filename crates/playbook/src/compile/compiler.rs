@@ -156,7 +156,7 @@ impl<'a> Compiler<'a> {
         let parsed = match self.cache.parsed.get(path) {
             Some(known) => known.clone(),
             None => {
-                let content = self.content(path);
+                let content = self.yaml_content(path);
                 let text = match content.as_deref().map(std::str::from_utf8) {
                     Some(Ok(text)) => text,
                     other => {

@@ -18,6 +18,7 @@ mod inherit;
 mod lookup;
 pub mod module_specs;
 mod needed_vars;
+mod opened_secrets;
 mod option_types;
 pub mod options;
 mod play;
@@ -170,7 +171,7 @@ pub fn compile(
         plan.version = PYTHON_PLAN_VERSION;
     }
     (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
-    compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
+    let opened = compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
     let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, mut encrypted, .. } = compiler;
     let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
     faults.extend(limits);
@@ -180,7 +181,7 @@ pub fn compile(
     faults.extend(reached);
     faults.sort();
     faults.dedup();
-    let masks = SecretTexts::new(&plan.secrets);
+    let masks = SecretTexts::new(&opened);
     if !faults.is_empty() {
         masks.mask_faults(&mut faults);
         return Err(faults);
@@ -216,7 +217,9 @@ pub fn outline(
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
         out.extend(compiler.outline_play(index, source));
     }
-    let masks = SecretTexts::new(&compiler.encrypted.opened);
+    let mut opened = PlanSecrets::default();
+    compiler.encrypted.opened.record_all(&mut opened);
+    let masks = SecretTexts::new(&opened);
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);
     faults.sort();

@@ -156,3 +156,56 @@ fn a_fault_does_not_show_a_secret() {
     }
     assert!(shown.contains("********"), "{shown}");
 }
+
+/// The plan of a host for a playbook with plays of other hosts, as JSON and with its secrets.
+fn plan_of_host(name: &str, site: &str) -> Plan {
+    let indented = |text: &str, indent: &str| text.trim().replace('\n', &format!("\n{indent}"));
+    let site = site.replace("TOKEN", &indented(TOKEN, "        ")).replace("PROD", &indented(PROD, "        "));
+    let files = [
+        ("site.yml", site.as_str()),
+        ("other.yml", "- {hosts: db, tasks: [{debug: {msg: '{{ given }}'}}]}\n"),
+        ("files/key.txt", KEY),
+    ];
+    let files = files.into_iter().map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).collect();
+    let vars = json!({"inventory_hostname": name, "groups": {"all": ["web1", "db"]}});
+    let host = HostContext { name: name.into(), vars: vars.as_object().unwrap().clone(), ..HostContext::default() };
+    let passwords = BOTH.iter().map(|(id, secret)| VaultPassword::new(id, secret.as_bytes().to_vec())).collect();
+    let vault = Vault::new(passwords, "");
+    let access = VaultAccess { vault: &vault, may_stay_encrypted: false };
+    let options = CompileOptions { vault: Some(access), ..CompileOptions::default() };
+    compile(&FileSet(files), "site.yml", &host, &options).unwrap_or_else(|faults| panic!("{faults:#?}")).plan
+}
+
+#[test]
+fn the_secrets_of_another_play_stay_away_from_a_host() {
+    let site = "
+- hosts: db
+  vars:
+    db_pw: !vault |
+        TOKEN
+    key: \"{{ lookup('file', 'key.txt') }}\"
+  tasks:
+    - {debug: {msg: '{{ db_pw }} {{ key }}'}}
+- import_playbook: other.yml
+  vars:
+    given: \"{{ lookup('file', 'key.txt') }}\"
+- hosts: web1
+  vars:
+    own: !vault |
+        PROD
+  tasks:
+    - {debug: {msg: '{{ own }}'}}
+- {hosts: web1, tasks: [{debug: {msg: 'nothing'}}]}
+";
+    let plan = |name: &str| serde_json::to_string(&plan_of_host(name, site)).unwrap();
+    // The node also gets no file that a lookup of the other play reads, in base64.
+    let key = "a2V5LW1hdGVyaWFsLTAwMDE";
+    let (web, db) = (plan("web1"), plan("db"));
+    assert!(db.contains("s3cr{{ 1+1 }}et") && db.contains(key) && !db.contains("prodsecret"), "{db}");
+    assert!(web.contains("prodsecret") && !web.contains("s3cr{{ 1+1 }}et") && !web.contains(key), "{web}");
+    assert!(!web.contains("czNjcnt7IDErMSB9fWV0") && !web.contains("db_pw") && !web.contains("files/key.txt"), "{web}");
+    // Without the play of the host, the plan has no secret, so its hash needs no key of a secret.
+    let (own, open) = (site.find("- hosts: web1").unwrap(), site.find("- {hosts: web1").unwrap());
+    let plan = plan_of_host("web1", &format!("{}{}", &site[..own], &site[open..]));
+    assert!(plan.secrets.is_empty() && plan.layers.iter().all(|layer| !layer.contains_key("db_pw")), "{plan:?}");
+}
