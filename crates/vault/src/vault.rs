@@ -1,12 +1,13 @@
 //! The passwords, and what they have opened.
 
 use crate::envelope::{Envelope, VaultKeys, vault_id};
+use crate::password_source::PasswordSource;
 use crate::sealed_value::{SealedPart, part_of};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Maximum number of passwords. Each is tried for a text that no other password opens.
 const PASSWORDS_MAX: usize = 16;
@@ -44,6 +45,39 @@ impl fmt::Debug for VaultPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VaultPassword({})", self.id)
     }
+}
+
+/// A password, or a program that prints one. The program runs when the first text is decrypted,
+/// because a program must not run for a playbook without encrypted content.
+#[derive(Clone)]
+pub enum LazyPassword {
+    Known(VaultPassword),
+    Program(PasswordSource),
+}
+
+impl LazyPassword {
+    fn read(&self) -> Result<VaultPassword, String> {
+        match self {
+            Self::Known(password) => Ok(password.clone()),
+            Self::Program(source) => source.read().map_err(|error| error.to_string()),
+        }
+    }
+}
+
+impl fmt::Debug for LazyPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(password) => password.fmt(f),
+            Self::Program(source) => write!(f, "Program({})", source.id),
+        }
+    }
+}
+
+/// The passwords after all programs have run.
+struct ReadPasswords {
+    passwords: Vec<VaultPassword>,
+    /// Why the first program that failed has printed no password.
+    failure: Option<String>,
 }
 
 /// The reason why a text was not opened. The text names the vault id, and what to do next.
@@ -89,7 +123,8 @@ type OpenedFile = Arc<(Map<String, Value>, Option<OpenedKey>)>;
 /// The vault passwords, and a cache of what they have opened. A text is decrypted once.
 #[derive(Default)]
 pub struct Vault {
-    passwords: Vec<VaultPassword>,
+    passwords: Vec<LazyPassword>,
+    read: OnceLock<ReadPasswords>,
     next: String,
     opened: Mutex<BTreeMap<[u8; 32], Result<Opened, VaultError>>>,
     files: Mutex<BTreeMap<String, OpenedFile>>,
@@ -104,7 +139,12 @@ impl fmt::Debug for Vault {
 impl Vault {
     /// `next` tells a user how to name a password; it is the hint of errors about passwords.
     /// Passwords beyond the first 16 are not used.
-    pub fn new(mut passwords: Vec<VaultPassword>, next: &str) -> Self {
+    pub fn new(passwords: Vec<VaultPassword>, next: &str) -> Self {
+        Self::with_programs(passwords.into_iter().map(LazyPassword::Known).collect(), next)
+    }
+
+    /// Like `new`, for passwords that programs print. If a program fails, the reason replaces `next`.
+    pub fn with_programs(mut passwords: Vec<LazyPassword>, next: &str) -> Self {
         passwords.truncate(PASSWORDS_MAX);
         Self { passwords, next: next.to_owned(), ..Self::default() }
     }
@@ -116,7 +156,23 @@ impl Vault {
 
     /// The hint for an error. None: no other password would help.
     pub fn next_step(&self, error: &VaultError) -> Option<&str> {
-        (error.is_about_password() && !self.next.is_empty()).then_some(self.next.as_str())
+        let failure = self.read.get().and_then(|read| read.failure.as_deref());
+        Some(failure.unwrap_or(&self.next)).filter(|next| error.is_about_password() && !next.is_empty())
+    }
+
+    /// The passwords. The first call runs the programs.
+    fn read_passwords(&self) -> &[VaultPassword] {
+        let read = self.read.get_or_init(|| {
+            let mut read = ReadPasswords { passwords: Vec::new(), failure: None };
+            for password in &self.passwords {
+                match password.read() {
+                    Ok(password) => read.passwords.push(password),
+                    Err(why) => drop(read.failure.get_or_insert(why)),
+                }
+            }
+            read
+        });
+        &read.passwords
     }
 
     /// Decrypts a text that begins with `$ANSIBLE_VAULT;`. As in Ansible, the password with the id of
@@ -145,17 +201,18 @@ impl Vault {
         let envelope = Envelope::parse(text).map_err(VaultError::Malformed)?;
         let named = vault_id(text);
         let id = named.unwrap_or(DEFAULT_ID).to_owned();
-        if self.passwords.is_empty() {
+        let passwords = self.read_passwords();
+        if passwords.is_empty() {
             return Err(VaultError::NoPassword { id });
         }
-        let (own, others): (Vec<_>, Vec<_>) = self.passwords.iter().partition(|password| Some(password.id()) == named);
+        let (own, others): (Vec<_>, Vec<_>) = passwords.iter().partition(|password| Some(password.id()) == named);
         for password in own.into_iter().chain(others) {
             let keys = VaultKeys::derive(&password.secret, &envelope);
             if let Some(plain) = envelope.open(&keys) {
                 return Ok(Opened { plain: Arc::new(plain), key: keys.mac_key() });
             }
         }
-        let tried: Vec<&str> = self.passwords.iter().map(VaultPassword::id).collect();
+        let tried: Vec<&str> = passwords.iter().map(VaultPassword::id).collect();
         Err(VaultError::WrongPassword { id, tried: tried.join(", ") })
     }
 
