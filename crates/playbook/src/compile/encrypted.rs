@@ -260,6 +260,12 @@ pub fn doubt_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> 
     faults
 }
 
+/// The fault of a playbook with more secrets than remoor can hide in output.
+pub(super) fn limit_fault(playbook: &str) -> Fault {
+    let message = format!("the opened encrypted values are more than {}", PlanSecrets::limits_text());
+    Fault::error(playbook, 0, 0, message).hint("encrypt a large value as a file, and use `copy` or `template` for it")
+}
+
 /// The note for content whose value is unknown.
 fn unknown_note(fault: Fault) -> Fault {
     Fault { warning: true, message: format!("{}; {UNKNOWN_VALUE}", fault.message), ..fault }

@@ -181,6 +181,9 @@ pub fn compile(
     faults.extend(reached);
     faults.sort();
     faults.dedup();
+    if opened.exceeds_limits() {
+        return Err(vec![encrypted::limit_fault(playbook)]);
+    }
     let masks = SecretTexts::new(&opened);
     if !faults.is_empty() {
         masks.mask_faults(&mut faults);
@@ -219,6 +222,9 @@ pub fn outline(
     }
     let mut opened = PlanSecrets::default();
     compiler.encrypted.opened.record_all(&mut opened);
+    if opened.exceeds_limits() {
+        return Err(vec![encrypted::limit_fault(playbook)]);
+    }
     let masks = SecretTexts::new(&opened);
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);

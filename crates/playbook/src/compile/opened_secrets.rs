@@ -26,7 +26,7 @@ pub(super) struct OpenedSecrets {
 struct OpenedFile {
     key: OpenedKey,
     /// The content. None: the compiler reads the file only as YAML.
-    content: Option<String>,
+    content: Option<Vec<u8>>,
     /// The variables that the file sets.
     variables: Option<Value>,
 }
@@ -41,7 +41,7 @@ impl OpenedSecrets {
     pub fn add_content(&mut self, path: &str, key: OpenedKey, content: &[u8]) {
         self.add_file(path, key);
         let file = self.files.entry(path.to_owned()).or_default();
-        file.content.get_or_insert_with(|| String::from_utf8_lossy(content).into_owned());
+        file.content.get_or_insert_with(|| content.to_owned());
     }
 
     pub fn add_variables(&mut self, path: &str, variables: Value) {
@@ -56,7 +56,7 @@ impl OpenedSecrets {
     /// Records everything, for faults: they may show a text that the plan does not contain.
     pub fn record_all(&self, secrets: &mut PlanSecrets) {
         for file in self.files.values() {
-            file.content.iter().for_each(|content| secrets.add_text(content));
+            file.content.iter().for_each(|content| secrets.add_content(content));
             file.variables.iter().for_each(|variables| secrets.add_value(variables));
         }
         self.texts.iter().for_each(|(text, _)| secrets.add_text(text));
@@ -77,7 +77,7 @@ impl OpenedSecrets {
             // The compiler reads files of variables only for plays of this host.
             secrets.add_file(path);
             secrets.add_key(&file.key);
-            file.content.iter().filter(|_| is_named).for_each(|content| secrets.add_text(content));
+            file.content.iter().filter(|_| is_named).for_each(|content| secrets.add_content(content));
             file.variables.iter().for_each(|variables| plan.record_values(variables, secrets));
         }
         let mut hashes = BTreeSet::new();

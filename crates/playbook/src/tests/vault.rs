@@ -4,7 +4,7 @@
 
 use super::*;
 use remoor_model::Fault;
-use remoor_vault::{Vault, VaultPassword, seal};
+use remoor_vault::{Vault, VaultPassword, seal, seal_variable};
 
 const TOKEN: &str = include_str!("../../../vault/fixtures/token.txt");
 const PROD: &str = include_str!("../../../vault/fixtures/prod.txt");
@@ -208,4 +208,20 @@ fn the_secrets_of_another_play_stay_away_from_a_host() {
     let (own, open) = (site.find("- hosts: web1").unwrap(), site.find("- {hosts: web1").unwrap());
     let plan = plan_of_host("web1", &format!("{}{}", &site[..own], &site[open..]));
     assert!(plan.secrets.is_empty() && plan.layers.iter().all(|layer| !layer.contains_key("db_pw")), "{plan:?}");
+}
+
+#[test]
+fn more_secrets_than_can_be_hidden_are_a_fault_before_the_run() {
+    let all: Vec<String> = (0..21_000).map(|number| format!("password {number}")).collect();
+    let vault = Vault::new(vec![VaultPassword::new("default", b"hunter2 pass".to_vec())], "");
+    let file = vault.keep_file(VARS, [("all".to_owned(), json!(all))].into_iter().collect());
+    let site = "- {hosts: all, tasks: [{debug: {msg: '{{ passwords[20999] }}'}}]}\n";
+    let files = FileSet([("site.yml".to_owned(), site.as_bytes().to_vec())].into());
+    let vars = json!({"inventory_hostname": "w1", "passwords": seal_variable(&file, "all")});
+    let host = HostContext { name: "w1".into(), vars: vars.as_object().unwrap().clone(), ..HostContext::default() };
+    let access = VaultAccess { vault: &vault, may_stay_encrypted: false };
+    let options = CompileOptions { vault: Some(access), ..CompileOptions::default() };
+    let faults = compile(&files, "site.yml", &host, &options).unwrap_err();
+    let text = faults.iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains("more than 20000 secret texts") && text.contains("hint: encrypt a large value"), "{text}");
 }
