@@ -107,7 +107,8 @@ pub(in crate::solo) fn prepare_with_sources(
                 continue;
             }
         };
-        let Compiled { plan, warnings: more, refused: late, tags: own, unknown, unopened: files_unopened } = compiled;
+        let Compiled { plan, warnings: more, refused: late, tags: own, unknown, unopened: files_unopened, .. } =
+            compiled;
         tags.extend(own);
         warnings.extend(more.into_iter().chain(unknown).map(|fault| files.with_shown_path(fault)));
         refused.extend(late.into_iter().map(|fault| files.with_shown_path(fault)));

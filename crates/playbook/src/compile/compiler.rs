@@ -183,6 +183,16 @@ impl<'a> Compiler<'a> {
         parsed.map_err(|fault| self.diagnostics.faults.push(fault)).ok()
     }
 
+    /// Like `yaml`, for a file of tasks or plays. If the file is encrypted and can't be opened, the plan
+    /// is not known to be complete.
+    pub fn yaml_of_tasks(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
+        let node = self.yaml(path, from);
+        if node.is_none() && self.encrypted.unopened.contains(path) {
+            self.encrypted.unopened_tasks.insert(path.to_owned());
+        }
+        node
+    }
+
     /// Checks a template by `check`. Later calls for the same path record the same faults again,
     /// because each user of the template is refused for them.
     pub fn check_once(&mut self, path: &str, check: impl FnOnce(&mut Self)) {

@@ -36,6 +36,8 @@ pub(super) struct EncryptedContent {
     pub opened: OpenedSecrets,
     /// Files of variables that could not be opened, so that it is not known what they define.
     pub unopened: BTreeSet<String>,
+    /// Files of tasks or plays that could not be opened.
+    pub unopened_tasks: BTreeSet<String>,
     /// Warnings about content that no password opens, and that counts as unknown.
     pub unknown: Vec<Fault>,
     /// The fault of each value of a file that could not be opened, by its encrypted text.

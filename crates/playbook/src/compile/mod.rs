@@ -48,6 +48,7 @@ use crate::vars::var_map::{self, SharedVar};
 use compiler::{Compiler, PlanParts};
 use context::{Context, Role};
 use diagnostics::Diagnostics;
+use encrypted::EncryptedContent;
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +115,9 @@ pub struct Compiled {
     /// Encrypted files of variables that could not be opened. Variables that seem undefined may be
     /// defined in them. Empty unless `VaultAccess::may_stay_encrypted`.
     pub unopened: BTreeSet<String>,
+    /// Encrypted files of tasks or plays that could not be opened, so that it is not known which
+    /// modules they need. Empty unless `VaultAccess::may_stay_encrypted`.
+    pub unopened_tasks: BTreeSet<String>,
 }
 
 /// Compiles `playbook` (a path in `files`) for one host. The error contains every fault that can be
@@ -200,7 +204,8 @@ pub fn compile(
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }
-    Ok(Compiled { plan, warnings, refused, tags, unknown: encrypted.unknown, unopened: encrypted.unopened })
+    let EncryptedContent { unknown, unopened, unopened_tasks, .. } = encrypted;
+    Ok(Compiled { plan, warnings, refused, tags, unknown, unopened, unopened_tasks })
 }
 
 /// The plays of `playbook`, in order, with the keywords that concern all their hosts. These

@@ -67,7 +67,7 @@ impl Compiler<'_> {
         if !self.opens(from.0, from.1) {
             return;
         }
-        let Some(list) = self.yaml(path, from) else { return };
+        let Some(list) = self.yaml_of_tasks(path, from) else { return };
         let Some(items) = list.list() else {
             let kind = list.kind();
             self.fault(path, (list.line, list.column), format!("a playbook is a list of plays, found {kind}"));

@@ -123,6 +123,7 @@ fn a_missing_password_is_a_fault_before_the_run_and_a_warning_of_lint() {
     assert!(faults.contains("there is no vault password") && !faults.contains("warning"), "{faults}");
     let known = compile_site(dir.path(), &[], true, SITE).unwrap_or_else(|faults| panic!("{}", text(faults)));
     assert_eq!(known.unopened.iter().collect::<Vec<_>>(), ["more.yml", "secret.yml"]);
+    assert_eq!(known.unopened_tasks.iter().collect::<Vec<_>>(), ["more.yml"]);
     let notes = text(known.unknown);
     assert!(notes.contains("secret.yml:1:1: warning: is encrypted") && notes.contains("counts as unknown"), "{notes}");
     let (_, found) = review(&known.plan, &Map::new(), &FileSet::default(), &[]);
