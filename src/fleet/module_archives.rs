@@ -26,6 +26,8 @@ const INDEX_FILE: &str = ".remoor/modules/index.json";
 const INDEX_VERSION: u32 = 1;
 /// Maximum size of the index in bytes.
 const INDEX_MAX: usize = 4 << 20;
+/// Maximum length in characters of the reason why a module was not packed.
+const REASON_MAX: usize = 2000;
 /// Limits for the packed modules of a generation.
 const LIMITS: ArchiveLimits = ArchiveLimits { requests: 2000, archive: 8 << 20, all: 16 << 20 };
 
@@ -214,11 +216,32 @@ impl ModuleSource for ModuleRecorder<'_> {
                 answers.insert(request.clone(), Err(ModuleRefusal::NoCore(NO_CORE.to_owned())));
                 return Err(ModuleRefusal::NoCore(why));
             }
+            Err(ModuleRefusal::NotFound(why)) => Err(ModuleRefusal::NotFound(without_directories(&why))),
+            Err(ModuleRefusal::Failed(why)) => Err(ModuleRefusal::Failed(without_directories(&why))),
             Err(refusal) => Err(refusal),
         };
         answers.insert(request.clone(), answer.clone());
         answer
     }
+}
+
+/// A reason without the directories of this machine: of each absolute path, only the last name is
+/// kept. A generation must not contain names of the operator's machine, and equal fleets must give
+/// equal generations on all machines.
+fn without_directories(why: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() || "'\"`()[]{}<>,;:=".contains(c);
+    let shorten = |word: &str| match word.trim_end_matches('/').rsplit_once('/') {
+        Some((_, name)) if word.starts_with('/') => format!(".../{name}"),
+        _ => word.to_owned(),
+    };
+    let short: String = why
+        .split_inclusive(is_end)
+        .map(|part| {
+            let word = part.trim_end_matches(is_end);
+            shorten(word) + &part[word.len()..]
+        })
+        .collect();
+    short.chars().take(REASON_MAX).collect()
 }
 
 /// The source of modules for a generation without packed modules. It refuses each request, so that

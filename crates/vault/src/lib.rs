@@ -9,6 +9,7 @@
 
 mod envelope;
 mod password_source;
+mod recent_map;
 mod sealed_value;
 mod vault;
 

@@ -2,19 +2,20 @@
 
 use crate::envelope::{Envelope, VaultKeys, vault_id};
 use crate::password_source::PasswordSource;
+use crate::recent_map::{RecentLimits, RecentMap};
 use crate::sealed_value::{SealedPart, part_of};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Maximum number of passwords. Each is tried for a text that no other password opens.
 const PASSWORDS_MAX: usize = 16;
-/// Maximum number of encrypted texts that one vault opens. Each takes some milliseconds.
-const TEXTS_MAX: usize = 50_000;
-/// Maximum number of encrypted files of variables that are remembered.
-const FILES_MAX: usize = 10_000;
+/// Limits for the texts that are remembered. A forgotten text is decrypted again, in some milliseconds.
+const TEXT_LIMITS: RecentLimits = RecentLimits { count: 50_000, size: 64 << 20 };
+/// Limits for the encrypted files of variables that are remembered. A fleet has at most 10,000 files
+/// and 64 MiB; the newest generation must fit besides others that are still in use.
+const FILE_LIMITS: RecentLimits = RecentLimits { count: 20_000, size: 128 << 20 };
 /// The id of a password without a label.
 pub(crate) const DEFAULT_ID: &str = "default";
 
@@ -93,8 +94,6 @@ pub enum VaultError {
     Malformed(String),
     #[error("is encrypted by ansible-vault, and its content is not UTF-8 text")]
     NotText,
-    #[error("more than {TEXTS_MAX} encrypted values")]
-    TooMany,
     #[error("refers to the variable `{0}` of an encrypted file that was not opened")]
     UnknownVariable(String),
 }
@@ -126,8 +125,8 @@ pub struct Vault {
     passwords: Vec<LazyPassword>,
     read: OnceLock<ReadPasswords>,
     next: String,
-    opened: Mutex<BTreeMap<[u8; 32], Result<Opened, VaultError>>>,
-    files: Mutex<BTreeMap<String, OpenedFile>>,
+    opened: Mutex<RecentMap<[u8; 32], Result<Opened, VaultError>>>,
+    files: Mutex<RecentMap<String, OpenedFile>>,
 }
 
 impl fmt::Debug for Vault {
@@ -187,10 +186,10 @@ impl Vault {
         let known = lock(&self.opened).get(&hash).cloned();
         let opened = match known {
             Some(known) => known,
-            None if lock(&self.opened).len() >= TEXTS_MAX => return Err(VaultError::TooMany),
             None => {
                 let opened = self.decrypt(text);
-                lock(&self.opened).insert(hash, opened.clone());
+                let size = opened.as_ref().map_or(0, |opened| opened.plain.len());
+                lock(&self.opened).insert(hash, opened.clone(), size, TEXT_LIMITS);
                 opened
             }
         };
@@ -227,11 +226,7 @@ impl Vault {
     pub fn keep_file(&self, text: &str, variables: Map<String, Value>) -> String {
         let key = hex::encode(Sha256::digest(text.as_bytes()));
         let opened = self.open_with_key(text).ok().map(|(_, key)| key);
-        let mut files = lock(&self.files);
-        if files.len() >= FILES_MAX {
-            files.pop_first();
-        }
-        files.entry(key.clone()).or_insert_with(|| Arc::new((variables, opened)));
+        lock(&self.files).insert(key.clone(), Arc::new((variables, opened)), text.len(), FILE_LIMITS);
         key
     }
 

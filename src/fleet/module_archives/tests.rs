@@ -176,7 +176,12 @@ fn a_module_that_cannot_be_packed_is_a_warning() {
     let tasks = "- hosts: all\n  tasks: [{acme.fails.x: , when: inventory_hostname == 'no'}, {command: 'true'}]\n";
     let mut fleet = fleet(&[("provision.yml", tasks)]);
     let warnings = texts(&store_modules(&mut fleet, &Shelf(1)).unwrap());
-    assert!(warnings.contains("1 module cannot be packed") && warnings.contains("a syntax error"), "{warnings}");
+    let why = "a syntax error in .../x.py, line 3 ('.../lib')";
+    assert!(warnings.contains("1 module cannot be packed") && warnings.contains(why), "{warnings}");
+    // No directory of the operator's machine becomes part of a generation.
+    let index = fleet.files.text(INDEX_FILE).unwrap();
+    assert!(index.contains(why) && !index.contains("somebody") && !index.contains("/opt"), "{index}");
+    assert_eq!(without_directories("no a/b, nor x.py in /a/b/, /c"), "no a/b, nor x.py in .../b, .../c");
 }
 
 #[test]
