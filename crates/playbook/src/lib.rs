@@ -27,7 +27,7 @@ mod run;
 
 pub use backup::{UndoError, undo};
 pub use compile::{
-    CompileOptions, Compiled, HostContext, SPECIAL_TAGS, VaultAccess, compile, doubt_undefined, outline,
+    CompileOptions, Compiled, HostContext, SPECIAL_TAGS, VaultAccess, compile, downgrade_undefined, outline,
 };
 pub use delegate::{ControllerLink, DelegatedTask, DelegationError, plan_delegated};
 pub use facts::gather;

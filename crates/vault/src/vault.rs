@@ -221,13 +221,13 @@ impl Vault {
         String::from_utf8(plain.to_vec()).map_err(|_| VaultError::NotText)
     }
 
-    /// Remembers the variables of an opened file. Returns the key by which
-    /// [`seal_variable`](crate::seal_variable) refers to the file.
+    /// Remembers the variables of an opened file. Returns the hash of the file, by which
+    /// [`seal_variable`](crate::seal_variable) refers to it.
     pub fn keep_file(&self, text: &str, variables: Map<String, Value>) -> String {
-        let key = hex::encode(Sha256::digest(text.as_bytes()));
+        let file_hash = hex::encode(Sha256::digest(text.as_bytes()));
         let opened = self.open_with_key(text).ok().map(|(_, key)| key);
-        lock(&self.files).insert(key.clone(), Arc::new((variables, opened)), text.len(), FILE_LIMITS);
-        key
+        lock(&self.files).insert(file_hash.clone(), Arc::new((variables, opened)), text.len(), FILE_LIMITS);
+        file_hash
     }
 
     /// The key of an opened sealed value. None: the value is not sealed, or no password opens it.
@@ -236,11 +236,6 @@ impl Vault {
             SealedPart::Text(text) => self.open_with_key(text).ok().map(|(_, key)| key),
             SealedPart::Variable { file, .. } => lock(&self.files).get(file)?.1,
         }
-    }
-
-    /// Whether a sealed value is a single encrypted text, and not a variable of an encrypted file.
-    pub fn is_single(&self, value: &Value) -> bool {
-        matches!(part_of(value), Some(SealedPart::Text(_)))
     }
 
     /// Opens a sealed value. None: the value is not sealed. The result of a variable of an encrypted

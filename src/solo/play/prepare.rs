@@ -119,7 +119,7 @@ pub(in crate::solo) fn prepare_with_sources(
         let names: Vec<&str> = names.map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
         let encrypted = files_unopened.into_iter().chain(unopened.iter().map(|fault| fault.file.clone()));
-        let found = playbook::doubt_undefined(found, &encrypted.collect());
+        let found = playbook::downgrade_undefined(found, &encrypted.collect());
         warnings.extend(unopened.into_iter().map(|fault| Fault { warning: true, ..fault }));
         let (doubts, wrong): (Vec<_>, Vec<_>) =
             found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);

@@ -166,7 +166,7 @@ impl<'a> Compiler<'a> {
                     }
                 };
                 if remoor_vault::is_encrypted(text.as_bytes()) {
-                    self.unopened_file(path);
+                    self.record_unopened_file(path);
                     return None;
                 }
                 match yaml::parse(path, text) {

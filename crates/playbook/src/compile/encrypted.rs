@@ -10,7 +10,7 @@ use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Plan, PlanSecrets};
 use crate::vars::var_map::{SharedVar, has_markup};
 use remoor_model::{Fault, Sha256};
-use remoor_vault::{OpenedKey, Vault, VaultError, is_encrypted, is_sealed, sealed_part};
+use remoor_vault::{OpenedKey, Vault, VaultError, is_encrypted, is_file_variable, is_sealed, sealed_part};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reports that a file of variables could not be opened.
-    pub(super) fn unopened_file(&mut self, path: &str) {
+    pub(super) fn record_unopened_file(&mut self, path: &str) {
         self.encrypted.unopened.insert(path.to_owned());
     }
 
@@ -163,8 +163,8 @@ impl<'a> Compiler<'a> {
         let (mut secrets, mut hashes) = (PlanSecrets::default(), BTreeSet::new());
         let vault = self.vault();
         for (name, value) in host.vars.iter().filter(|(name, _)| plan.vars.contains_key(*name)).chain(extra) {
-            open_value(vault, value, &mut secrets, 0);
-            if let Some(Ok(Value::String(text))) = vault.open_value(value).filter(|_| vault.is_single(value)) {
+            open_and_record_value(vault, value, &mut secrets, 0);
+            if let Some(Ok(Value::String(text))) = vault.open_value(value).filter(|_| !is_file_variable(value)) {
                 hashes.insert(Sha256::digest(text.as_bytes()).to_string());
             }
             self.report_sealed(plan.vars.get(name).or(plan.extra.get(name)), name, host);
@@ -238,7 +238,7 @@ impl<'a> Compiler<'a> {
                 if sealed_part(value).is_none() {
                     kept.insert(name.clone(), value.clone());
                 } else if needs(name) {
-                    let opened = open_value(self.vault(), value, secrets, 0);
+                    let opened = open_and_record_value(self.vault(), value, secrets, 0);
                     let of = HostContext { name: host.clone(), ..HostContext::default() };
                     self.report_sealed(Some(&opened), name, &of);
                     kept.insert(name.clone(), opened);
@@ -252,7 +252,7 @@ impl<'a> Compiler<'a> {
 
 /// Turns each fault about an undefined variable into a warning if one of the files in `encrypted`,
 /// which could not be opened, may define the variable.
-pub fn doubt_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> Vec<Fault> {
+pub fn downgrade_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> Vec<Fault> {
     if let Some(file) = encrypted.first() {
         for fault in faults.iter_mut().filter(|fault| fault.message.contains("is undefined")) {
             fault.warning = true;
@@ -287,7 +287,7 @@ fn open_text(vault: &Vault, text: &str) -> Result<(String, OpenedKey), VaultErro
 /// because the plan may not need the variables.
 pub(super) fn open_variables(vault: &Vault, vars: &Map<String, Value>) -> Map<String, Value> {
     let mut unused = PlanSecrets::default();
-    vars.iter().map(|(name, value)| (name.clone(), open_value(vault, value, &mut unused, 0))).collect()
+    vars.iter().map(|(name, value)| (name.clone(), open_and_record_value(vault, value, &mut unused, 0))).collect()
 }
 
 /// Whether a variable is sealed or contains a sealed value.
@@ -296,16 +296,19 @@ pub(super) fn any_sealed(vars: &Map<String, Value>) -> bool {
 }
 
 /// A value with its sealed parts opened. A part that no password opens stays sealed.
-fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: usize) -> Value {
+fn open_and_record_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: usize) -> Value {
     if depth > DEPTH_MAX || sealed_part(value).is_none() {
         return value.clone();
     }
     if !is_sealed(value) {
         return match value {
-            Value::Array(items) => items.iter().map(|item| open_value(vault, item, secrets, depth + 1)).collect(),
-            Value::Object(map) => {
-                map.iter().map(|(name, item)| (name.clone(), open_value(vault, item, secrets, depth + 1))).collect()
+            Value::Array(items) => {
+                items.iter().map(|item| open_and_record_value(vault, item, secrets, depth + 1)).collect()
             }
+            Value::Object(map) => map
+                .iter()
+                .map(|(name, item)| (name.clone(), open_and_record_value(vault, item, secrets, depth + 1)))
+                .collect(),
             other => other.clone(),
         };
     }
@@ -314,13 +317,13 @@ fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: us
     }
     match vault.open_value(value) {
         // A text of `!vault` is data, as in Ansible.
-        Some(Ok(Value::String(text))) if vault.is_single(value) => {
+        Some(Ok(Value::String(text))) if !is_file_variable(value) => {
             secrets.add_text(&text);
             Value::String(escape_markup(&text))
         }
         // The values of an encrypted file may be templates.
         Some(Ok(inner)) => {
-            let inner = open_value(vault, &inner, secrets, depth + 1);
+            let inner = open_and_record_value(vault, &inner, secrets, depth + 1);
             secrets.add_value(&inner);
             inner
         }

@@ -31,7 +31,7 @@ mod tags;
 mod task;
 
 pub(super) use assets::join;
-pub use encrypted::{VaultAccess, doubt_undefined};
+pub use encrypted::{VaultAccess, downgrade_undefined};
 pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared};
 pub(super) use option_types::check_rendered;
 pub use refusal::refusal_message;

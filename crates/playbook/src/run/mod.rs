@@ -68,7 +68,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         Err(e) => return refuse(format!("the state of the delegated task could not be read: {e}")),
     };
     let facts = delegated.as_ref().map_or_else(|| facts::gather(cancel), |state| state.facts.clone());
-    ground.secrets.add_plan(&plan.secrets);
+    ground.secrets.set_plan(&plan.secrets);
     rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = VariableScope::new(plan, &facts);
     if options.check {

@@ -60,7 +60,7 @@ impl SecretTexts {
     }
 
     /// Whether a content contains a secret text.
-    pub fn occur_in(&self, content: &[u8]) -> bool {
+    pub fn contains_any(&self, content: &[u8]) -> bool {
         match &self.0 {
             Patterns::None => false,
             Patterns::Texts(all) => all.is_match(content),
@@ -165,20 +165,20 @@ impl Secrets {
     }
 
     /// Adds the secrets of a plan: files with a secret text become secret.
-    pub fn add_plan(&mut self, secrets: &PlanSecrets) {
+    pub fn set_plan(&mut self, secrets: &PlanSecrets) {
         self.plan = secrets.clone();
         self.texts = SecretTexts::new(secrets);
     }
 
     /// Whether this content is secret. `source` is the path of the file in the fleet directory that
     /// the content was made of.
-    pub fn hide_content(&self, content: &[u8], source: &str) -> bool {
-        self.plan.contains_file(source) || self.texts.occur_in(content) || self.plan.contains_content(content)
+    pub fn is_secret_content(&self, content: &[u8], source: &str) -> bool {
+        self.plan.contains_file(source) || self.texts.contains_any(content) || self.plan.contains_content(content)
     }
 
     /// Whether the options of a task contain a secret text.
-    pub fn hide_args(&self, args: &serde_json::Map<String, serde_json::Value>) -> bool {
-        !self.texts.is_empty() && self.texts.occur_in(&serde_json::to_vec(args).unwrap_or_default())
+    pub fn has_secret_text(&self, args: &serde_json::Map<String, serde_json::Value>) -> bool {
+        !self.texts.is_empty() && self.texts.contains_any(&serde_json::to_vec(args).unwrap_or_default())
     }
 
     /// Whether neither paths nor texts are secret.
@@ -187,19 +187,19 @@ impl Secrets {
     }
 
     /// Whether this path is secret by its name alone.
-    pub fn names(&self, path: &Path) -> bool {
+    pub fn is_secret_name(&self, path: &Path) -> bool {
         self.all || self.paths.contains(path) || self.globs.is_match(path)
     }
 
     /// Whether this path is secret, or the path to which it leads on this machine through links.
-    pub fn hide(&self, path: &Path) -> bool {
+    pub fn is_secret(&self, path: &Path) -> bool {
         let real = || {
             let (dir, name) = (path.parent()?, path.file_name()?);
             // A file that does not exist yet is in a directory that exists, so the directory is
             // resolved.
             std::fs::canonicalize(path).or_else(|_| std::fs::canonicalize(dir).map(|dir| dir.join(name))).ok()
         };
-        self.names(path) || real().is_some_and(|real| self.names(&real))
+        self.is_secret_name(path) || real().is_some_and(|real| self.is_secret_name(&real))
     }
 
     /// Removes the secret texts from a run's event (JSON), and the diff if it concerns a secret path or does not name its
@@ -208,7 +208,7 @@ impl Secrets {
     pub fn strip(&self, event: &mut serde_json::Value) {
         let path = event.get("path").and_then(|path| path.as_str()).map(PathBuf::from);
         self.texts.mask_value(event);
-        if path.is_none_or(|path| self.names(&path))
+        if path.is_none_or(|path| self.is_secret_name(&path))
             && let Some(diff) = event.get_mut("diff")
         {
             *diff = serde_json::Value::Null;
@@ -230,12 +230,15 @@ mod tests {
         let mut secrets = Secrets::new(&[at("keys/").display().to_string(), "*.pem".to_owned(), "/etc/a*".to_owned()]);
         secrets.add("/srv/token");
         for path in [at("keys/deep/id"), at("x.pem"), "/etc/app".into(), "/srv/token".into(), at("link/new")] {
-            assert!(secrets.hide(&path), "{path:?}");
+            assert!(secrets.is_secret(&path), "{path:?}");
         }
         for path in [at("keysnot"), "/etc/b/app".into(), "/srv/token2".into()] {
-            assert!(!secrets.hide(&path), "{path:?}");
+            assert!(!secrets.is_secret(&path), "{path:?}");
         }
-        assert!(Secrets::new(&["/a[".to_owned()]).hide(Path::new("/b")), "a glob that can't be read hides everything");
+        assert!(
+            Secrets::new(&["/a[".to_owned()]).is_secret(Path::new("/b")),
+            "a glob that can't be read hides everything"
+        );
     }
 
     #[test]
@@ -246,17 +249,17 @@ mod tests {
         let mut event = json!({"msg": "harmless", "path": "", "rc": 0});
         masks.mask_value(&mut event);
         assert_eq!(event, json!({"msg": MASK, "path": "", "rc": 0}));
-        assert!(masks.occur_in(b"x") && !masks.is_empty());
+        assert!(masks.contains_any(b"x") && !masks.is_empty());
     }
 
     #[test]
-    fn the_content_of_a_large_file_hide() {
+    fn the_content_of_a_large_file_is_secret() {
         let lines: String = (0..3_000).map(|line| format!("{line}\n")).collect();
         let mut plan = PlanSecrets::default();
         plan.add_content(lines.as_bytes());
         let mut secrets = Secrets::default();
-        secrets.add_plan(&plan);
-        assert!(secrets.hide_content(lines.trim().as_bytes(), "") && !secrets.hide_content(b"1\n2\n", ""));
+        secrets.set_plan(&plan);
+        assert!(secrets.is_secret_content(lines.trim().as_bytes(), "") && !secrets.is_secret_content(b"1\n2\n", ""));
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn a_missing_password_is_a_fault_before_the_run_and_a_warning_of_lint() {
     let notes = text(known.unknown);
     assert!(notes.contains("secret.yml:1:1: warning: is encrypted") && notes.contains("counts as unknown"), "{notes}");
     let (_, found) = review(&known.plan, &Map::new(), &FileSet::default(), &[]);
-    let undefined = doubt_undefined(found, &known.unopened);
+    let undefined = downgrade_undefined(found, &known.unopened);
     assert!(undefined.iter().all(|fault| fault.warning), "{}", text(undefined));
 }
 
